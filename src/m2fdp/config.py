@@ -1,0 +1,234 @@
+"""The configuration of one run: every key a user may set, its type, range and default.
+
+`Config` is the root; each block is also the type of the Kedro parameter of that name.
+Keys read like the papers' (J Sec. II-VI). Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from m2fdp.errors import InputError
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+def _split_bars(value: Any) -> Any:
+    """Lists of several elements arrive from `--params` as `0.5|1.0`."""
+    if isinstance(value, str):
+        return value.split("|")
+    return [value] if isinstance(value, (int, float)) else value
+
+
+class Block(BaseModel):
+    """A frozen block of configuration that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DatasetConfig(Block):
+    """Which data set, and where its files are."""
+
+    name: Literal[
+        "digits", "fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100", "npz"
+    ] = "digits"
+    # For `npz` the file itself, else the folder in torchvision's layout.
+    root: str = "data/01_raw"
+    download: bool = False
+
+
+class PartitionConfig(Block):
+    """How the training records are dealt to the devices (J Sec. VI-A)."""
+
+    scheme: Literal["labels_per_device", "dirichlet", "quantity", "iid"] = "labels_per_device"
+    labels_per_device: Count = 3
+    # Concentration of the Dirichlet law over labels (`dirichlet`) or shard sizes (`quantity`).
+    alpha: Positive = 0.5
+    level: Literal["device", "edge"] = "device"
+    samples_per_device: Count | None = None
+    # Share of the training records that the cloud keeps for choosing schedules.
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class TrustConfig(Block):
+    """Which servers are trusted: shares per layer, or the untrusted ones by name (J eq. 4)."""
+
+    ratios: Annotated[list[Probability], BeforeValidator(_split_bars)] | None = None
+    untrusted: Annotated[list[str], BeforeValidator(_split_bars)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> TrustConfig:
+        if self.ratios is not None and self.untrusted is not None:
+            raise ValueError("give ratios or untrusted, not both")
+        return self
+
+
+class TopologyConfig(Block):
+    """The tree: fan-outs from the cloud down, or a file with one `parent,child` edge a line."""
+
+    fanouts: Annotated[list[Count], BeforeValidator(_split_bars), Field(min_length=1)] | None = None
+    edges: str | None = None
+    trust: TrustConfig = TrustConfig()
+
+    @model_validator(mode="after")
+    def _some_tree(self) -> TopologyConfig:
+        if self.fanouts is None and self.edges is None:
+            raise ValueError("give fanouts (such as 10|5) or edges (a file)")
+        return self
+
+
+class ModelConfig(Block):
+    """What is trained."""
+
+    name: str = "softmax"
+    # `svm`: which multi-class hinge.
+    hinge: Literal["one_vs_rest", "crammer_singer"] = "one_vs_rest"
+    # `cnn12`: output channels of its three convolutions; absent = those that give M = 7840.
+    channels: (
+        Annotated[list[Count], BeforeValidator(_split_bars), Field(min_length=3, max_length=3)]
+        | None
+    ) = None
+
+
+class TrainingConfig(Block):
+    """The schedule of J Algorithm 1."""
+
+    rounds: Count  # T
+    local_steps: Count  # K
+    # {layer l: a local aggregation up to l every so many local steps}
+    local_aggregation: dict[int, Count] = Field(default_factory=dict)
+    # Expected size B of a Poisson-sampled minibatch; null = the whole shard.
+    batch_size: Positive | None = None
+    learning_rate: Positive
+    # `constant`: eta^t = gamma. `inverse_sqrt`: eta^t = gamma / sqrt(t + 1) (J Thm 1).
+    step_size: Literal["constant", "inverse_sqrt"] = "constant"
+    evaluate_every: Count = 1
+    evaluate_on: Literal["test", "validation"] = "test"
+    backend: Literal["auto", "reference", "stacked"] = "auto"
+    # Devices stepped at a time; bounds memory, never changes a result.
+    chunk_size: Count = 50
+
+    @field_validator("local_aggregation", mode="before")
+    @classmethod
+    def _null_clears(cls, value: Any) -> Any:
+        """Overlays and `--params` can only overwrite a key, so null means none."""
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return {layer: every for layer, every in value.items() if every is not None}
+        return value
+
+
+class PrivacyConfig(Block):
+    """The mechanism and the target (J Sec. III-C; record level, add/remove neighbours)."""
+
+    mechanism: Literal["gradient", "upload"] = "gradient"
+    calibration: Literal["accountant", "paper"] = "accountant"
+    alpha: Positive = 1.0  # alpha_l of J Prop. 1, for `calibration: paper`
+    epsilon: Positive
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    clipping_norm: Positive  # G of J Assumption 2 (`upload`), or C per sample (`gradient`)
+
+    @model_validator(mode="after")
+    def _defined_pair(self) -> PrivacyConfig:
+        valid = {"gradient": "accountant", "upload": "paper"}[self.mechanism]
+        if self.calibration != valid:
+            raise ValueError(
+                f"calibration: {self.calibration} is not defined for mechanism: "
+                f"{self.mechanism}; use calibration: {valid}"
+            )
+        return self
+
+
+class ResourcesConfig(Block):
+    """Powers, rates and costs of the energy and delay model (J Sec. VI-A)."""
+
+    wireless_power_dbm: float = 24.0
+    wireless_rate_mbps: Positive = 35.0
+    wired_power_dbm: float = 38.0
+    wired_rate_mbps: Positive = 100.0
+    bits_per_parameter: Count = 32
+    step_delay_s: Annotated[float, Field(ge=0)] = 0.2
+    step_energy_j: Annotated[float, Field(ge=0)] = 1e-3
+    # Whether the children of one server transmit in turn (J's Gamma) or at once.
+    uplinks: Literal["sequential", "parallel"] = "sequential"
+
+
+class Config(Block):
+    """Everything that defines one run."""
+
+    algorithm: str
+    seed: Annotated[int, Field(ge=0)] = 0
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    threads: Count | None = None
+    # Names the folders that the run writes to, so that runs side by side never collide.
+    cell: Annotated[str, Field(pattern=r"^[\w.-]+$")] = "single"
+    dataset: DatasetConfig
+    partition: PartitionConfig
+    topology: TopologyConfig
+    model: ModelConfig
+    training: TrainingConfig
+    privacy: PrivacyConfig
+    resources: ResourcesConfig
+
+    @model_validator(mode="after")
+    def _validation_records(self) -> Config:
+        if self.training.evaluate_on == "validation" and not self.partition.validation_fraction:
+            raise ValueError(
+                "training.evaluate_on: validation needs partition.validation_fraction > 0"
+            )
+        return self
+
+
+def parse_config(parameters: dict[str, Any]) -> Config:
+    """Validate nested parameters into a `Config`.
+
+    Raises:
+        InputError: naming the first offending key, its value and what would be valid.
+    """
+    try:
+        return Config.model_validate(parameters)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"] if _is_key(part)) or "parameters"
+        if first["type"] == "extra_forbidden":
+            raise InputError(key, first["input"], _known_keys(first["loc"][:-1])) from None
+        value = "(missing)" if first["type"] == "missing" else first["input"]
+        if isinstance(value, dict) and first["type"] == "value_error":
+            value = "(block)"
+        raise InputError(key, value, first["msg"].removeprefix("Value error, ")) from None
+
+
+def _is_key(part: object) -> bool:
+    """Pydantic puts the branch of a union into `loc`; users know only their own keys."""
+    return isinstance(part, int) or "[" not in str(part)
+
+
+def _known_keys(location: tuple[int | str, ...]) -> str:
+    block: type[BaseModel] = Config
+    for part in location:
+        block = block.model_fields[str(part)].annotation  # type: ignore[assignment]
+    return "unknown key; valid keys are " + ", ".join(sorted(block.model_fields))
+
+
+def flatten(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters as one level of dotted keys; empty blocks stay, as themselves."""
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if isinstance(value, dict) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
