@@ -1,0 +1,38 @@
+PYTHON ?= python3.11
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-full lint format ui
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+.venv/installed: requirements.lock pyproject.toml
+	@echo "Installing into .venv (a few minutes the first time) …"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+venv: .venv/installed  ## the project's own environment, from the lock file
+
+demo: venv  ## four algorithms on real data, compared
+	@$(BIN)/kedro study quickstart
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+format: venv  ## rewrite the code in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint  ## lint, layer contracts, tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not full"
+
+test-full: lint  ## the slow tests too
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
+
+ui: venv  ## MLflow's pages about the runs
+	$(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/mlruns/mlflow.db
