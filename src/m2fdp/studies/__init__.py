@@ -1,0 +1,1 @@
+"""Studies: grids of runs, each cell one Kedro session in a worker process."""

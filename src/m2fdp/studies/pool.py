@@ -1,0 +1,120 @@
+"""A pool of worker processes in which the death of one costs no other worker its task."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+ATTEMPTS = 2
+# Time that a stopped worker has to close what it writes before it is killed.
+GRACE_S = 5.0
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    task: int | None = None
+
+
+def run_tasks(
+    work: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    workers: int,
+    environment: Mapping[str, str],
+    on_loss: Callable[[int], None],
+) -> Iterator[tuple[int, Any]]:
+    """Do `work(task)` for every task in spawned processes; yield results as they come.
+
+    A worker that dies is replaced and its task is tried once more. Leaving the iterator
+    early, by an exception too, stops all workers.
+
+    Args:
+        work: a module's function. It must catch its own errors and return plain data.
+        workers: how many processes, at most.
+        environment: variables to set in the workers before `work` imports anything.
+        on_loss: called with the number of a task whose worker has died.
+
+    Yields:
+        (number of the task, its result; None if its workers died).
+    """
+    pending = deque(range(len(tasks)))
+    attempts = [0] * len(tasks)
+    pool: list[_Worker] = []
+    try:
+        while pending or any(worker.task is not None for worker in pool):
+            while pending and len(pool) < workers:
+                pool.append(_start(work, environment))
+            for worker in pool:
+                if worker.task is None and pending:
+                    worker.task = pending.popleft()
+                    attempts[worker.task] += 1
+                    # A worker that has died meanwhile shows below, at the end of its pipe.
+                    with suppress(ConnectionError):
+                        worker.connection.send(tasks[worker.task])
+            busy = {worker.connection: worker for worker in pool if worker.task is not None}
+            for connection in wait(list(busy)):
+                worker = busy[connection]
+                task, worker.task = worker.task, None
+                try:
+                    result = worker.connection.recv()
+                except (EOFError, ConnectionError):
+                    pool.remove(worker)
+                    _stop([worker])
+                    on_loss(task)
+                    if attempts[task] < ATTEMPTS:
+                        pending.appendleft(task)
+                        continue
+                    result = None
+                yield task, result
+    finally:
+        _stop(pool)
+
+
+def _start(work: Callable[[Any], Any], environment: Mapping[str, str]) -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there, work, dict(environment)), daemon=True)
+    process.start()
+    there.close()  # so that the worker's death ends the pipe
+    return _Worker(process, here)
+
+
+def _stop(pool: Sequence[_Worker]) -> None:
+    for worker in pool:
+        worker.process.terminate()
+    for worker in pool:
+        worker.process.join(GRACE_S)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join()
+        worker.connection.close()
+
+
+def _serve(
+    connection: Connection, work: Callable[[Any], Any], environment: Mapping[str, str]
+) -> None:
+    """A worker's life: one task after the other until it is stopped."""
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    with suppress(EOFError):
+        while True:
+            connection.send(work(connection.recv()))
+
+
+def _follow_parent() -> None:
+    """Stop with the parent, even when it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
