@@ -174,7 +174,7 @@ class Config(Block):
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     threads: Count | None = None
     # Names the folders that the run writes to, so that runs side by side never collide.
-    cell: Annotated[str, Field(pattern=r"^[\w.-]+$")] = "single"
+    cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")] = "single"
     dataset: DatasetConfig
     partition: PartitionConfig
     topology: TopologyConfig

@@ -24,3 +24,20 @@ class Dataset:
     labels: np.ndarray
     n_train: int
     n_classes: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image, as the models take it."""
+        height, width, channels = self.images.shape[1:]
+        return channels, height, width
+
+
+def features(images: np.ndarray) -> np.ndarray:
+    """Images (n, H, W, C) as the models' inputs: float32 (n, C, H, W), in [0, 1].
+
+    Scaled by a fixed constant only; statistics of private pixels would be a release.
+    """
+    channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2), dtype=np.float32)
+    if images.dtype == np.uint8:  # so the line above has made a copy
+        channels_first /= 255
+    return channels_first

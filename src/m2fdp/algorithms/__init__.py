@@ -1,0 +1,85 @@
+"""Algorithms, one small file each: how it sets tree, trust, noise and schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from m2fdp.algorithms.base import Algorithm, Plan
+from m2fdp.algorithms.hfl import HFL
+from m2fdp.algorithms.hfl_dp import HFL_DP
+from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.algorithms.pedpfl import PEDPFL
+from m2fdp.config import Config, ModelConfig, TopologyConfig, TrainingConfig
+from m2fdp.errors import InputError
+from m2fdp.models.registry import Shape, build_model, check_model_name
+from m2fdp.privacy.mechanisms import check_delta
+from m2fdp.simulation.schedule import build_schedule
+from m2fdp.topology.builders import build_tree
+from m2fdp.topology.trust import build_trust
+
+# In the order in which tables and figures list them.
+ALGORITHMS = {algorithm.name: algorithm for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP)}
+
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Plan",
+    "build_plan",
+    "check_config",
+    "check_data",
+    "get_algorithm",
+]
+
+
+def get_algorithm(name: str) -> Algorithm:
+    """The algorithm of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in ALGORITHMS:
+        raise InputError("algorithm", name, f"is unknown; valid are {', '.join(ALGORITHMS)}")
+    return ALGORITHMS[name]
+
+
+def build_plan(
+    algorithm: str, topology: TopologyConfig, training: TrainingConfig, seed: int
+) -> Plan:
+    """The algorithm's plan on the configured tree, trust and schedule.
+
+    Raises:
+        InputError: the blocks contradict one another.
+    """
+    tree = build_tree(topology)
+    trust = build_trust(tree, topology.trust, seed)
+    schedule = build_schedule(training, tree.depth)
+    return get_algorithm(algorithm).plan(tree, trust, schedule)
+
+
+def check_config(config: Config) -> None:
+    """Everything that can be found wrong without looking at data.
+
+    Raises:
+        InputError: naming the key, its value and what would be valid.
+    """
+    build_plan(config.algorithm, config.topology, config.training, config.seed)
+    check_model_name(config.model.name)
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("device", config.device, "no CUDA device is available; use cpu")
+
+
+def check_data(
+    shape: Shape, n_classes: int, shard_sizes: np.ndarray, model: ModelConfig, delta: float
+) -> None:
+    """What can be found wrong once the records are dealt, before anything is written.
+
+    Args:
+        shape: (C, H, W) of the images.
+        shard_sizes: int64 (N_L,), D_j.
+
+    Raises:
+        InputError: a model that does not fit the images, or a delta too large for the shards.
+    """
+    build_model(model, shape, n_classes, seed=0)
+    check_delta(delta, shard_sizes)

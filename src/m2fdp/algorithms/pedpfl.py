@@ -1,0 +1,21 @@
+"""PEDPFL (J [14] as J runs it): the same devices in a star below an untrusted cloud."""
+
+from dataclasses import replace
+
+from m2fdp.algorithms.base import Algorithm, Plan
+from m2fdp.simulation.schedule import Schedule
+from m2fdp.topology.builders import star
+from m2fdp.topology.network import Network, noise_plan
+from m2fdp.topology.tree import Tree
+from m2fdp.topology.trust import Trust, all_untrusted
+
+
+def _plan(tree: Tree, trust: Trust, schedule: Schedule) -> Plan:
+    flat = star(tree)
+    nobody = all_untrusted(flat)
+    network = Network(flat, nobody, noise_plan(flat, nobody))
+    # A star has no servers between, so there is nothing to aggregate locally.
+    return Plan(network, replace(schedule, local_aggregation={}), private=True)
+
+
+PEDPFL = Algorithm("pedpfl", "PEDPFL", "baseline", _plan)

@@ -1,0 +1,1 @@
+"""What training costs: energy and delay of computing and communicating."""

@@ -1,0 +1,103 @@
+"""Energy and delay of a round (J Sec. V-B, VI-A).
+
+A message of M parameters has M·Q bits; its delay is bits over rate and its energy power times
+delay. Only uplinks count. Links into the cloud are wired, all others wireless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from m2fdp.config import ResourcesConfig
+from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.simulation.schedule import Schedule
+from m2fdp.topology.network import Network
+from m2fdp.topology.tree import Tree
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Energy in joules and delay in seconds."""
+
+    energy_j: float
+    delay_s: float
+
+
+def watts(dbm: float) -> float:
+    """Power in watts from dBm: 30 dBm are 1 W."""
+    return 10 ** ((dbm - 30) / 10)
+
+
+def message_cost(layer: int, n_parameters: int, config: ResourcesConfig) -> Cost:
+    """Cost of one model or gradient sent by a node of layer l = 1…L to its parent."""
+    wired = layer == 1
+    power_dbm = config.wired_power_dbm if wired else config.wireless_power_dbm
+    rate_mbps = config.wired_rate_mbps if wired else config.wireless_rate_mbps
+    delay = n_parameters * config.bits_per_parameter / (rate_mbps * 1e6)
+    return Cost(watts(power_dbm) * delay, delay)
+
+
+def round_cost(
+    network: Network,
+    lock_step: LockStep,
+    schedule: Schedule,
+    n_parameters: int,
+    config: ResourcesConfig,
+) -> Cost:
+    """Cost of one round: local steps, lock-step gradients, local and global aggregations.
+
+    In a lock-step group every device's gradient travels to the group's head at every local
+    step; the head has the group's model already, so an aggregation starts there.
+    """
+    tree = network.tree
+    inside = _inside_groups(tree, lock_step)
+    outside = tuple(~mask for mask in inside)
+    uplinks = [schedule.aggregation_layer(step) for step in range(1, schedule.local_steps + 1)]
+    energy = schedule.local_steps * tree.n_devices * config.step_energy_j
+    delay = schedule.local_steps * config.step_delay_s
+    journeys = [(0, inside)] * schedule.local_steps
+    journeys += [(top, outside) for top in uplinks if top is not None]
+    for top, sending in journeys:
+        cost = _journey_cost(tree, top, sending, n_parameters, config)
+        energy += cost.energy_j
+        delay += cost.delay_s
+    return Cost(energy, delay)
+
+
+def _inside_groups(tree: Tree, lock_step: LockStep) -> tuple[np.ndarray, ...]:
+    """For layer l = 1…L, bool (N_l,): is the node below the head of a lock-step group."""
+    head_layer = lock_step.nodes[lock_step.group_of, 0]
+    inside = []
+    for layer in range(1, tree.depth + 1):
+        mask = np.zeros(tree.n_nodes(layer), dtype=bool)
+        mask[tree.ancestors[layer][head_layer < layer]] = True
+        inside.append(mask)
+    return tuple(inside)
+
+
+def _journey_cost(
+    tree: Tree,
+    top: int,
+    sending: tuple[np.ndarray, ...],
+    n_parameters: int,
+    config: ResourcesConfig,
+) -> Cost:
+    """Messages of the sending nodes, from the devices up to layer `top`.
+
+    A parent sends on when the last of its children has arrived; siblings transmit in turn or
+    at once, and different parents receive side by side.
+    """
+    energy = 0.0
+    ready = np.zeros(tree.n_devices)
+    for layer in range(tree.depth, top, -1):
+        parents, senders = tree.parents[layer - 1], sending[layer - 1]
+        cost = message_cost(layer, n_parameters, config)
+        energy += cost.energy_j * senders.sum()
+        messages = np.bincount(parents[senders], minlength=tree.n_nodes(layer - 1))
+        in_turn = messages if config.uplinks == "sequential" else np.minimum(messages, 1)
+        arrived = np.zeros(tree.n_nodes(layer - 1))
+        np.maximum.at(arrived, parents, ready)
+        ready = arrived + in_turn * cost.delay_s
+    return Cost(float(energy), float(ready.max()))

@@ -1,0 +1,23 @@
+"""Losses per record: scores (B, C) and labels (B,) to losses (B,)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    """Softmax cross-entropy."""
+    return nn.functional.cross_entropy(scores, labels, reduction="none")
+
+
+def one_vs_rest_hinge(scores: Tensor, labels: Tensor) -> Tensor:
+    """Sum over the classes c of max(0, 1 - y_c s_c), y_c = 1 for the label and -1 elsewhere."""
+    signs = 2.0 * nn.functional.one_hot(labels, scores.shape[-1]).to(scores.dtype) - 1.0
+    return nn.functional.relu(1.0 - signs * scores).sum(-1)
+
+
+def crammer_singer_hinge(scores: Tensor, labels: Tensor) -> Tensor:
+    """max(0, 1 + max of s_c over the other classes - s_label)."""
+    own = nn.functional.one_hot(labels, scores.shape[-1]).bool()
+    rival = scores.masked_fill(own, float("-inf")).amax(-1)
+    return nn.functional.relu(1.0 + rival - scores.masked_fill(~own, 0.0).sum(-1))

@@ -1,0 +1,161 @@
+"""Models by name: `svm`, `softmax`, `cnn12`, or `package.module:function` of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from m2fdp.config import ModelConfig
+from m2fdp.errors import InputError
+from m2fdp.models import losses
+from m2fdp.streams import torch_generator
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+Shape = tuple[int, int, int]
+
+# The widths that give M = 7840 parameters at ten classes (J Sec. VI-A), by image channels.
+_CNN12_CHANNELS = {1: (16, 18, 20), 3: (5, 17, 22)}
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A module with its loss.
+
+    Attributes:
+        name: as configured.
+        module: maps features (B, C, H, W) to scores (B, classes). Only its structure and
+            initial parameters are used; the simulation keeps parameters as flat vectors.
+        loss: scores (B, C) and labels (B,) to a loss per record (B,).
+        linear: whether scores are one matrix product with the flattened features, no bias.
+    """
+
+    name: str
+    module: nn.Module
+    loss: Loss
+    linear: bool
+
+    @property
+    def n_parameters(self) -> int:
+        """M."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    def initial_vector(self) -> Tensor:
+        """w^(1): float32 (M,)."""
+        return parameters_to_vector(self.module.parameters()).detach().clone()
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, as views of a flat vector (M,)."""
+        result, start = {}, 0
+        for name, parameter in self.module.named_parameters():
+            end = start + parameter.numel()
+            result[name] = vector[start:end].view(parameter.shape)
+            start = end
+        return result
+
+    def scores(self, vector: Tensor, features: Tensor) -> Tensor:
+        """Scores (B, classes) of features (B, C, H, W) under the parameters (M,)."""
+        return torch.func.functional_call(self.module, self.unflatten(vector), (features,))
+
+
+def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) -> Model:
+    """The configured model for images of (C, H, W) and n_classes labels.
+
+    Linear models start at zero; others at torch's own initialisation, drawn with the seed.
+
+    Raises:
+        InputError: an unknown name, images too small for `cnn12`, a key that the model does
+            not have, or a module that per-sample clipping can't train.
+    """
+    if config.channels is not None and config.name != "cnn12":
+        raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_generator(seed, "initialisation").initial_seed())
+        if config.name in {"svm", "softmax"}:
+            return _linear(config, shape, n_classes)
+        if config.name == "cnn12":
+            return Model("cnn12", _cnn12(config, shape, n_classes), losses.cross_entropy, False)
+        module = _imported(config.name, shape, n_classes)
+    _check_trainable(config.name, module)
+    return Model(config.name, module, losses.cross_entropy, linear=False)
+
+
+def check_model_name(name: str) -> None:
+    """Raises InputError unless the name is known or names an importable function."""
+    if name not in {"svm", "softmax", "cnn12"}:
+        _import_function(name)
+
+
+def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    layer = nn.Linear(prod(shape), n_classes, bias=False)
+    nn.init.zeros_(layer.weight)
+    hinges = {
+        "one_vs_rest": losses.one_vs_rest_hinge,
+        "crammer_singer": losses.crammer_singer_hinge,
+    }
+    loss = losses.cross_entropy if config.name == "softmax" else hinges[config.hinge]
+    return Model(config.name, nn.Sequential(nn.Flatten(), layer), loss, linear=True)
+
+
+def _cnn12(config: ModelConfig, shape: Shape, n_classes: int) -> nn.Module:
+    """Three times conv-relu-pool, flatten, linear (and the softmax inside the loss)."""
+    inputs, height, width = shape
+    if min(height, width) < 8:
+        raise InputError(
+            "model.name",
+            "cnn12",
+            f"pools three times, so images need at least "
+            f"8 x 8 pixels; these have {height} x {width}",
+        )
+    widths = config.channels or _CNN12_CHANNELS.get(inputs, _CNN12_CHANNELS[3])
+    layers: list[nn.Module] = []
+    for before, after in zip([inputs, *widths], widths):  # noqa: B905 (one longer by design)
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    features = widths[-1] * (height // 8) * (width // 8)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, n_classes))
+
+
+def _import_function(name: str) -> Callable[[Shape, int], nn.Module]:
+    key = "model.name"
+    module_name, _, function_name = name.partition(":")
+    if not function_name:
+        raise InputError(key, name, "is neither svm, softmax, cnn12 nor package.module:function")
+    try:
+        return getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(key, name, f"can't be imported: {error}") from None
+
+
+def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:
+    module = _import_function(name)(shape, n_classes)
+    if not isinstance(module, nn.Module):
+        raise InputError("model.name", name, "must return a torch.nn.Module")
+    return module
+
+
+def _check_trainable(name: str, module: nn.Module) -> None:
+    from opacus.validators import ModuleValidator  # seconds to import, needed only here
+
+    errors = ModuleValidator.validate(module, strict=False)
+    if errors:
+        reason = str(errors[0]).split("\n")[0]
+        raise InputError(
+            "model.name",
+            name,
+            f"can't be trained with differential privacy: "
+            f"{reason} (batch norm mixes the records of a batch; group or layer "
+            f"norm does not)",
+        )
+    buffers = [buffer for buffer, _ in module.named_buffers()]
+    if buffers:
+        raise InputError(
+            "model.name",
+            name,
+            f"has the buffer {buffers[0]}, state that no "
+            "aggregation averages and no noise covers; remove it",
+        )

@@ -1,0 +1,1 @@
+"""Mechanisms, their calibration, and what an accountant upholds of them."""

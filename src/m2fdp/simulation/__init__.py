@@ -1,0 +1,1 @@
+"""The round loop of J Algorithm 1: local steps, aggregation, noise, evaluation."""

@@ -1,0 +1,56 @@
+"""Poisson-sampled minibatches (J eq. 6), drawn for all devices of a step at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from m2fdp.streams import generator
+
+# Batched products over padded rows round alike for any chunk of devices at such widths.
+_ROW_MULTIPLE = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The records that each device uses in one local step.
+
+    Attributes:
+        positions: int64 (n_devices, width), positions in the concatenated shards.
+        mask: bool (n_devices, width), False for padding.
+        counts: int64 (n_devices,), the drawn sizes; zero is legal.
+    """
+
+    positions: np.ndarray
+    mask: np.ndarray
+    counts: np.ndarray
+
+
+def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
+    """q_j = min(1, B/D_j) per device, float64; B null means the whole shard."""
+    if batch_size is None:
+        return np.ones(len(sizes))
+    return np.minimum(1.0, batch_size / sizes)
+
+
+def poisson_draw(sizes: np.ndarray, rates: np.ndarray, seed: int, round_: int, step: int) -> Draw:
+    """Every record of device j enters independently with probability q_j.
+
+    The stream of a step is keyed by (seed, round, step); a record's number in it is its
+    position in the concatenated shards.
+    """
+    if (rates == 1.0).all():
+        return _padded(np.arange(sizes.sum()), sizes)
+    uniforms = generator(seed, "minibatch", round_, step).random(int(sizes.sum()))
+    chosen = uniforms < np.repeat(rates, sizes)
+    owners = np.repeat(np.arange(len(sizes)), sizes)[chosen]
+    return _padded(np.flatnonzero(chosen), np.bincount(owners, minlength=len(sizes)))
+
+
+def _padded(positions: np.ndarray, counts: np.ndarray) -> Draw:
+    width = max(_ROW_MULTIPLE, -(-int(counts.max()) // _ROW_MULTIPLE) * _ROW_MULTIPLE)
+    mask = np.arange(width) < counts[:, None]
+    padded = np.zeros(mask.shape, dtype=np.int64)
+    padded[mask] = positions
+    return Draw(padded, mask, counts)

@@ -1,0 +1,98 @@
+"""A whole run: rounds, evaluations, and what each round has cost so far."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+from torch import Tensor
+
+from m2fdp.errors import InputError
+from m2fdp.simulation.engine import Simulation, State, initial_state, rounds
+from m2fdp.simulation.evaluation import evaluate
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One evaluated round; `m2fdp.simulation.training.train` keeps a row of each.
+
+    Attributes:
+        round: t.
+        accuracy, loss: on the records the cloud holds.
+        energy_j, delay_s: cumulative, joules and seconds.
+        epsilon: verified so far, or NaN where nothing is verified.
+    """
+
+    round: int
+    accuracy: float
+    loss: float
+    energy_j: float
+    delay_s: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Observer:
+    """What a caller wants to hear while training goes on.
+
+    Attributes:
+        on_round: (round, wall seconds of that round), after every round.
+        on_evaluation: after every evaluated round.
+    """
+
+    on_round: Callable[[int, float], None]
+    on_evaluation: Callable[[RoundRecord], None]
+
+
+def train(
+    simulation: Simulation,
+    features: Tensor,
+    labels: Tensor,
+    evaluate_every: int,
+    round_energy_j: float,
+    round_delay_s: float,
+    delta: float,
+    observer: Observer,
+) -> tuple[State, pd.DataFrame]:
+    """Train all rounds, evaluating every so many and after the last.
+
+    Args:
+        features, labels: the records that the cloud evaluates on, (R, C, H, W) and (R,).
+        round_energy_j, round_delay_s: what one round costs.
+
+    Returns:
+        The final state, and a table with a row a `RoundRecord`.
+
+    Raises:
+        InputError: the model has diverged.
+    """
+    records: list[RoundRecord] = []
+    state = initial_state(simulation)
+    started = time.perf_counter()
+    for state in rounds(simulation, state):  # noqa: B020
+        observer.on_round(state.round, time.perf_counter() - started)
+        if state.round % evaluate_every == 0 or state.round == simulation.schedule.rounds:
+            result = evaluate(simulation.model, state.weights, features, labels)
+            if not math.isfinite(result.loss):
+                raise InputError(
+                    "training.learning_rate",
+                    simulation.schedule.learning_rate,
+                    f"training diverged by round {state.round}; choose a smaller one",
+                )
+            epsilon = simulation.mechanism.epsilon(state.round, delta)
+            records.append(
+                RoundRecord(
+                    state.round,
+                    result.accuracy,
+                    result.loss,
+                    state.round * round_energy_j,
+                    state.round * round_delay_s,
+                    math.nan if epsilon is None else epsilon,
+                )
+            )
+            observer.on_evaluation(records[-1])
+        started = time.perf_counter()
+    return state, pd.DataFrame(records)

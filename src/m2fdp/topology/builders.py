@@ -1,0 +1,146 @@
+"""Trees from fan-outs or from an explicit edge list."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from m2fdp.config import TopologyConfig
+from m2fdp.errors import InputError
+from m2fdp.topology.tree import Tree
+
+
+def build_tree(config: TopologyConfig) -> Tree:
+    """The tree a configuration describes.
+
+    Raises:
+        InputError: the edge list is no tree with all devices at one layer, or contradicts
+            `fanouts` where both are given.
+    """
+    if config.edges is None:
+        return tree_from_fanouts(config.fanouts or [])
+    tree = tree_from_edges(read_edges(Path(config.edges)))
+    if config.fanouts is not None:
+        _check_fanouts(tree, config)
+    return tree
+
+
+def tree_from_fanouts(fanouts: Sequence[int]) -> Tree:
+    """The balanced tree in which every node of layer l has fanouts[l] children.
+
+    `[10, 5]` is a cloud, 10 edge servers and 5 devices below each of them.
+    """
+    sizes = np.cumprod([1, *fanouts])
+    parents = tuple(
+        np.repeat(np.arange(above), fanout)
+        for above, fanout in zip(sizes[:-1], fanouts, strict=True)
+    )
+    servers = [
+        tuple(f"server-{layer}-{i}" for i in range(sizes[layer]))
+        for layer in range(1, len(fanouts))
+    ]
+    devices = tuple(f"device-{i}" for i in range(sizes[-1]))
+    return Tree(parents, (("cloud",), *servers, devices))
+
+
+def star(tree: Tree) -> Tree:
+    """The depth-1 tree in which the same devices are children of the cloud."""
+    return Tree(
+        (np.zeros(tree.n_devices, dtype=np.int64),),
+        (tree.names[0], tree.names[-1]),
+    )
+
+
+def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
+    """The tree of (parent, child) pairs; siblings keep the order in which they are listed.
+
+    Raises:
+        InputError: two parents of a node, several roots, a cycle, or devices (nodes without
+            children) at different layers.
+    """
+    key = "topology.edges"
+    children: dict[str, list[str]] = {}
+    parent_of: dict[str, str] = {}
+    for parent, child in edges:
+        if child in parent_of:
+            raise InputError(
+                key,
+                child,
+                f"has two edges from above, {parent_of[child]} and "
+                f"{parent}; every node has exactly one parent",
+            )
+        parent_of[child] = parent
+        children.setdefault(parent, []).append(child)
+    roots = [node for node in children if node not in parent_of]
+    if len(roots) != 1:
+        raise InputError(
+            key, roots or "(none)", "the edges must form one tree with one root, the cloud"
+        )
+    layers = [roots]
+    parents: list[np.ndarray] = []
+    while any(node in children for node in layers[-1]):
+        childless = [node for node in layers[-1] if node not in children]
+        if childless:
+            raise InputError(
+                key,
+                childless[0],
+                f"ends at layer {len(layers) - 1} while other "
+                "branches go deeper; all devices must be at one layer",
+            )
+        fanouts = [len(children[node]) for node in layers[-1]]
+        parents.append(np.repeat(np.arange(len(fanouts)), fanouts))
+        layers.append([child for node in layers[-1] for child in children[node]])
+    unreached = sorted(set(parent_of) - {node for layer in layers for node in layer})
+    if unreached:
+        raise InputError(key, unreached[0], "is on a cycle; the edges must form a tree")
+    return Tree(tuple(parents), tuple(tuple(layer) for layer in layers))
+
+
+def read_edges(path: Path) -> list[tuple[str, str]]:
+    """(parent, child) pairs from a CSV file with those columns, or a YAML list of pairs.
+
+    Raises:
+        InputError: the file is missing, of another type, or a row is no pair.
+    """
+    key = "topology.edges"
+    if not path.is_file():
+        raise InputError(
+            key,
+            str(path),
+            "no such file; give a .csv with the columns "
+            "parent,child or a .yml list of [parent, child]",
+        )
+    if path.suffix == ".csv":
+        with path.open(newline="") as file:
+            reader = csv.DictReader(file)
+            if reader.fieldnames is None or not {"parent", "child"} <= set(reader.fieldnames):
+                raise InputError(key, str(path), "needs the columns parent,child")
+            rows = [(row["parent"], row["child"]) for row in reader]
+    elif path.suffix in {".yml", ".yaml"}:
+        try:
+            rows = yaml.safe_load(path.read_text())
+        except yaml.YAMLError as error:
+            raise InputError(key, str(path), f"is no YAML ({error})".replace("\n", " ")) from None
+    else:
+        raise InputError(key, str(path), "must end in .csv, .yml or .yaml")
+    if not isinstance(rows, list) or not rows:
+        raise InputError(key, str(path), "holds no edges")
+    for row in rows:
+        if not (isinstance(row, (list, tuple)) and len(row) == 2 and all(row)):
+            raise InputError(key, row, f"in {path} is no pair of parent and child")
+    return [(str(parent), str(child)) for parent, child in rows]
+
+
+def _check_fanouts(tree: Tree, config: TopologyConfig) -> None:
+    found = [sorted(set(tree.n_children(layer).tolist())) for layer in range(tree.depth)]
+    if found != [[fanout] for fanout in config.fanouts or []]:
+        raise InputError(
+            "topology.fanouts",
+            config.fanouts,
+            f"the edge list {config.edges} has {found} "
+            "children a node by layer; leave one of the two out or make them agree",
+        )

@@ -1,0 +1,91 @@
+"""A network: the tree, who is trusted in it, and who adds noise to what it sends up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.topology.tree import Tree
+from m2fdp.topology.trust import Trust
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """What an algorithm trains over.
+
+    Attributes:
+        tree: the aggregation tree.
+        trust: see `m2fdp.topology.trust`.
+        noised: for layer l = 1…L (index l-1), bool (N_l,): does the message from this node to
+            its parent carry fresh noise.
+    """
+
+    tree: Tree
+    trust: Trust
+    noised: tuple[np.ndarray, ...]
+
+    @property
+    def weights(self) -> tuple[np.ndarray, ...]:
+        """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent."""
+        return self.tree.uniform_weights
+
+
+def noise_plan(tree: Tree, trust: Trust) -> tuple[np.ndarray, ...]:
+    """Which messages carry fresh noise (J eqs 9, 13): bool (N_l,) for layer l = 1…L.
+
+    The message of node i to its parent c is noised iff c is untrusted and i is a device or a
+    trusted server. A message from an untrusted server holds noise already.
+    """
+    return tuple(
+        ~trust[layer - 1][parents] & (np.True_ if layer == tree.depth else trust[layer])
+        for layer, parents in enumerate(tree.parents, start=1)
+    )
+
+
+def no_noise(tree: Tree) -> tuple[np.ndarray, ...]:
+    """The plan in which nobody adds noise."""
+    return tuple(np.zeros(len(parents), dtype=bool) for parents in tree.parents)
+
+
+def noise_adders(network: Network) -> np.ndarray:
+    """The node that adds the noise for each device under `gradient`: int64 (N_L, 2).
+
+    Row j is (layer, index). A device below an untrusted parent adds its own; otherwise it is
+    the topmost trusted server reached by walking up through trusted servers. A device on whose
+    path nobody adds noise counts as its own.
+    """
+    tree = network.tree
+    devices = np.arange(tree.n_devices)
+    result = np.stack([np.full_like(devices, tree.depth), devices], axis=1)
+    for layer in range(tree.depth - 1, 0, -1):
+        ancestor = tree.ancestors[layer]
+        below = network.noised[layer - 1][ancestor]
+        result[below, 0] = layer
+        result[below, 1] = ancestor[below]
+    return result
+
+
+def network_table(network: Network) -> pd.DataFrame:
+    """One row a node, from the cloud down: node, layer, parent, kind, trusted, adds_noise."""
+    tree = network.tree
+    rows = []
+    for layer, names in enumerate(tree.names):
+        kind = "cloud" if layer == 0 else "device" if layer == tree.depth else "server"
+        for i, name in enumerate(names):
+            rows.append(
+                {
+                    "node": name,
+                    "layer": layer,
+                    "parent": "" if layer == 0 else _parent_name(tree, layer, i),
+                    "kind": kind,
+                    "trusted": bool(layer < tree.depth and network.trust[layer][i]),
+                    "adds_noise": bool(layer > 0 and network.noised[layer - 1][i]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _parent_name(tree: Tree, layer: int, i: int) -> str:
+    return tree.names[layer - 1][tree.parents[layer - 1][i]]

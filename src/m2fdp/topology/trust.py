@@ -1,0 +1,103 @@
+"""Which servers are trusted (J Sec. II-B): ratios or explicit names, and the closure of eq. 4.
+
+A `Trust` holds, for layer l = 0…L-1 (index l), a boolean array (N_l,): is the server trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from m2fdp.config import TrustConfig
+from m2fdp.errors import InputError
+from m2fdp.streams import generator
+from m2fdp.topology.tree import Tree
+
+Trust = tuple[np.ndarray, ...]
+
+
+def build_trust(tree: Tree, config: TrustConfig, seed: int) -> Trust:
+    """The trust a configuration describes; without one, no server is trusted.
+
+    Raises:
+        InputError: see `explicit_trust` and `draw_trust`.
+    """
+    if config.untrusted is not None:
+        return explicit_trust(tree, config.untrusted)
+    if config.ratios is not None:
+        return draw_trust(tree, config.ratios, seed)
+    return all_untrusted(tree)
+
+
+def all_untrusted(tree: Tree) -> Trust:
+    """No server is trusted."""
+    return tuple(np.zeros(tree.n_nodes(layer), dtype=bool) for layer in range(tree.depth))
+
+
+def draw_trust(tree: Tree, ratios: Sequence[float], seed: int) -> Trust:
+    """Trust by the shares p_1…p_{L-1} of trusted nodes among the children of untrusted nodes.
+
+    The cloud is untrusted. Below each untrusted node round(p_l·s) of its s children are
+    trusted (half up), in an order drawn once per parent, so that for one seed the trusted
+    sets are nested in p. Children of a trusted node are trusted (J eq. 4).
+
+    Raises:
+        InputError: `ratios` has not one entry a layer of servers.
+    """
+    if len(ratios) != tree.depth - 1:
+        raise InputError(
+            "topology.trust.ratios",
+            list(ratios),
+            f"needs {tree.depth - 1} entries, p_1…p_L-1, one for each layer of servers "
+            f"between the cloud and the devices",
+        )
+    trust = [np.array([False])]
+    for layer, ratio in enumerate(ratios, start=1):
+        parents = tree.parents[layer - 1]
+        trusted = np.ones(tree.n_nodes(layer), dtype=bool)
+        for parent in np.flatnonzero(~trust[-1]):
+            children = np.flatnonzero(parents == parent)
+            order = generator(seed, "trust", layer, int(parent)).permutation(children)
+            trusted[order[int(np.floor(ratio * len(children) + 0.5)) :]] = False
+        trust.append(trusted)
+    return tuple(trust)
+
+
+def explicit_trust(tree: Tree, untrusted: Sequence[str]) -> Trust:
+    """Trust from the names of the untrusted servers; the cloud is untrusted in any case.
+
+    Raises:
+        InputError: a name is no server, or a trusted server has an untrusted child (eq. 4).
+    """
+    key = "topology.trust.untrusted"
+    servers = {name for layer in tree.names[:-1] for name in layer}
+    unknown = [name for name in untrusted if name not in servers]
+    if unknown:
+        raise InputError(
+            key,
+            unknown[0],
+            f"is no server of this tree, whose servers are {_some(sorted(servers))}",
+        )
+    trust = tuple(
+        np.array([layer > 0 and name not in untrusted for name in names])
+        for layer, names in enumerate(tree.names[:-1])
+    )
+    for layer in range(1, tree.depth):
+        parents = tree.parents[layer - 1]
+        broken = np.flatnonzero(~trust[layer] & trust[layer - 1][parents])
+        if broken.size:
+            child = tree.names[layer][broken[0]]
+            parent = tree.names[layer - 1][parents[broken[0]]]
+            raise InputError(
+                key,
+                child,
+                f"is untrusted, so its parent {parent} is untrusted too "
+                "(J eq. 4); add the parent to the list",
+            )
+    return trust
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8])
+    return shown if len(names) <= 8 else f"{shown}, … ({len(names)} in all)"
