@@ -1,0 +1,192 @@
+"""Who holds which training record (J Sec. VI-A and the schemes federated learning compares on).
+
+Every scheme is one matrix, affinity[device, stratum] >= 0: the records of a stratum (a class,
+or all records where a scheme does not look at labels) are dealt to the devices in proportion to
+its column. At edge level all devices of one edge server have the same row; the records
+themselves are dealt at random.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from m2fdp.config import PartitionConfig
+from m2fdp.errors import InputError
+from m2fdp.streams import generator
+
+
+def partition(
+    labels: np.ndarray,
+    n_classes: int,
+    config: PartitionConfig,
+    edge_of_device: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """The device that holds each record, -1 for a record left out by `samples_per_device`.
+
+    Args:
+        labels: (n,), the labels of the training records, in 0…n_classes-1.
+        edge_of_device: (n_devices,), the edge server above each device.
+
+    Returns:
+        (n,) int64.
+
+    Raises:
+        InputError: if a device would hold nothing, or not as many classes as asked for.
+    """
+    n_devices = len(edge_of_device)
+    if n_devices > len(labels):
+        raise InputError(
+            "topology",
+            f"{n_devices} devices",
+            f"at most one device a training record, here {len(labels)}; use fewer devices "
+            "or a larger data set",
+        )
+    rng = generator(seed, "partition-affinity")
+    groups = edge_of_device if config.level == "edge" else np.arange(n_devices)
+    _, group_of_device, group_sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    match config.scheme:
+        case "labels_per_device":
+            rows = _labels_per_group(config.labels_per_device, group_sizes, n_classes, rng)
+        case "dirichlet":
+            rows = _dirichlet_labels(config.alpha, len(group_sizes), n_classes, rng)
+        case "quantity":
+            rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
+        case "iid":
+            rows = np.ones((len(group_sizes), 1))
+
+    strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
+    device = _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
+    if config.samples_per_device is not None:
+        position = stratified_position(device, labels, generator(seed, "partition-cap"))
+        device[position >= config.samples_per_device] = -1
+    _check(device, labels, n_devices, config)
+    return device
+
+
+def stratified_position(
+    group: np.ndarray, label: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Each record's place, from 0, in a random order of its group that spreads the labels evenly.
+
+    The first m records of a group are then a random subset with the group's label mix: seats
+    apportioned to the labels by the method of Webster and Sainte-Laguë.
+
+    Args:
+        group, label: (n,) integers.
+
+    Returns:
+        (n,) int64.
+    """
+    shuffle = rng.permutation(len(group))
+    order = np.lexsort((shuffle, label, group))
+    place, size = _runs(group[order], label[order])
+    quotient = np.empty(len(group))
+    quotient[order] = (place + 0.5) / size
+    order = np.lexsort((shuffle, quotient, group))
+    position = np.empty(len(group), dtype=np.int64)
+    position[order], _ = _runs(group[order])
+    return position
+
+
+def _runs(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For sorted keys: each entry's place in its run of equal keys, and that run's length."""
+    is_first = np.ones(len(keys[0]), dtype=bool)
+    is_first[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    starts = np.flatnonzero(is_first)
+    lengths = np.diff(starts, append=len(is_first))
+    return np.arange(len(is_first)) - np.repeat(starts, lengths), np.repeat(lengths, lengths)
+
+
+def _labels_per_group(
+    k: int, group_sizes: np.ndarray, n_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """0/1 rows with k classes each, every class held by as equal a number of devices as possible.
+
+    Like dealing from a shuffled deck of classes: each group takes the k classes that the fewest
+    devices hold so far, large groups first, ties at random.
+    """
+    if k > n_classes:
+        raise InputError(
+            "partition.labels_per_device", k, f"valid: 1 to {n_classes}, the number of classes"
+        )
+    if k * len(group_sizes) < n_classes:
+        raise InputError(
+            "partition.labels_per_device",
+            k,
+            f"{len(group_sizes)} label sets of {k} leave some of the {n_classes} classes without "
+            f"a holder; valid: {-(-n_classes // len(group_sizes))} to {n_classes}",
+        )
+    rows = np.zeros((len(group_sizes), n_classes))
+    holders = np.zeros(n_classes, dtype=np.int64)
+    for group in np.lexsort((rng.permutation(len(group_sizes)), -group_sizes)):
+        taken = np.lexsort((rng.permutation(n_classes), holders))[:k]
+        rows[group, taken] = 1
+        holders[taken] += group_sizes[group]
+    return rows
+
+
+def _dirichlet_labels(
+    alpha: float, n_groups: int, n_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Rows drawn from Dir(alpha, …, alpha) over the classes (Hsu et al. 2019, uniform prior).
+
+    Unlike there, every record is dealt: a class goes to the groups in proportion to their draws,
+    so that shard sizes vary with the draws.
+    """
+    rows = rng.dirichlet(np.full(n_classes, alpha), size=n_groups)
+    # A class whose draws all underflow at a tiny alpha is shared equally.
+    return rows + np.finfo(np.float64).tiny
+
+
+def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Deal each stratum's records at random, in numbers proportional to its column.
+
+    What rounding leaves over goes to the devices that it has shorted most so far, so equal
+    shares stay within one or two records of each other over all strata.
+    """
+    device = np.empty(len(strata), dtype=np.int64)
+    order = rng.permutation(len(strata))
+    order = order[np.argsort(strata[order], kind="stable")]
+    ends = np.searchsorted(strata[order], np.arange(affinity.shape[1]), side="right")
+    debt = np.zeros(len(affinity))
+    for column, records in zip(affinity.T, np.split(order, ends[:-1]), strict=True):
+        # Rounded, so that no machine's last bit decides who gets a record.
+        ideal = np.round(column / column.sum() * len(records), 9)
+        counts = np.floor(ideal).astype(np.int64)
+        debt = np.round(debt + ideal - counts, 9)
+        left = len(records) - counts.sum()
+        shorted = np.argsort(np.where(ideal > counts, -debt, np.inf), kind="stable")[:left]
+        counts[shorted] += 1
+        debt[shorted] -= 1
+        device[records] = np.repeat(np.arange(len(affinity)), counts)
+    return device
+
+
+def _check(device: np.ndarray, labels: np.ndarray, n_devices: int, config: PartitionConfig) -> None:
+    held = device >= 0
+    sizes = np.bincount(device[held], minlength=n_devices)
+    if not sizes.all():
+        remedy = {
+            "labels_per_device": "a larger partition.labels_per_device, ",
+            "dirichlet": "a larger partition.alpha, ",
+            "quantity": "a larger partition.alpha, ",
+            "iid": "",
+        }[config.scheme]
+        raise InputError(
+            "partition.scheme",
+            config.scheme,
+            f"device {np.argmin(sizes)} would hold no record; use {remedy}fewer devices or a "
+            "larger data set",
+        )
+    if config.scheme == "labels_per_device":
+        pairs = np.unique(np.stack([device[held], labels[held]]), axis=1)
+        classes = np.bincount(pairs[0], minlength=n_devices)
+        if (classes < config.labels_per_device).any():
+            raise InputError(
+                "partition.labels_per_device",
+                config.labels_per_device,
+                f"device {np.argmin(classes)} would hold records of {classes.min()} classes only; "
+                "use fewer labels, fewer devices, a larger data set or a larger "
+                "partition.samples_per_device",
+            )

@@ -1,0 +1,305 @@
+"""Where records come from: scikit-learn's digits, torchvision's data sets, a user's arrays.
+
+`download: false` means that the network is not used and that `dataset.root` is never written
+to. torchvision unpacks only when told to download, so archives are checked against its MD5s
+first (all present and right: it has no reason to reach for the network), then unpacked through
+links in a temporary folder. Only whole files leave that folder, by renaming, so that neither a
+failed download nor runs side by side ever leave or see half a file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from hashlib import md5
+from http.client import HTTPException
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from m2fdp.config import DatasetConfig
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.torchvision_ops import import_datasets
+from m2fdp.errors import InputError
+
+# The number of classes of every data set that has a fixed one.
+N_CLASSES = {
+    "digits": 10,
+    "fashion_mnist": 10,
+    "mnist": 10,
+    "emnist_letters": 26,
+    "cifar10": 10,
+    "cifar100": 100,
+}
+DEFAULT_ROOT = Path(DatasetConfig.model_fields["root"].default)
+_NPZ_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dataset:
+    """The data set that the configuration names, training records first.
+
+    Args:
+        config: name, root (the `.npz` file itself for `npz`) and whether to download.
+        unpack_root: where archives found in a root that may not be written to are unpacked.
+
+    Raises:
+        InputError: for files that are missing, damaged or not what the name promises.
+    """
+    match config.name:
+        case "digits":
+            return _digits()
+        case "npz":
+            return _npz(config.root)
+        case _:
+            return _torchvision(config, unpack_root)
+
+
+def _digits() -> Dataset:
+    """scikit-learn's 8x8 digits, 17 grey levels; every fifth record is a test record."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    is_test = np.arange(len(digits.target)) % 5 == 4
+    order = np.argsort(is_test, kind="stable")
+    return Dataset(
+        name="digits",
+        images=(digits.images[order, :, :, None] / 16).astype(np.float32),
+        labels=digits.target[order].astype(np.int64),
+        n_train=int((~is_test).sum()),
+        n_classes=N_CLASSES["digits"],
+    )
+
+
+# --- torchvision -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Source:
+    """One of torchvision's data sets and the files, relative to its root, that it works with.
+
+    Attributes:
+        open: (root, train=…, download=…) -> torchvision's data set.
+        unpacked: the files it reads.
+        archives: the files it downloads, with their MD5s.
+    """
+
+    open: Callable[..., Any]
+    unpacked: tuple[str, ...]
+    archives: tuple[tuple[str, str], ...]
+
+    def is_unpacked_in(self, root: Path) -> bool:
+        return all((root / file).is_file() for file in self.unpacked)
+
+    def damaged_in(self, root: Path) -> list[str]:
+        """The archives in the root that are not, byte for byte, those torchvision expects."""
+        return [
+            file
+            for file, digest in self.archives
+            if (root / file).is_file() and _md5(root / file) != digest
+        ]
+
+    def is_archived_in(self, root: Path) -> bool:
+        present = all((root / file).is_file() for file, _ in self.archives)
+        return present and not self.damaged_in(root)
+
+
+def _source(name: str, datasets: ModuleType) -> _Source:
+    match name:
+        case "mnist" | "fashion_mnist":
+            loader = datasets.MNIST if name == "mnist" else datasets.FashionMNIST
+            archives = [(f"{loader.__name__}/raw/{file}", sum_) for file, sum_ in loader.resources]
+            unpacked = [file.removesuffix(".gz") for file, _ in archives]
+        case "emnist_letters":
+            loader = partial(datasets.EMNIST, split="letters")
+            archives = [("EMNIST/raw/gzip.zip", datasets.EMNIST.md5)]
+            unpacked = [
+                f"EMNIST/raw/emnist-letters-{split}-{kind}-ubyte"
+                for split in ("train", "test")
+                for kind in ("images-idx3", "labels-idx1")
+            ]
+        case _:
+            loader = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
+            archives = [(loader.filename, loader.tgz_md5)]
+            batches = [file for file, _ in loader.train_list + loader.test_list]
+            unpacked = [f"{loader.base_folder}/{b}" for b in [*batches, loader.meta["filename"]]]
+    return _Source(loader, tuple(unpacked), tuple(archives))
+
+
+def _torchvision(config: DatasetConfig, unpack_root: Path) -> Dataset:
+    source = _source(config.name, import_datasets())
+    root = _locate(source, config, unpack_root)
+    try:
+        return _read(source, config.name, root)
+    except (OSError, RuntimeError, ValueError, TypeError, AssertionError, KeyError) as error:
+        raise InputError(
+            "dataset.root",
+            config.root,
+            f"the {config.name} files in {root.absolute()} are damaged ({_one_line(error)}); "
+            f"replace {_listed(source.unpacked)}, or remove them and set dataset.download=true",
+        ) from error
+
+
+def _read(source: _Source, name: str, root: Path) -> Dataset:
+    train, test = (source.open(root, train=is_train) for is_train in (True, False))
+    images = np.concatenate([np.asarray(train.data), np.asarray(test.data)])
+    labels = np.concatenate([np.asarray(train.targets), np.asarray(test.targets)])
+    if name == "emnist_letters":
+        # The files hold every image transposed, and count the letters from 1.
+        images, labels = images.swapaxes(1, 2), labels - 1
+    if len(train.data) != len(train.targets) or len(test.data) != len(test.targets):
+        raise ValueError("images and labels differ in number")
+    if labels.min() < 0 or labels.max() >= N_CLASSES[name]:
+        raise ValueError(f"a label is not one of the {N_CLASSES[name]} classes")
+    return Dataset(
+        name=name,
+        images=np.ascontiguousarray(images if images.ndim == 4 else images[..., None]),
+        labels=labels.astype(np.int64),
+        n_train=len(train.targets),
+        n_classes=N_CLASSES[name],
+    )
+
+
+def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
+    """The folder that holds the unpacked files, after downloading or unpacking them if need be."""
+    root = Path(config.root).expanduser()
+    if source.is_unpacked_in(root):
+        return root
+    if config.download:
+        try:
+            _unpack(source, archives=root, target=root)
+        except (OSError, RuntimeError, HTTPException) as error:
+            raise InputError(
+                "dataset.download",
+                True,
+                f"could not download {config.name} into {root.absolute()} ({_one_line(error)}); "
+                f"copy {_listed(source.unpacked)} there, or try again",
+            ) from error
+        return root
+    if not source.is_archived_in(root):
+        raise InputError("dataset.root", config.root, _what_is_missing(source, root))
+    if not source.is_unpacked_in(unpack_root):
+        try:
+            _unpack(source, archives=root, target=unpack_root)
+        except OSError as error:
+            raise InputError(
+                "dataset.root",
+                config.root,
+                f"holds only archives, which could not be unpacked into {unpack_root.absolute()} "
+                f"({_one_line(error)}); make room there, or unpack them yourself",
+            ) from error
+    return unpack_root
+
+
+def _unpack(source: _Source, archives: Path, target: Path) -> None:
+    """Put the unpacked files below `target`; sound archives are used, others downloaded."""
+    target.mkdir(parents=True, exist_ok=True)
+    damaged = source.damaged_in(archives)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=target) as name:
+        folder = Path(name)
+        for file, _ in source.archives:
+            if (archives / file).is_file() and file not in damaged:
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).symlink_to((archives / file).resolve())
+        source.open(folder, download=True)
+        for file in source.unpacked:
+            (target / file).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(folder / file, target / file)
+
+
+def _what_is_missing(source: _Source, root: Path) -> str:
+    missing = [file for file in source.unpacked if not (root / file).is_file()]
+    damaged = source.damaged_in(root)
+    return (
+        f"{_listed(missing)} not found in {root.absolute()}; set dataset.download=true, or copy "
+        f"there these files or the archives {_listed(file for file, _ in source.archives)}"
+        + (f" (its {_listed(damaged)} has the wrong MD5)" if damaged else "")
+    )
+
+
+def _md5(path: Path) -> str:
+    digest = md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+# --- a user's arrays ---------------------------------------------------------------------
+
+
+def _npz(file: str) -> Dataset:
+    """`x_train, y_train, x_test, y_test`: images NxHxW or NxHxWxC, uint8 or floats in [0, 1]."""
+
+    def refuse(problem: str) -> InputError:
+        return InputError("dataset.root", file, problem)
+
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise refuse(
+            f"no such file; dataset.name=npz needs a .npz file with the arrays "
+            f"{_listed(_NPZ_ARRAYS)}"
+        )
+    try:
+        with np.load(path) as archive:
+            arrays = {name: archive[name] for name in archive.files if name in _NPZ_ARRAYS}
+    except (ValueError, OSError, EOFError, BadZipFile, zlib.error, TypeError) as error:
+        raise refuse(f"not a readable .npz file of plain arrays ({_one_line(error)})") from error
+    if missing := [name for name in _NPZ_ARRAYS if name not in arrays]:
+        raise refuse(f"lacks {_listed(missing)}; needs {_listed(_NPZ_ARRAYS)}")
+    x_train, y_train, x_test, y_test = (arrays[name] for name in _NPZ_ARRAYS)
+
+    for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        if x.ndim not in (3, 4) or 0 in x.shape:
+            raise refuse(f"x_{split} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
+        if x.dtype != np.uint8 and x.dtype.kind != "f":
+            raise refuse(f"x_{split} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
+        if x.dtype.kind == "f" and not (x.min() >= 0 and x.max() <= 1):
+            raise refuse(
+                f"x_{split} ranges from {x.min():g} to {x.max():g}; valid: floats in [0, 1], "
+                "scaled by a constant, or uint8"
+            )
+        if y.shape != x.shape[:1]:
+            raise refuse(f"y_{split} has shape {y.shape}; valid: one label an image, {x.shape[:1]}")
+        if y.dtype.kind not in "iu":
+            raise refuse(f"y_{split} has type {y.dtype}; valid: integers")
+    if x_train.dtype.kind != x_test.dtype.kind or x_train.shape[1:] != x_test.shape[1:]:
+        raise refuse(
+            f"x_train holds {x_train.shape[1:]} {x_train.dtype} and x_test {x_test.shape[1:]} "
+            f"{x_test.dtype}; valid: the same shape and type in both"
+        )
+    classes = np.unique(y_train)
+    if len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
+        raise refuse(
+            f"y_train has {len(classes)} distinct labels from {classes[0]} to {classes[-1]}; "
+            "valid: 0 to C-1, each of the C >= 2 classes at least once"
+        )
+    if y_test.min() < 0 or y_test.max() >= len(classes):
+        raise refuse(
+            f"y_test has labels from {y_test.min()} to {y_test.max()}; "
+            f"valid: 0 to {len(classes) - 1}, the labels of y_train"
+        )
+    images = np.concatenate([x_train, x_test])
+    return Dataset(
+        name="npz",
+        images=(images if images.ndim == 4 else images[..., None]).astype(
+            np.uint8 if images.dtype == np.uint8 else np.float32, copy=False
+        ),
+        labels=np.concatenate([y_train, y_test]).astype(np.int64),
+        n_train=len(y_train),
+        n_classes=len(classes),
+    )

@@ -1,0 +1,147 @@
+"""The split's rules, checked by Great Expectations through Kedro's catalog (`validator:`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from kedro.validation.exceptions import DataValidationError
+
+from m2fdp.data.manifest import CLOUD, COLUMNS, SPLITS
+from m2fdp.data.sources import N_CLASSES
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuite, ExpectationSuiteValidationResult
+
+
+class ManifestValidator:
+    """Checks a manifest and, if asked, writes what was checked as one page of GX data docs.
+
+    One pass over one table: each rule is an expectation on a column of the manifest, or on
+    `shard_size`, added for the check: the training records of the row's device.
+
+    Args:
+        min_samples: the fewest training records that a device may hold.
+        docs: the HTML file to write, for a manifest that passes and for one that fails.
+    """
+
+    def __init__(self, min_samples: int = 1, docs: str | None = None) -> None:
+        self.min_samples = min_samples
+        self.docs = None if docs is None else Path(docs)
+
+    def validate(self, data: pd.DataFrame) -> pd.DataFrame:
+        """The manifest, unchanged.
+
+        Raises:
+            DataValidationError: one line that names every rule that is broken.
+        """
+        if list(data.columns) != COLUMNS:
+            raise DataValidationError(
+                f"the manifest has the columns {list(data.columns)}; valid: {COLUMNS}"
+            )
+        result = self._check(data)
+        if self.docs is not None:
+            self.docs.parent.mkdir(parents=True, exist_ok=True)
+            self.docs.write_text(_page(result), encoding="utf-8")
+        if not result.success:
+            broken = [_sentence(check) for check in result.results if not check.success]
+            raise DataValidationError("the manifest breaks its rules: " + "; ".join(broken))
+        return data
+
+    def _check(self, data: pd.DataFrame) -> ExpectationSuiteValidationResult:
+        # Great Expectations takes seconds to import and reads this variable when it is.
+        os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+        import great_expectations as gx
+        from great_expectations.data_context.types.base import ProgressBarsConfig
+
+        sizes = data.loc[data["split"] == "train", "device"].value_counts()
+        shard_size = data["device"].map(sizes)
+        # Bounded by the records, lest one wild device number stand for millions of devices.
+        n_devices = int(min(sizes.index.max() + 1, sizes.sum())) if len(sizes) else 0
+        # Only a user's own arrays have no fixed number of classes.
+        n_classes = N_CLASSES.get(data["dataset"].iloc[0]) if len(data) else None
+
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        batch = (
+            context.data_sources.add_pandas("m2fdp")
+            .add_dataframe_asset("manifest")
+            .add_batch_definition_whole_dataframe("all")
+            .get_batch(batch_parameters={"dataframe": data.assign(shard_size=shard_size)})
+        )
+        return batch.validate(_suite(self.min_samples, n_devices, n_classes))
+
+
+def _suite(min_samples: int, n_devices: int, n_classes: int | None) -> ExpectationSuite:
+    import great_expectations as gx
+    from great_expectations import expectations as gxe
+    from great_expectations.expectations.row_conditions import Column
+
+    is_train = Column("split") == "train"
+    at_cloud = Column("split") != "train"
+    rules = {
+        "one data set": gxe.ExpectColumnUniqueValueCountToBeBetween(
+            column="dataset", min_value=1, max_value=1
+        ),
+        "no sample twice, so none in two devices or in training and test": (
+            gxe.ExpectColumnValuesToBeUnique(column="sample")
+        ),
+        f"every split is one of {', '.join(SPLITS)}": gxe.ExpectColumnValuesToBeInSet(
+            column="split", value_set=SPLITS
+        ),
+        "training and test records exist": gxe.ExpectColumnDistinctValuesToContainSet(
+            column="split", value_set=["train", "test"]
+        ),
+        f"every label is {f'one of 0 to {n_classes - 1}' if n_classes else 'at least 0'}": (
+            gxe.ExpectColumnValuesToBeBetween(
+                column="label", min_value=0, max_value=n_classes and n_classes - 1
+            )
+        ),
+        f"validation and test records stay with the cloud (device {CLOUD})": (
+            gxe.ExpectColumnValuesToBeInSet(
+                column="device", value_set=[CLOUD], row_condition=at_cloud
+            )
+        ),
+        "training records are held by devices 0 to n-1, all of them": (
+            gxe.ExpectColumnDistinctValuesToEqualSet(
+                column="device", value_set=list(range(n_devices)), row_condition=is_train
+            )
+        ),
+        f"every device holds at least {min_samples} training records": (
+            gxe.ExpectColumnValuesToBeBetween(
+                column="shard_size", min_value=min_samples, row_condition=is_train
+            )
+        ),
+    } | {f"no {name} is null": gxe.ExpectColumnValuesToNotBeNull(column=name) for name in COLUMNS}
+    for rule, expectation in rules.items():
+        expectation.meta = {"rule": rule}
+    return gx.ExpectationSuite("manifest", expectations=list(rules.values()))
+
+
+def _sentence(check: Any) -> str:
+    """The rule that a failed check stands for, with the first values that break it."""
+    rule = check.expectation_config.meta["rule"]
+    if check.exception_info.get("raised_exception"):
+        return f"{rule} (not checkable: {check.exception_info['exception_message']})"
+    result = check.result
+    if found := result.get("partial_unexpected_list"):
+        detail = f"found {_first(found)}"
+    elif absent := result.get("partial_missing_list"):
+        detail = f"absent: {_first(absent)}"
+    else:
+        detail = f"found {result.get('observed_value')}"
+    rows = f"; rows: {result['unexpected_count']}" if "element_count" in result else ""
+    return f"{rule} ({detail}{rows})"
+
+
+def _first(values: list[Any]) -> str:
+    return ", ".join(str(value) for value in list(dict.fromkeys(values))[:3])
+
+
+def _page(result: ExpectationSuiteValidationResult) -> str:
+    from great_expectations.render.renderer import ValidationResultsPageRenderer
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    return DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))
