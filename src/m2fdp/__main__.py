@@ -1,0 +1,18 @@
+"""`python -m m2fdp`: what `kedro run` does, from a folder of the project."""
+
+from pathlib import Path
+
+from kedro.framework.startup import bootstrap_project
+from kedro.utils import find_kedro_project
+
+from m2fdp.cli import run
+
+
+def main() -> None:
+    """Run the pipelines that the command line names."""
+    bootstrap_project(find_kedro_project(Path.cwd()) or Path.cwd())
+    run()
+
+
+if __name__ == "__main__":
+    main()

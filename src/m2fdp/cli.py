@@ -1,0 +1,80 @@
+"""What this project changes in Kedro's command line: `run` and `study`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from kedro.framework.cli.project import PARAMS_ARG_HELP
+from kedro.framework.cli.project import run as kedro_run
+from kedro.framework.cli.utils import _split_params, env_option
+
+
+@click.group(name="m2fdp")
+def cli() -> None:
+    """Runs and studies of m2fdp."""
+
+
+@cli.command(name="run", params=kedro_run.params, help=kedro_run.help)
+def run(**options: Any) -> None:
+    with _one_line_ends():
+        _check_pipelines(options["pipelines"])
+        kedro_run.callback(**options)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--resume", is_flag=True, help="Skip the cells that are already finished.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Worker processes; by default one a core.",
+)
+@env_option
+@click.option(
+    "--params",
+    type=click.UNPROCESSED,
+    default="",
+    help=PARAMS_ARG_HELP,
+    callback=_split_params,
+)
+def study(name: str, resume: bool, workers: int | None, env: str, params: dict[str, Any]) -> None:
+    """Run the grid of conf/base/studies/NAME.yml and report on it."""
+    from m2fdp.studies.command import study as run_study
+
+    with _one_line_ends():
+        run_study(name, resume=resume, workers=workers, env=env, params=params)
+
+
+@contextmanager
+def _one_line_ends() -> Iterator[None]:
+    """Every MLflow run gets its end state; bad input and Ctrl-C end in one line each."""
+    from kedro.validation.exceptions import DataValidationError
+
+    from m2fdp.errors import InputError
+    from m2fdp.hooks import BadInput
+    from m2fdp.interruption import Interrupted
+    from m2fdp.pipelines.tracking import closing_runs
+
+    try:
+        with closing_runs():
+            yield
+    except InputError as error:
+        raise BadInput(str(error)) from None
+    except DataValidationError as error:
+        raise BadInput(f"{error.dataset_name}: {error.message}") from None
+    except Interrupted as interruption:
+        click.echo(f"Stopped by {interruption}; unfinished runs are marked as killed.", err=True)
+        click.get_current_context().exit(interruption.exit_code)
+
+
+def _check_pipelines(names: list[str]) -> None:
+    from kedro.framework.project import pipelines
+
+    from m2fdp.errors import InputError
+
+    if unknown := sorted(set(names) - set(pipelines)):
+        raise InputError("--pipelines", unknown[0], f"valid are {', '.join(sorted(pipelines))}")

@@ -1,0 +1,194 @@
+"""What happens around every run: its configuration is checked and its provenance recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+import subprocess
+import time
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import mlflow
+import torch
+from kedro.config import MissingConfigException
+from kedro.framework.context import KedroContext
+from kedro.framework.hooks import hook_impl
+from kedro.io import CatalogProtocol
+from kedro.pipeline.node import Node
+from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
+from mlflow import MlflowClient
+from mlflow.entities import Param, RunTag
+from omegaconf import OmegaConf
+
+from m2fdp.algorithms import build_plan, check_config, get_algorithm
+from m2fdp.config import Config, flatten, parse_config
+from m2fdp.errors import InputError
+from m2fdp.pipelines import tracking
+
+LIBRARIES = (
+    "dp-accounting",
+    "great-expectations",
+    "kedro",
+    "m2fdp",
+    "mlflow",
+    "numpy",
+    "opacus",
+    "pandas",
+    "scikit-learn",
+    "torch",
+    "torchvision",
+)
+
+logger = logging.getLogger(__name__)
+
+
+class BadInput(click.ClickException):
+    """Something that the user can mend; commands show it as one line."""
+
+    exit_code = 2
+
+
+class TrackingHooks(MlflowHook):
+    """kedro-mlflow's hooks, less its log of parameters: `RunHooks` logs them all, one by one."""
+
+    @hook_impl
+    def before_node_run(
+        self, node: Node, catalog: CatalogProtocol, inputs: dict[str, Any], is_async: bool
+    ) -> None:
+        super().before_node_run(node, catalog, {}, is_async)
+
+
+class RunHooks:
+    """Checks a run's configuration before anything starts, and records where its results
+    come from."""
+
+    @hook_impl(tryfirst=True)
+    def after_context_created(self, context: KedroContext) -> None:
+        """Refuse a configuration that can't run, before an MLflow run is opened for it."""
+        project = context.project_path
+        resolvers = {
+            "project": project.as_posix,
+            "tracking_uri": partial(tracking.tracking_uri, project),
+            "artifact_location": partial(tracking.artifact_location, project),
+        }
+        for name, resolver in resolvers.items():
+            OmegaConf.register_new_resolver(f"m2fdp.{name}", resolver, replace=True)
+        try:
+            self._config = parse_config(_parameters(context))
+            check_config(self._config)
+        except InputError as error:
+            raise BadInput(str(error)) from None
+        self._project = project
+
+    @hook_impl
+    def after_catalog_created(self, conf_catalog: dict[str, Any]) -> None:
+        manifest = conf_catalog["manifest"]
+        self._manifest = Path(manifest["dataset"]["filepath"])
+        self._manifest_checks = Path(manifest["validator"]["options"]["docs"])
+
+    @hook_impl(trylast=True)
+    def before_pipeline_run(self) -> None:
+        """Record who runs what with which code, once MLflow's run is open."""
+        if self._config.threads is not None:
+            torch.set_num_threads(self._config.threads)
+        run = mlflow.active_run()
+        mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
+        for stale in tracking.close_stale_runs():
+            logger.warning("Run %s was cut off; it is marked as killed now.", stale)
+        tags = _tags(self._config) | _code(self._project)
+        MlflowClient().log_batch(
+            run.info.run_id,
+            params=[
+                Param(key, str(value)) for key, value in flatten(self._config.model_dump()).items()
+            ],
+            tags=[RunTag(key, value) for key, value in tags.items()],
+        )
+        self._split_recorded = False
+        self._started = time.perf_counter()
+        logger.info(
+            "%s on %s, seed %d: MLflow run %s",
+            get_algorithm(self._config.algorithm).title,
+            self._config.dataset.name,
+            self._config.seed,
+            run.info.run_id,
+        )
+
+    @hook_impl
+    def after_dataset_saved(self, dataset_name: str) -> None:
+        self._record_split(dataset_name)
+
+    @hook_impl
+    def after_dataset_loaded(self, dataset_name: str) -> None:
+        self._record_split(dataset_name)
+
+    @hook_impl
+    def after_pipeline_run(self) -> None:
+        logger.info(
+            "Done in %.0f s: files in data/*/%s, the run in MLflow (make ui).",
+            time.perf_counter() - self._started,
+            self._config.cell,
+        )
+
+    def _record_split(self, dataset_name: str) -> None:
+        """Once a run, when the catalog has validated the manifest that the run uses."""
+        if dataset_name != "manifest" or self._split_recorded:
+            return
+        digest = hashlib.sha256(self._manifest.read_bytes()).hexdigest()
+        mlflow.set_tag("split_sha256", digest)
+        mlflow.log_artifact(self._manifest_checks)
+        self._split_recorded = True
+
+
+def _parameters(context: KedroContext) -> dict[str, Any]:
+    """The parameters of the environment and the command line, not yet validated."""
+    try:
+        return context.config_loader["parameters"]
+    except MissingConfigException:
+        folders = Path(context.config_loader.conf_source).iterdir()
+        known = ", ".join(sorted(folder.name for folder in folders if folder.is_dir()))
+        raise InputError("--env", context.env, f"no such environment; there are {known}") from None
+
+
+def _tags(config: Config) -> dict[str, str]:
+    """How reports find and group the run."""
+    plan = build_plan(config.algorithm, config.topology, config.training, config.seed)
+    if not plan.private:
+        privacy = "none"
+    else:
+        privacy = "verified" if config.privacy.mechanism == "gradient" else "nominal only"
+    return {
+        "algorithm": config.algorithm,
+        "role": get_algorithm(config.algorithm).role,
+        "dataset": config.dataset.name,
+        "seed": str(config.seed),
+        "cell": config.cell,
+        "privacy": privacy,
+        "torch_threads": str(torch.get_num_threads()),
+    }
+
+
+def _code(project: Path) -> dict[str, str]:
+    """The versions of everything that computes: libraries, and this project's own commit."""
+    tags = {f"version.{library}": version(library) for library in LIBRARIES}
+    tags["version.python"] = platform.python_version()
+    commit = _git(project, "rev-parse", "HEAD")
+    if commit is not None:
+        tags["git_commit"] = commit
+        tags["git_dirty"] = str(bool(_git(project, "status", "--porcelain"))).lower()
+    return tags
+
+
+def _git(project: Path, *arguments: str) -> str | None:
+    """What git answers, or None without git or outside a repository."""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(project), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()

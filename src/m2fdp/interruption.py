@@ -1,0 +1,65 @@
+"""Ctrl-C and SIGTERM as one exception that ends a run in order, and never inside a save."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The process was asked to stop; no `Exception`, so that nothing carries on after it."""
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+        super().__init__(signal.Signals(signum).name)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell reports for a process that the signal ended."""
+        return 128 + self.signum
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside the block Ctrl-C and SIGTERM raise `Interrupted`; an ignored signal stays ignored."""
+    with _handling(_interrupt):
+        yield
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Inside the block Ctrl-C and SIGTERM wait; the first takes effect when the block is over."""
+    pending: list[int] = []
+    try:
+        with _handling(lambda signum, frame: pending.append(signum)):
+            yield
+    finally:
+        if pending:
+            signal.raise_signal(pending[0])
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted(signum)
+
+
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    # Python runs handlers in the main thread and lets no other set them.
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    signals = [
+        signum
+        for signum in SIGNALS
+        if in_main_thread and signal.getsignal(signum) is not signal.SIG_IGN
+    ]
+    previous = {signum: signal.signal(signum, handler) for signum in signals}
+    try:
+        yield
+    finally:
+        for signum, former in previous.items():
+            signal.signal(signum, former)

@@ -1,0 +1,1 @@
+"""Kedro pipelines: thin nodes over the library, and what they share about files and runs."""

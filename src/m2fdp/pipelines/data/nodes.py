@@ -1,0 +1,28 @@
+"""Nodes of the data pipeline."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from m2fdp.config import PartitionConfig, TopologyConfig
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.manifest import label_counts, make_manifest
+from m2fdp.reporting import figures
+from m2fdp.topology.builders import build_tree
+
+
+def split(
+    dataset: Dataset, partition: PartitionConfig, topology: TopologyConfig, seed: int
+) -> pd.DataFrame:
+    """The manifest: every record that is used, and the device that holds it.
+
+    The tree says only which devices share an edge server; trust plays no part.
+    """
+    tree = build_tree(topology)
+    return make_manifest(dataset, partition, tree.ancestors[tree.depth - 1], seed)
+
+
+def draw_label_distribution(manifest: pd.DataFrame) -> Figure:
+    """How many records of each label every device holds."""
+    return figures.label_distribution(label_counts(manifest))

@@ -1,0 +1,27 @@
+"""Load a data set and deal its records to the devices."""
+
+from kedro.pipeline import Node, Pipeline
+
+from m2fdp.data.sources import load_dataset
+from m2fdp.pipelines.data.nodes import draw_label_distribution, split
+
+
+def create_pipeline() -> Pipeline:
+    """params:dataset, partition, topology, seed -> dataset, manifest, label_distribution."""
+    return Pipeline(
+        [
+            Node(load_dataset, "params:dataset", "dataset", name="load_dataset"),
+            Node(
+                split,
+                ["dataset", "params:partition", "params:topology", "params:seed"],
+                "manifest",
+                name="split",
+            ),
+            Node(
+                draw_label_distribution,
+                "manifest",
+                "label_distribution",
+                name="draw_label_distribution",
+            ),
+        ]
+    )

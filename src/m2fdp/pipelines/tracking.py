@@ -1,0 +1,101 @@
+"""Where MLflow keeps the runs, which process owns each, and how each of them ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import mlflow
+import psutil
+from mlflow import MlflowClient
+from mlflow.entities import RunStatus
+
+from m2fdp.interruption import deferred, interruptible
+
+EXPERIMENT = "m2fdp"
+PROCESS_TAG = "process"
+# The kernel's boot time, which start times count from, may be corrected while we run.
+CLOCK_CORRECTION_S = 5.0
+
+
+def tracking_uri(project: Path) -> str:
+    """MLflow's store: `MLFLOW_TRACKING_URI`, else the SQLite file of the project."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or _project_store(project)
+
+
+def artifact_location(project: Path) -> str | None:
+    """The folder of the artifacts, or None where a store of another place decides."""
+    if tracking_uri(project) != _project_store(project):
+        return None
+    return (project / "mlruns" / "artifacts").as_uri()
+
+
+def _project_store(project: Path) -> str:
+    return f"sqlite:///{project.as_posix()}/mlruns/mlflow.db"
+
+
+def connect(project: Path) -> None:
+    """Point this process at the project's store and experiment; create both if need be."""
+    mlflow.set_tracking_uri(tracking_uri(project))
+    if mlflow.get_experiment_by_name(EXPERIMENT) is None:
+        mlflow.create_experiment(EXPERIMENT, artifact_location=artifact_location(project))
+    mlflow.set_experiment(EXPERIMENT)
+
+
+def process_tag() -> str:
+    """`host:pid:start time` of this process: who must live for its runs to be running."""
+    process = psutil.Process()
+    return f"{socket.gethostname()}:{process.pid}:{process.create_time():.2f}"
+
+
+def close_stale_runs() -> list[str]:
+    """Mark as KILLED the running runs of this host whose process is gone; returns their ids."""
+    stale = [
+        run.info.run_id
+        for run in mlflow.search_runs(
+            search_all_experiments=True,
+            filter_string=f"attributes.status = 'RUNNING' and "
+            f"tags.{PROCESS_TAG} LIKE '{socket.gethostname()}:%'",
+            output_format="list",
+        )
+        if not _lives(run.data.tags[PROCESS_TAG])
+    ]
+    for run_id in stale:
+        MlflowClient().set_terminated(run_id, RunStatus.to_string(RunStatus.KILLED))
+    return stale
+
+
+def _lives(tag: str) -> bool:
+    _, pid, started = tag.rsplit(":", 2)
+    try:
+        process = psutil.Process(int(pid))
+        return (
+            abs(process.create_time() - float(started)) < CLOCK_CORRECTION_S
+            and process.status() != psutil.STATUS_ZOMBIE
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextmanager
+def closing_runs() -> Iterator[None]:
+    """No MLflow run that is active in this thread outlives the block as RUNNING.
+
+    It ends as FINISHED with the block, as FAILED by an error, and as KILLED by Ctrl-C or
+    SIGTERM, which raise `Interrupted` inside the block.
+    """
+    status = RunStatus.FAILED
+    with interruptible():
+        try:
+            yield
+            status = RunStatus.FINISHED
+        except KeyboardInterrupt:
+            status = RunStatus.KILLED
+            raise
+        finally:
+            with deferred():
+                while mlflow.active_run():
+                    mlflow.end_run(RunStatus.to_string(status))

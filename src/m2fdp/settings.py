@@ -1,0 +1,25 @@
+"""Kedro's settings of this project."""
+
+import os
+
+from mlflow.telemetry import set_telemetry_client
+
+from m2fdp.hooks import RunHooks, TrackingHooks
+from m2fdp.pipelines.datasets import UninterruptedCatalog
+
+# Nothing about a run is reported to the makers of the tools.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+set_telemetry_client()  # reads the variable again: Kedro's plugins have imported mlflow already
+
+HOOKS = (TrackingHooks(), RunHooks())
+# TrackingHooks is that plugin's hook, adapted.
+DISABLE_HOOKS_FOR_PLUGINS = ("kedro_mlflow",)
+
+DATA_CATALOG_CLASS = UninterruptedCatalog
+
+CONFIG_LOADER_ARGS = {
+    "base_env": "base",
+    "default_run_env": "local",
+    # An environment holds only the keys that differ, down to single keys of a block.
+    "merge_strategy": {"parameters": "soft"},
+}

@@ -1,0 +1,252 @@
+"""Runs of tiny pipelines through `kedro run`, in this process: what the hooks make of them."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import mlflow
+import pandas as pd
+import pytest
+import torch
+from kedro.framework.session import KedroSession
+from kedro.pipeline import Node, Pipeline
+
+from m2fdp.config import TrainingConfig
+from m2fdp.errors import InputError
+from m2fdp.pipelines import tracking
+
+MANIFEST = pd.DataFrame(
+    {
+        "dataset": "digits",
+        "sample": [0, 1, 2],
+        "split": ["train", "train", "test"],
+        "label": [0, 1, 2],
+        "device": [0, 1, -1],
+    }
+)
+
+
+def _split() -> pd.DataFrame:
+    return MANIFEST
+
+
+def _read(manifest: pd.DataFrame, training: TrainingConfig) -> dict:
+    return {"records": len(manifest), "rounds": training.rounds}
+
+
+@pytest.fixture
+def pipeline(monkeypatch):
+    """A function that makes the given nodes the project's only pipeline."""
+
+    def use(*nodes: Node) -> None:
+        registered = {"__default__": Pipeline(nodes)}
+        monkeypatch.setattr("m2fdp.pipeline_registry.register_pipelines", lambda: registered)
+
+    return use
+
+
+@pytest.fixture
+def ends_with(pipeline):
+    """A function that makes a pipeline whose first node saves and whose second does `end()`."""
+
+    def use(end) -> None:
+        def last(summary: dict) -> dict:
+            return end()
+
+        pipeline(
+            Node(lambda seed: {"seed": seed}, "params:seed", "privacy_summary", name="first"),
+            Node(last, "privacy_summary", "run_summary", name="last"),
+        )
+
+    return use
+
+
+def _runs(project) -> list[mlflow.entities.Run]:
+    mlflow.set_tracking_uri(tracking.tracking_uri(project))
+    return mlflow.search_runs(search_all_experiments=True, output_format="list")
+
+
+def test_a_run_records_parameters_provenance_and_split(project, kedro_run, pipeline):
+    pipeline(
+        Node(_split, None, "manifest", name="split"),
+        Node(_read, ["manifest", "params:training"], "run_summary", name="read"),
+    )
+    result = kedro_run("--params", "seed=7,threads=1,topology.trust.ratios=1.0,training.rounds=3")
+    assert result.exit_code == 0, result.output
+    (run,) = _runs(project)
+    assert run.info.status == "FINISHED"
+    params, tags = run.data.params, run.data.tags
+    assert params["training.rounds"] == "3"
+    assert params["topology.trust.ratios"] == "[1.0]"
+    assert params["privacy.epsilon"] == "4.0"
+    assert "training" not in params
+    assert tags["seed"] == "7"
+    assert (tags["algorithm"], tags["role"], tags["privacy"]) == ("m2fdp", "method", "verified")
+    assert (tags["dataset"], tags["cell"], tags["torch_threads"]) == ("digits", "single", "1")
+    assert tags["process"] == tracking.process_tag()
+    assert tags["version.torch"] == torch.__version__
+    manifest = project / "data" / "05_model_input" / "single" / "manifest.csv"
+    pd.testing.assert_frame_equal(pd.read_csv(manifest), MANIFEST)
+    sha256 = subprocess.run(["sha256sum", manifest], capture_output=True, text=True, check=True)
+    assert tags["split_sha256"] == sha256.stdout.split()[0]
+    artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
+    assert artifacts == {"manifest.csv", "manifest_checks.html", "run_summary.json"}
+
+
+@pytest.mark.parametrize(
+    ("params", "privacy"),
+    [
+        ("algorithm=hfl", "none"),
+        ("privacy.mechanism=upload,privacy.calibration=paper", "nominal only"),
+    ],
+)
+def test_the_privacy_tag_promises_no_more_than_was_shown(
+    project, kedro_run, ends_with, params, privacy
+):
+    ends_with(lambda: {})
+    assert kedro_run("--params", params).exit_code == 0
+    (run,) = _runs(project)
+    assert run.data.tags["privacy"] == privacy
+
+
+def test_git_commit_and_dirty_flag_are_those_of_the_project(project, kedro_run, ends_with):
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+        command = ["git", *identity, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    git("init", "-q")
+    git("add", "pyproject.toml")
+    git("commit", "-q", "-m", "first")
+    ends_with(lambda: {})
+    assert kedro_run().exit_code == 0
+    (run,) = _runs(project)
+    assert run.data.tags["git_commit"] == git("rev-parse", "HEAD")
+    assert run.data.tags["git_dirty"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("params", "line"),
+    [
+        ("training.rounds=0", "training.rounds = 0: "),
+        ("learning_rate=1", "learning_rate = 1: unknown key"),
+        ("algorithm=fedavg", "algorithm = 'fedavg': is unknown; valid are hfl, "),
+        ("model.name=transformer", "model.name = 'transformer': "),
+        ("topology.edges=nowhere.csv", "topology.edges = 'nowhere.csv': no such file"),
+    ],
+)
+def test_a_bad_configuration_is_one_line_and_opens_no_run(
+    project, kedro_run, ends_with, params, line
+):
+    ends_with(lambda: {})
+    result = kedro_run("--params", params)
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: {line}")
+    assert result.output.count("\n") == 1
+    assert _runs(project) == []
+
+
+def test_bad_input_found_in_a_node_is_one_line_and_a_failed_run(project, kedro_run, ends_with):
+    def refuse():
+        raise InputError("partition.labels_per_device", 11, "the data set has 10 labels")
+
+    ends_with(refuse)
+    result = kedro_run()
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == (
+        "Error: partition.labels_per_device = 11: the data set has 10 labels"
+    )
+    assert "Traceback" not in result.output
+    assert [run.info.status for run in _runs(project)] == ["FAILED"]
+
+
+def test_a_manifest_that_breaks_its_rules_is_refused_in_one_line(project, kedro_run, pipeline):
+    pipeline(Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split"))
+    result = kedro_run()
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith("Error: manifest: the manifest breaks its")
+    assert [run.info.status for run in _runs(project)] == ["FAILED"]
+    assert not (project / "data" / "05_model_input" / "single" / "manifest.csv").exists()
+
+
+def test_a_bug_keeps_its_traceback_and_fails_the_run(project, kedro_run, ends_with):
+    ends_with(lambda: 1 / 0)
+    result = kedro_run()
+    assert isinstance(result.exception, ZeroDivisionError)
+    assert [run.info.status for run in _runs(project)] == ["FAILED"]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_node_kills_the_run_and_spares_older_outputs(
+    project, kedro_run, ends_with, signum
+):
+    older = project / "data" / "08_reporting" / "single" / "run_summary.json"
+    older.parent.mkdir(parents=True)
+    older.write_text("{}")
+    ends_with(lambda: os.kill(os.getpid(), signum))
+    result = kedro_run()
+    assert result.exit_code == 128 + signum
+    assert "killed" in result.output.splitlines()[-1]
+    assert [run.info.status for run in _runs(project)] == ["KILLED"]
+    assert older.read_text() == "{}"
+
+
+def test_the_next_start_closes_the_run_of_a_dead_process(project, kedro_run, ends_with):
+    # A run whose process is killed outright, as by the kernel for want of memory.
+    start = (
+        "import os, signal, sys; from pathlib import Path; import mlflow;"
+        "from m2fdp.pipelines import tracking; tracking.connect(Path.cwd());"
+        "mlflow.start_run(tags={'process': tracking.process_tag()});"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", start]).returncode == -signal.SIGKILL
+    (stale,) = _runs(project)
+    assert stale.info.status == "RUNNING"
+    ends_with(lambda: {})
+    assert kedro_run().exit_code == 0
+    statuses = {run.info.run_id: run.info.status for run in _runs(project)}
+    assert statuses.pop(stale.info.run_id) == "KILLED"
+    assert list(statuses.values()) == ["FINISHED"]
+
+
+def test_runs_of_living_processes_and_of_other_hosts_are_left_alone(project):
+    tracking.connect(project)
+    client = mlflow.MlflowClient()
+    experiment = mlflow.get_experiment_by_name(tracking.EXPERIMENT).experiment_id
+    for tag in (tracking.process_tag(), "elsewhere:1:0.00"):
+        client.create_run(experiment, tags={"process": tag})
+    assert tracking.close_stale_runs() == []
+    assert {run.info.status for run in _runs(project)} == {"RUNNING"}
+
+
+def test_a_worker_that_opened_the_run_itself_keeps_it_and_ends_it(project, ends_with):
+    ends_with(lambda: {})
+    tracking.connect(project)
+    with tracking.closing_runs():
+        mlflow.start_run(tags={"study": "quickstart"})
+        with KedroSession.create(project, runtime_params={"cell": "quickstart/a"}) as session:
+            session.run()
+        assert mlflow.active_run() is not None
+    (run,) = _runs(project)
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["study"] == "quickstart"
+    assert run.data.tags["cell"] == "quickstart/a"
+    assert (project / "data" / "08_reporting" / "quickstart" / "a" / "run_summary.json").is_file()
+
+
+def test_the_store_is_the_projects_unless_the_environment_names_another(project, monkeypatch):
+    assert tracking.tracking_uri(project) == f"sqlite:///{project}/mlruns/mlflow.db"
+    assert tracking.artifact_location(project) == (project / "mlruns" / "artifacts").as_uri()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracking.example.org")
+    assert tracking.tracking_uri(project) == "http://tracking.example.org"
+    assert tracking.artifact_location(project) is None
+
+
+def test_runs_land_in_the_experiment_that_workers_use(project, kedro_run, ends_with):
+    ends_with(lambda: {})
+    assert kedro_run().exit_code == 0
+    (run,) = _runs(project)
+    experiment = mlflow.get_experiment(run.info.experiment_id)
+    assert experiment.name == tracking.EXPERIMENT
+    assert experiment.artifact_location == tracking.artifact_location(project)
