@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +50,13 @@ class ManifestValidator:
         return data
 
     def _check(self, data: pd.DataFrame) -> ExpectationSuiteValidationResult:
-        # Great Expectations takes seconds to import and reads this variable when it is.
-        os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+        # Imported here because it takes seconds.
         import great_expectations as gx
-        from great_expectations.data_context.types.base import ProgressBarsConfig
+        from great_expectations.data_context.types.base import (
+            DataContextConfig,
+            InMemoryStoreBackendDefaults,
+            ProgressBarsConfig,
+        )
 
         sizes = data.loc[data["split"] == "train", "device"].value_counts()
         shard_size = data["device"].map(sizes)
@@ -63,8 +65,14 @@ class ManifestValidator:
         # Only a user's own arrays have no fixed number of classes.
         n_classes = N_CLASSES.get(data["dataset"].iloc[0]) if len(data) else None
 
-        context = gx.get_context(mode="ephemeral")
-        context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        context = gx.get_context(
+            mode="ephemeral",
+            project_config=DataContextConfig(
+                store_backend_defaults=InMemoryStoreBackendDefaults(),
+                progress_bars=ProgressBarsConfig(globally=False),
+                analytics_enabled=False,
+            ),
+        )
         batch = (
             context.data_sources.add_pandas("m2fdp")
             .add_dataframe_asset("manifest")
@@ -137,7 +145,9 @@ def _sentence(check: Any) -> str:
 
 
 def _first(values: list[Any]) -> str:
-    return ", ".join(str(value) for value in list(dict.fromkeys(values))[:3])
+    """Three of the values, in an order of their own: Great Expectations keeps some in sets."""
+    distinct = sorted({str(value) for value in values}, key=lambda text: (len(text), text))
+    return ", ".join(distinct[:3])
 
 
 def _page(result: ExpectationSuiteValidationResult) -> str:

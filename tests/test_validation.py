@@ -1,0 +1,124 @@
+"""The validator: accepts every manifest the project makes, names the rule that a bad one breaks."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from kedro.io import DataCatalog
+from kedro.validation import DataValidationError
+
+from m2fdp.config import DatasetConfig, PartitionConfig
+from m2fdp.data.manifest import make_manifest
+from m2fdp.data.sources import load_dataset
+from m2fdp.validation import ManifestValidator
+
+
+@pytest.fixture(scope="module")
+def manifest():
+    config = PartitionConfig(samples_per_device=20, validation_fraction=0.1)
+    return make_manifest(load_dataset(DatasetConfig()), config, np.repeat(np.arange(10), 5), 0)
+
+
+def change(manifest, split, column, value):
+    """A copy with one value changed in the middle row of a split."""
+    changed = manifest.copy()
+    changed[column] = changed[column].astype(object)
+    rows = np.flatnonzero(changed["split"] == split)
+    changed.loc[rows[len(rows) // 2], column] = value
+    return changed if value is None else changed.astype(manifest.dtypes)
+
+
+def test_a_sound_manifest_passes_unchanged_and_is_documented(manifest, tmp_path):
+    docs = tmp_path / "docs" / "manifest.html"
+    before = manifest.copy()
+    assert ManifestValidator(min_samples=20, docs=str(docs)).validate(manifest) is manifest
+    pd.testing.assert_frame_equal(manifest, before)
+    page = docs.read_text()
+    assert "compiled by Great Expectations" in page and "shard_size" in page
+
+
+@pytest.mark.parametrize(
+    ("split", "column", "value", "rule"),
+    [
+        ("test", "sample", 3, "no sample twice"),
+        ("test", "split", "holdout", "every split is one of train, validation, test"),
+        ("train", "label", 10, "every label is one of 0 to 9"),
+        ("test", "label", -1, "every label is one of 0 to 9"),
+        ("train", "device", -1, "training records are held by devices 0 to n-1"),
+        ("train", "device", 51, "training records are held by devices 0 to n-1"),
+        ("train", "device", 10**12, "training records are held by devices 0 to n-1"),
+        ("test", "device", 3, "stay with the cloud"),
+        ("validation", "device", 3, "stay with the cloud"),
+        ("train", "dataset", "mnist", "one data set"),
+        ("train", "dataset", None, "no dataset is null"),
+        ("train", "sample", None, "no sample is null"),
+        ("train", "split", None, "no split is null"),
+        ("train", "label", None, "no label is null"),
+        ("train", "device", None, "no device is null"),
+    ],
+)
+def test_each_rule_is_enforced(split, column, value, rule, manifest):
+    with pytest.raises(DataValidationError) as caught:
+        ManifestValidator().validate(change(manifest, split, column, value))
+    assert rule in caught.value.message
+    assert "\n" not in caught.value.message
+    assert "not checkable" not in caught.value.message
+
+
+def test_a_sample_in_training_and_test_is_found_whatever_its_device(manifest):
+    leaked = manifest[manifest["split"] == "train"].iloc[[7]].assign(split="test", device=-1)
+    with pytest.raises(DataValidationError, match="no sample twice"):
+        ManifestValidator().validate(pd.concat([manifest, leaked], ignore_index=True))
+
+
+def test_a_device_without_records_is_named(manifest):
+    with pytest.raises(DataValidationError, match=r"all of them \(absent: 7, 30\)"):
+        ManifestValidator().validate(manifest[~manifest["device"].isin([7, 30])])
+
+
+def test_small_shards_are_found(manifest):
+    short = manifest.drop(index=manifest.index[manifest["device"] == 4][0])
+    ManifestValidator(min_samples=19).validate(short)
+    with pytest.raises(DataValidationError, match=r"at least 20 training records \(found 19"):
+        ManifestValidator(min_samples=20).validate(short)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_missing_split_is_found(split, manifest):
+    with pytest.raises(DataValidationError, match=rf"records exist \(absent: {split}\)"):
+        ManifestValidator().validate(manifest[manifest["split"] != split])
+
+
+def test_an_empty_or_foreign_table_is_refused(manifest):
+    with pytest.raises(DataValidationError, match="absent: test, train"):
+        ManifestValidator().validate(manifest[:0])
+    with pytest.raises(DataValidationError, match="has the columns"):
+        ManifestValidator().validate(manifest.drop(columns="label"))
+
+
+def test_own_arrays_may_have_any_number_of_classes(manifest):
+    own = manifest.assign(dataset="npz", label=manifest["label"] * 7)
+    ManifestValidator().validate(own)
+    with pytest.raises(DataValidationError, match="every label is at least 0"):
+        ManifestValidator().validate(own.assign(label=own["label"] - 1))
+
+
+def test_the_catalog_stops_a_bad_manifest_before_it_is_saved(manifest, tmp_path):
+    path, docs = tmp_path / "manifest.csv", tmp_path / "docs.html"
+    catalog = DataCatalog.from_config(
+        {
+            "manifest": {
+                "type": "pandas.CSVDataset",
+                "filepath": str(path),
+                "save_args": {"index": False},
+                "validator": {
+                    "class": "m2fdp.validation.ManifestValidator",
+                    "options": {"min_samples": 2, "docs": str(docs)},
+                },
+            }
+        }
+    )
+    with pytest.raises(DataValidationError, match="no sample twice"):
+        catalog.save("manifest", change(manifest, "test", "sample", 3))
+    assert docs.exists() and not path.exists()
+    catalog.save("manifest", manifest)
+    pd.testing.assert_frame_equal(catalog.load("manifest"), manifest)
