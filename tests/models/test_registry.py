@@ -1,0 +1,108 @@
+"""Models: sizes, losses by hand, and what is refused."""
+
+import pytest
+import torch
+from torch import nn
+
+from m2fdp.config import ModelConfig
+from m2fdp.errors import InputError
+from m2fdp.models import losses
+from m2fdp.models.registry import build_model
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("svm", (1, 28, 28)),
+        ("softmax", (1, 28, 28)),
+        ("cnn12", (1, 28, 28)),
+        ("cnn12", (3, 32, 32)),
+    ],
+)
+def test_the_papers_7840_parameters(name, shape):
+    model = build_model(ModelConfig(name=name), shape, 10, seed=0)
+    assert model.n_parameters == 7840
+    vector = model.initial_vector()
+    assert vector.shape == (7840,)
+    assert model.scores(vector, torch.rand(2, *shape)).shape == (2, 10)
+
+
+def test_cnn12_has_twelve_layers_with_the_softmax_of_its_loss():
+    module = build_model(ModelConfig(name="cnn12"), (1, 28, 28), 10, seed=0).module
+    assert len(module) + 1 == 12
+
+
+def test_initialisation_is_keyed_by_the_seed_and_leaves_torch_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    one = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=1).initial_vector()
+    assert torch.equal(torch.rand(1), expected)
+    again = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=1).initial_vector()
+    other = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=2).initial_vector()
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_hinges_by_hand():
+    scores = torch.tensor([[2.0, 0.5, -3.0]])
+    labels = torch.tensor([1])
+    # 1 + 2 for class 0, 1 - 0.5 for class 1, 0 for class 2.
+    assert losses.one_vs_rest_hinge(scores, labels).tolist() == [3.5]
+    # 1 + 2 - 0.5
+    assert losses.crammer_singer_hinge(scores, labels).tolist() == [2.5]
+
+
+def test_unflatten_is_the_inverse_of_the_initial_vector():
+    model = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=0)
+    for name, value in model.unflatten(model.initial_vector()).items():
+        assert torch.equal(value, dict(model.module.named_parameters())[name])
+
+
+def own_model(shape, n_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[1] * shape[2], n_classes))
+
+
+def with_batch_norm(shape, n_classes):
+    return nn.Sequential(nn.BatchNorm2d(shape[0]), own_model(shape, n_classes))
+
+
+def no_module(shape, n_classes):
+    return "nothing"
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    """This module under a name that `model.name` can point at."""
+    import sys
+    import types
+
+    module = types.ModuleType("own_models")
+    for function in (own_model, with_batch_norm, no_module):
+        setattr(module, function.__name__, function)
+    monkeypatch.setitem(sys.modules, "own_models", module)
+
+
+def test_own_module(importable):
+    model = build_model(ModelConfig(name="own_models:own_model"), (1, 4, 4), 3, seed=0)
+    assert model.n_parameters == 16 * 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"name": "own_models:with_batch_norm"}, "batch norm"),
+        ({"name": "own_models:no_module"}, "must return a torch.nn.Module"),
+        ({"name": "own_models:absent"}, "can't be imported"),
+        ({"name": "resnet"}, "neither svm, softmax, cnn12 nor"),
+        ({"name": "svm", "channels": [1, 2, 3]}, "belongs to model.name: cnn12"),
+    ],
+)
+def test_refusals(importable, config, words):
+    with pytest.raises(InputError, match=words):
+        build_model(ModelConfig(**config), (1, 8, 8), 10, seed=0)
+
+
+def test_images_too_small_for_three_pools():
+    with pytest.raises(InputError, match="at least 8 x 8"):
+        build_model(ModelConfig(name="cnn12"), (1, 7, 9), 10, seed=0)

@@ -1,0 +1,99 @@
+"""Small simulations that tests put together from parts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from m2fdp.config import ModelConfig, PrivacyConfig
+from m2fdp.models.registry import build_model
+from m2fdp.privacy.mechanisms import Clipping, Mechanism, Noise, build_mechanism, no_privacy
+from m2fdp.simulation.engine import Shards, build_simulation, initial_state, rounds
+from m2fdp.simulation.schedule import Schedule
+
+PRIVACY = {
+    "gradient": PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=0.5),
+    "upload": PrivacyConfig(
+        mechanism="upload", calibration="paper", epsilon=4, delta=1e-5, clipping_norm=0.5
+    ),
+}
+
+
+@pytest.fixture
+def privacy():
+    return PRIVACY
+
+
+@pytest.fixture
+def make_shards():
+    """Random records: sizes D_j, q_j, image shape, dtype -> Shards."""
+
+    def make(sizes, rate=1.0, shape=(1, 8, 8), n_classes=10, dtype=torch.float32, seed=0):
+        sizes = np.asarray(sizes)
+        generator = torch.Generator().manual_seed(seed)
+        total = int(sizes.sum())
+        return Shards(
+            torch.rand(total, *shape, generator=generator).to(dtype),
+            torch.randint(n_classes, (total,), generator=generator),
+            sizes,
+            np.full(len(sizes), float(rate)),
+        )
+
+    return make
+
+
+@pytest.fixture
+def softmax():
+    return build_model(ModelConfig(name="softmax"), (1, 8, 8), 10, seed=0)
+
+
+@pytest.fixture
+def run():
+    """Train a network and give the final global model."""
+
+    def run(network, mechanism, schedule, model, shards, seed=0, **options):
+        simulation = build_simulation(network, mechanism, schedule, model, shards, seed, **options)
+        state = initial_state(simulation)
+        for state in rounds(simulation, state):  # noqa: B020
+            pass
+        return state.weights
+
+    return run
+
+
+@pytest.fixture
+def schedule():
+    """A schedule with a few defaults."""
+
+    def make(rounds=2, local_steps=3, local_aggregation=None, learning_rate=0.5):
+        return Schedule(rounds, local_steps, local_aggregation or {}, learning_rate, "constant")
+
+    return make
+
+
+@pytest.fixture
+def silent():
+    """A mechanism with its noise and its clipping taken away; the rest stays."""
+
+    def silence(mechanism: Mechanism) -> Mechanism:
+        noise = Noise(
+            np.zeros_like(mechanism.noise.steps),
+            tuple(np.zeros_like(scale) for scale in mechanism.noise.messages),
+        )
+        clipping = Clipping(None, None, mechanism.clipping.divide_by)
+        return replace(mechanism, noise=noise, clipping=clipping)
+
+    return silence
+
+
+@pytest.fixture
+def mechanism_for(privacy):
+    """The mechanism of a plan, as the training pipeline builds it."""
+
+    def make(plan, shards, training, name="gradient"):
+        if not plan.private:
+            return no_privacy(plan.network, privacy[name])
+        return build_mechanism(plan.network, shards.sizes, shards.rates, training, privacy[name])
+
+    return make

@@ -1,0 +1,136 @@
+"""Where noise is added: against brute force on small trees, and as properties on any tree."""
+
+from itertools import product
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m2fdp.topology.builders import tree_from_fanouts
+from m2fdp.topology.network import (
+    Network,
+    network_table,
+    no_noise,
+    noise_adders,
+    noise_plan,
+)
+from m2fdp.topology.tree import Tree
+from m2fdp.topology.trust import draw_trust
+
+
+def ragged(children_by_layer):
+    """A tree from the numbers of children of the nodes of layers 0…L-1."""
+    parents = tuple(np.repeat(np.arange(len(row)), row) for row in children_by_layer)
+    names = tuple(
+        tuple(f"{layer}.{i}" for i in range(size))
+        for layer, size in enumerate([1, *(sum(row) for row in children_by_layer)])
+    )
+    return Tree(parents, names)
+
+
+def compositions(total, parts):
+    """All ways to write `total` as `parts` ordered positive numbers."""
+    if parts == 1:
+        return [(total,)]
+    return [
+        (first, *rest)
+        for first in range(1, total - parts + 2)
+        for rest in compositions(total - first, parts - 1)
+    ]
+
+
+def small_trees(nodes_left, depth, width=1):
+    """All layer-by-layer child counts with at most `nodes_left` more nodes."""
+    if depth == 0:
+        yield ()
+        return
+    for below in range(width, nodes_left + 1):
+        for row in compositions(below, width):
+            for rest in small_trees(nodes_left - below, depth - 1, below):
+                yield (row, *rest)
+
+
+def closed_trusts(tree):
+    """All trusts with an untrusted cloud in which children of trusted servers are trusted."""
+    servers = [(layer, i) for layer in range(1, tree.depth) for i in range(tree.n_nodes(layer))]
+    for bits in product([False, True], repeat=len(servers)):
+        trusted = dict(zip(servers, bits, strict=True)) | {(0, 0): False}
+        if all(
+            trusted[layer, i] or not trusted[layer - 1, int(tree.parents[layer - 1][i])]
+            for layer, i in servers
+        ):
+            yield tuple(
+                np.array([trusted[layer, i] for i in range(tree.n_nodes(layer))])
+                for layer in range(tree.depth)
+            )
+
+
+def first_crossings(tree, trust):
+    """By walking every path: the child ends of the first edges into untrusted nodes."""
+    found = set()
+    for device in range(tree.n_devices):
+        layer, node = tree.depth, device
+        while True:
+            parent = int(tree.parents[layer - 1][node])
+            if not trust[layer - 1][parent]:
+                found.add((layer, node))
+                break
+            layer, node = layer - 1, parent
+    return found
+
+
+def test_every_small_tree_against_brute_force():
+    cases = 0
+    for depth in (1, 2, 3):
+        for rows in small_trees(7, depth):
+            tree = ragged(rows)
+            for trust in closed_trusts(tree):
+                plan = noise_plan(tree, trust)
+                planned = {
+                    (layer, int(i))
+                    for layer, noised in enumerate(plan, start=1)
+                    for i in np.flatnonzero(noised)
+                }
+                assert planned == first_crossings(tree, trust)
+                adders = noise_adders(Network(tree, trust, plan))
+                assert {tuple(adder) for adder in adders.tolist()} == planned
+                cases += 1
+    assert cases == 172
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data(), st.integers(0, 99))
+def test_no_raw_message_reaches_untrusted_ground(fanouts, data, seed):
+    tree = tree_from_fanouts(fanouts)
+    size = tree.depth - 1
+    ratios = data.draw(st.lists(st.floats(0, 1), min_size=size, max_size=size))
+    trust = draw_trust(tree, ratios, seed)
+    noised = noise_plan(tree, trust)
+    raw = np.ones(tree.n_devices, dtype=bool)
+    times = np.zeros(tree.n_devices, dtype=int)
+    for layer in range(tree.depth, 0, -1):
+        parents = tree.parents[layer - 1]
+        sent_raw = raw & ~noised[layer - 1]
+        assert not (sent_raw & ~trust[layer - 1][parents]).any()
+        raw = np.zeros(tree.n_nodes(layer - 1), dtype=bool)
+        raw[parents[sent_raw]] = True
+        times += noised[layer - 1][tree.ancestors[layer]]
+    assert (times == 1).all()
+
+
+def test_table_says_who_is_who():
+    tree = tree_from_fanouts([2, 1])
+    trust = (np.array([False]), np.array([True, False]))
+    table = network_table(Network(tree, trust, noise_plan(tree, trust))).set_index("node")
+    assert table.loc["cloud", "parent"] == ""
+    assert table.loc["server-1-0", ["trusted", "adds_noise"]].tolist() == [True, True]
+    assert table.loc["server-1-1", ["trusted", "adds_noise"]].tolist() == [False, False]
+    assert table["adds_noise"].to_dict()["device-0"] is False
+    assert table["adds_noise"].to_dict()["device-1"] is True
+    assert table["kind"].tolist() == ["cloud", "server", "server", "device", "device"]
+
+
+def test_without_noise_each_device_stands_for_itself():
+    tree = tree_from_fanouts([2, 2])
+    trust = (np.array([False]), np.array([True, True]))
+    adders = noise_adders(Network(tree, trust, no_noise(tree)))
+    assert adders.tolist() == [[2, 0], [2, 1], [2, 2], [2, 3]]
