@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import signal
 import time
 
 import pytest
@@ -26,6 +27,8 @@ def work(task):
         time.sleep(argument)
     if kind == "environment":
         return os.environ.get(argument)
+    if kind == "blocked":
+        return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     return os.getpid()
 """
 
@@ -55,6 +58,12 @@ def test_environment_is_set_in_the_workers_alone(work):
     results, _ = run(work, [("environment", "M2FDP_POOL_TEST")], M2FDP_POOL_TEST="3")
     assert results == {0: "3"}
     assert "M2FDP_POOL_TEST" not in os.environ
+
+
+def test_workers_leave_ctrl_c_to_the_parent(work):
+    results, _ = run(work, [("blocked", None)])
+    assert results == {0: True}
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_a_lost_task_is_tried_again_and_costs_no_other_task(work, tmp_path):

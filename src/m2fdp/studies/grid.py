@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, StringConstraints, ValidationError
 from yaml import YAMLError
 
-from m2fdp.algorithms import get_algorithm
+from m2fdp.algorithms import check_config
 from m2fdp.config import Block, Config, flatten, parse_config
 from m2fdp.errors import InputError
 
@@ -99,7 +99,7 @@ def expand(
 
     Raises:
         InputError: a key set in two places, two equal cells, or a cell that
-            `m2fdp.config.parse_config` refuses.
+            `parse_config` or `check_config` refuses.
     """
     flat_extra = flatten(dict(extra))
     _check_keys(study, flat_extra)
@@ -112,7 +112,7 @@ def expand(
         overrides = nest(flat | {"cell": f"{name}/{cell_name}"})
         merged = OmegaConf.to_container(OmegaConf.merge(dict(base), overrides))
         config = parse_config(merged)
-        get_algorithm(config.algorithm)
+        check_config(config)
         cell = Cell(cell_name, overrides, config)
         twin = cell_name if cell_name in cells else hashes.get(cell.hash)
         if twin is not None:

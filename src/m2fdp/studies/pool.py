@@ -10,9 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
+
+from m2fdp.interruption import Interrupted, deferred, interruptible
 
 ATTEMPTS = 2
 # Time that a stopped worker has to close what it writes before it is killed.
@@ -77,27 +80,36 @@ def run_tasks(
                     result = None
                 yield task, result
     finally:
-        _stop(pool)
+        with deferred():
+            _stop(pool)
 
 
 def _start(work: Callable[[Any], Any], environment: Mapping[str, str]) -> _Worker:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, work, dict(environment)), daemon=True)
-    process.start()
+    # Ctrl-C reaches every process of the terminal, but is the parent's to handle: workers inherit
+    # that it is blocked. The tracker's start would unblock it, so that comes first.
+    resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     there.close()  # so that the worker's death ends the pipe
     return _Worker(process, here)
 
 
 def _stop(pool: Sequence[_Worker]) -> None:
     for worker in pool:
-        worker.process.terminate()
+        worker.connection.close()  # an idle worker leaves now
+        if worker.task is not None:
+            worker.process.terminate()
     for worker in pool:
         worker.process.join(GRACE_S)
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()
-        worker.connection.close()
 
 
 def _serve(
@@ -105,9 +117,8 @@ def _serve(
 ) -> None:
     """A worker's life: one task after the other until it is stopped."""
     os.environ.update(environment)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_follow_parent, daemon=True).start()
-    with suppress(EOFError):
+    with suppress(EOFError, ConnectionError, Interrupted), interruptible():
         while True:
             connection.send(work(connection.recv()))
 

@@ -1,0 +1,56 @@
+"""What a study ends with: one comparison of its runs as a table and as a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from m2fdp.reporting.figures import comparison
+from m2fdp.reporting.tables import comparison_table, to_markdown
+from m2fdp.studies.records import load_history, load_runs
+
+
+@dataclass(frozen=True)
+class Report:
+    """The comparison, and the files that hold it."""
+
+    table: pd.DataFrame
+    files: tuple[Path, ...]  # CSV, Markdown, figure
+
+
+def write_report(folder: Path, run_ids: Sequence[str], varied: Sequence[str]) -> Report:
+    """Compare the runs in `folder`/comparison.{csv,md,png}, also artifacts of the active run.
+
+    Args:
+        folder: of the study's own files.
+        run_ids: MLflow's ids of the finished runs.
+        varied: dotted keys of the parameters in which the runs differ.
+    """
+    table = comparison_table(load_runs(run_ids, varied))
+    figure = comparison(load_history(run_ids))
+    folder.mkdir(parents=True, exist_ok=True)
+    csv, markdown, png = (folder / f"comparison.{suffix}" for suffix in ("csv", "md", "png"))
+    table.to_csv(csv, index=False)
+    markdown.write_text(to_markdown(table))
+    figure.savefig(png)
+    for file in (csv, markdown, png):
+        mlflow.log_artifact(str(file))
+    return Report(table, (csv, markdown, png))
+
+
+def print_report(title: str, report: Report) -> None:
+    """The table in the terminal, and where its files are."""
+    table = Table(*map(str, report.table.columns))
+    for row in report.table.astype(str).itertuples(index=False):
+        table.add_row(*row)
+    console = Console(highlight=False)
+    console.print(title, table, sep="\n")
+    csv, markdown, figure = report.files
+    console.print(f"Figure: {figure}", soft_wrap=True)
+    console.print(f"Table: {csv}, {markdown}", soft_wrap=True)

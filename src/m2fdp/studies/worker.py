@@ -1,0 +1,82 @@
+"""One cell of a study in a worker process: an MLflow run around a Kedro session.
+
+Only light imports here: a worker imports this module before its number of threads is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs to know about a cell."""
+
+    project: Path
+    env: str | None
+    tracking_uri: str
+    experiment_id: str
+    run_name: str
+    tags: dict[str, str]
+    runtime_params: dict[str, Any]
+    log: Path
+
+
+def run_cell(job: Job) -> dict[str, str]:
+    """Run the cell; everything it prints goes to its log.
+
+    Returns:
+        `run_id` of a finished run, or `reason`, one line, why the cell failed.
+    """
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("w") as log:
+        os.dup2(log.fileno(), sys.stdout.fileno())
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    try:
+        return {"run_id": _run(job)}
+    except (Exception, SystemExit) as error:  # what a pool can't pickle would break it
+        traceback.print_exc()
+        return {"reason": _reason(error)}
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _run(job: Job) -> str:
+    import mlflow
+    from kedro.framework.session import KedroSession
+    from kedro.framework.startup import bootstrap_project
+
+    from m2fdp.pipelines.tracking import PROCESS_TAG, closing_runs, process_tag
+
+    bootstrap_project(job.project)
+    mlflow.set_tracking_uri(job.tracking_uri)
+    with closing_runs():
+        run = mlflow.start_run(
+            experiment_id=job.experiment_id,
+            run_name=job.run_name,
+            tags=job.tags | {PROCESS_TAG: process_tag()},
+        )
+        session = KedroSession.create(
+            job.project, save_on_close=False, env=job.env, runtime_params=job.runtime_params
+        )
+        with session:
+            session.run()
+    return run.info.run_id
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the error; the type's name only where the user is not to blame."""
+    import click
+    from kedro.validation.exceptions import DataValidationError
+
+    from m2fdp.errors import InputError
+
+    told = isinstance(error, (click.ClickException, DataValidationError, InputError))
+    line = next(iter(str(error).splitlines()), "")
+    return line if told else f"{type(error).__name__}: {line}"
