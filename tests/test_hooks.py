@@ -51,15 +51,26 @@ def ends_with(pipeline):
     """A function that makes a pipeline whose first node saves and whose second does `end()`."""
 
     def use(end) -> None:
-        def last(summary: dict) -> dict:
+        def last(metrics: pd.DataFrame) -> dict:
             return end()
 
         pipeline(
-            Node(lambda seed: {"seed": seed}, "params:seed", "privacy_summary", name="first"),
-            Node(last, "privacy_summary", "run_summary", name="last"),
+            Node(
+                lambda seed: pd.DataFrame({"round": [1]}),
+                "params:seed",
+                "round_metrics",
+                name="first",
+            ),
+            Node(last, "round_metrics", "run_summary", name="last"),
         )
 
     return use
+
+
+def _connect(project) -> None:
+    """What a study's parent process does first: Kedro's context points MLflow at the store."""
+    with KedroSession.create(project) as session:
+        session.load_context()
 
 
 def _runs(project) -> list[mlflow.entities.Run]:
@@ -82,7 +93,7 @@ def test_a_run_records_parameters_provenance_and_split(project, kedro_run, pipel
     assert params["privacy.epsilon"] == "4.0"
     assert "training" not in params
     assert tags["seed"] == "7"
-    assert (tags["algorithm"], tags["role"], tags["privacy"]) == ("m2fdp", "method", "verified")
+    assert (tags["algorithm"], tags["role"]) == ("m2fdp", "method")
     assert (tags["dataset"], tags["cell"], tags["torch_threads"]) == ("digits", "single", "1")
     assert tags["process"] == tracking.process_tag()
     assert tags["version.torch"] == torch.__version__
@@ -94,20 +105,15 @@ def test_a_run_records_parameters_provenance_and_split(project, kedro_run, pipel
     assert artifacts == {"manifest.csv", "manifest_checks.html", "run_summary.json"}
 
 
-@pytest.mark.parametrize(
-    ("params", "privacy"),
-    [
-        ("algorithm=hfl", "none"),
-        ("privacy.mechanism=upload,privacy.calibration=paper", "nominal only"),
-    ],
-)
-def test_the_privacy_tag_promises_no_more_than_was_shown(
-    project, kedro_run, ends_with, params, privacy
+def test_the_privacy_summary_becomes_a_tag_and_the_epsilons_that_it_claims(
+    project, kedro_run, pipeline
 ):
-    ends_with(lambda: {})
-    assert kedro_run("--params", params).exit_code == 0
+    summary = {"guarantee": "nominal only", "epsilon_nominal": 1.0, "delta": 1e-5}
+    pipeline(Node(lambda: summary, None, "privacy_summary", name="calibrate"))
+    assert kedro_run().exit_code == 0
     (run,) = _runs(project)
-    assert run.data.tags["privacy"] == privacy
+    assert run.data.tags["privacy"] == "nominal only"
+    assert run.data.metrics == {"epsilon_nominal": 1.0}
 
 
 def test_git_commit_and_dirty_flag_are_those_of_the_project(project, kedro_run, ends_with):
@@ -193,10 +199,10 @@ def test_a_signal_in_a_node_kills_the_run_and_spares_older_outputs(
 
 
 def test_the_next_start_closes_the_run_of_a_dead_process(project, kedro_run, ends_with):
+    _connect(project)
     # A run whose process is killed outright, as by the kernel for want of memory.
     start = (
-        "import os, signal, sys; from pathlib import Path; import mlflow;"
-        "from m2fdp.pipelines import tracking; tracking.connect(Path.cwd());"
+        "import os, signal; import mlflow; from m2fdp.pipelines import tracking;"
         "mlflow.start_run(tags={'process': tracking.process_tag()});"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -211,18 +217,17 @@ def test_the_next_start_closes_the_run_of_a_dead_process(project, kedro_run, end
 
 
 def test_runs_of_living_processes_and_of_other_hosts_are_left_alone(project):
-    tracking.connect(project)
-    client = mlflow.MlflowClient()
-    experiment = mlflow.get_experiment_by_name(tracking.EXPERIMENT).experiment_id
+    _connect(project)
+    experiment = mlflow.get_experiment_by_name("m2fdp").experiment_id
     for tag in (tracking.process_tag(), "elsewhere:1:0.00"):
-        client.create_run(experiment, tags={"process": tag})
+        mlflow.MlflowClient().create_run(experiment, tags={"process": tag})
     assert tracking.close_stale_runs() == []
     assert {run.info.status for run in _runs(project)} == {"RUNNING"}
 
 
 def test_a_worker_that_opened_the_run_itself_keeps_it_and_ends_it(project, ends_with):
     ends_with(lambda: {})
-    tracking.connect(project)
+    _connect(project)
     with tracking.closing_runs():
         mlflow.start_run(tags={"study": "quickstart"})
         with KedroSession.create(project, runtime_params={"cell": "quickstart/a"}) as session:
@@ -243,10 +248,10 @@ def test_the_store_is_the_projects_unless_the_environment_names_another(project,
     assert tracking.artifact_location(project) is None
 
 
-def test_runs_land_in_the_experiment_that_workers_use(project, kedro_run, ends_with):
+def test_runs_and_artifacts_land_in_the_projects_own_experiment(project, kedro_run, ends_with):
     ends_with(lambda: {})
     assert kedro_run().exit_code == 0
     (run,) = _runs(project)
     experiment = mlflow.get_experiment(run.info.experiment_id)
-    assert experiment.name == tracking.EXPERIMENT
+    assert experiment.name == "m2fdp"
     assert experiment.artifact_location == tracking.artifact_location(project)

@@ -76,5 +76,5 @@ def _check_pipelines(names: list[str]) -> None:
 
     from m2fdp.errors import InputError
 
-    if unknown := sorted(set(names) - set(pipelines)):
+    if names and (unknown := sorted(set(names) - set(pipelines))):
         raise InputError("--pipelines", unknown[0], f"valid are {', '.join(sorted(pipelines))}")

@@ -25,7 +25,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Param, RunTag
 from omegaconf import OmegaConf
 
-from m2fdp.algorithms import build_plan, check_config, get_algorithm
+from m2fdp.algorithms import check_config, get_algorithm
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
@@ -43,6 +43,8 @@ LIBRARIES = (
     "torch",
     "torchvision",
 )
+
+EPSILONS = ("epsilon_nominal", "epsilon_verified")
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +121,11 @@ class RunHooks:
         )
 
     @hook_impl
-    def after_dataset_saved(self, dataset_name: str) -> None:
+    def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
         self._record_split(dataset_name)
+        if dataset_name == "privacy_summary":
+            mlflow.set_tag("privacy", data["guarantee"])
+            mlflow.log_metrics({name: data[name] for name in EPSILONS if name in data})
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str) -> None:
@@ -156,18 +161,12 @@ def _parameters(context: KedroContext) -> dict[str, Any]:
 
 def _tags(config: Config) -> dict[str, str]:
     """How reports find and group the run."""
-    plan = build_plan(config.algorithm, config.topology, config.training, config.seed)
-    if not plan.private:
-        privacy = "none"
-    else:
-        privacy = "verified" if config.privacy.mechanism == "gradient" else "nominal only"
     return {
         "algorithm": config.algorithm,
         "role": get_algorithm(config.algorithm).role,
         "dataset": config.dataset.name,
         "seed": str(config.seed),
         "cell": config.cell,
-        "privacy": privacy,
         "torch_threads": str(torch.get_num_threads()),
     }
 

@@ -15,7 +15,6 @@ from mlflow.entities import RunStatus
 
 from m2fdp.interruption import deferred, interruptible
 
-EXPERIMENT = "m2fdp"
 PROCESS_TAG = "process"
 # The kernel's boot time, which start times count from, may be corrected while we run.
 CLOCK_CORRECTION_S = 5.0
@@ -35,14 +34,6 @@ def artifact_location(project: Path) -> str | None:
 
 def _project_store(project: Path) -> str:
     return f"sqlite:///{project.as_posix()}/mlruns/mlflow.db"
-
-
-def connect(project: Path) -> None:
-    """Point this process at the project's store and experiment; create both if need be."""
-    mlflow.set_tracking_uri(tracking_uri(project))
-    if mlflow.get_experiment_by_name(EXPERIMENT) is None:
-        mlflow.create_experiment(EXPERIMENT, artifact_location=artifact_location(project))
-    mlflow.set_experiment(EXPERIMENT)
 
 
 def process_tag() -> str:

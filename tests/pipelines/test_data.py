@@ -1,0 +1,79 @@
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+
+from m2fdp.config import PartitionConfig, TopologyConfig
+from m2fdp.data.dataset import Dataset
+from m2fdp.pipelines.data.nodes import split
+
+MANIFEST = "data/05_model_input/single/manifest.csv"
+
+
+def _manifest(project) -> pd.DataFrame:
+    return pd.read_csv(project / MANIFEST)
+
+
+def test_the_data_pipeline_alone_makes_split_and_figure(project, kedro_run):
+    result = kedro_run("--pipelines", "data", "--params", "topology.fanouts=3|2,seed=4")
+    assert result.exit_code == 0, result.output
+    manifest = _manifest(project)
+    train = manifest[manifest["split"] == "train"]
+    assert sorted(train["device"].unique()) == list(range(6))
+    assert (train.groupby("device")["label"].nunique() <= 3).all()
+    assert set(manifest.loc[manifest["split"] == "test", "device"]) == {-1}
+    figure = project / "data" / "08_reporting" / "single" / "label_distribution.png"
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    assert run.info.status == "FINISHED"
+    artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
+    assert artifacts == {"label_distribution.png", "manifest.csv", "manifest_checks.html"}
+
+
+def test_the_split_depends_on_the_seed_alone(project, kedro_run):
+    contents = []
+    for seed in (1, 1, 2):
+        assert kedro_run("--pipelines", "data", "--params", f"seed={seed}").exit_code == 0
+        contents.append((project / MANIFEST).read_bytes())
+    assert contents[0] == contents[1] != contents[2]
+
+
+def test_an_environment_changes_only_its_own_keys(project, kedro_run):
+    local = project / "conf" / "few"
+    local.mkdir()
+    (local / "parameters.yml").write_text("partition:\n  samples_per_device: 5\n")
+    assert kedro_run("--pipelines", "data", "--env", "few").exit_code == 0
+    train = _manifest(project).query("split == 'train'")
+    assert (train.groupby("device").size() == 5).all()
+    assert (train.groupby("device")["label"].nunique() <= 3).all()
+
+
+@pytest.mark.parametrize("env", ["fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100"])
+def test_every_environment_is_valid_and_says_which_files_it_misses(project, kedro_run, env):
+    result = kedro_run("--pipelines", "data", "--env", env)
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith("Error: dataset.root = 'data/01_raw': ")
+
+
+def test_a_split_that_cannot_be_dealt_is_one_line_and_writes_nothing(project, kedro_run):
+    result = kedro_run("--pipelines", "data", "--params", "partition.labels_per_device=11")
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith("Error: partition.labels_per_device = 11: ")
+    assert not (project / MANIFEST).exists()
+
+
+@pytest.mark.parametrize(("fanouts", "n_edges"), [([2, 3], 2), ([6], 1), ([2, 1, 3], 2)])
+def test_devices_share_a_skew_by_the_server_just_above_them(fanouts, n_edges):
+    labels = np.tile(np.arange(4), 60)
+    images = np.zeros((240, 2, 2, 1), dtype=np.uint8)
+    partition = PartitionConfig(scheme="labels_per_device", labels_per_device=1, level="edge")
+    manifest = split(
+        Dataset("npz", images, labels, n_train=200, n_classes=4),
+        partition,
+        TopologyConfig(fanouts=fanouts),
+        seed=0,
+    )
+    train = manifest[manifest["split"] == "train"]
+    n_devices = int(np.prod(fanouts))
+    edge = train["device"] // (n_devices // n_edges)
+    assert (train.groupby(edge)["label"].nunique() == 1).all()

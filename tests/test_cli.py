@@ -1,0 +1,91 @@
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from kedro.framework.cli.project import run as kedros_own_run
+
+from m2fdp.cli import cli, run
+from m2fdp.errors import InputError
+
+
+def test_run_has_the_options_of_kedros_own_run():
+    assert [option.name for option in run.params] == [
+        option.name for option in kedros_own_run.params
+    ]
+    assert run.help == kedros_own_run.help
+
+
+def test_an_unknown_environment_is_one_line_that_names_the_known_ones(kedro_run):
+    result = kedro_run("--env", "fashion")
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: --env = 'fashion': no such environment; there are ")
+    assert "fashion_mnist" in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_an_unknown_pipeline_is_one_line_that_names_the_known_ones(kedro_run):
+    result = kedro_run("--pipelines", "data,trainig")
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: --pipelines = 'trainig': valid are __default__, data")
+    assert result.output.count("\n") == 1
+
+
+@pytest.fixture
+def study_call(monkeypatch):
+    """The arguments with which `kedro study` calls the studies, instead of running one."""
+    call = {}
+
+    def record(name, **options):
+        call.update(options, name=name)
+
+    monkeypatch.setattr("m2fdp.studies.command.study", record)
+    return call
+
+
+def test_study_hands_its_options_on(project, study_call):
+    arguments = ["study", "fig7", "--resume", "--workers=3", "--env=mnist", "--params=seed=1,a.b=2"]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert study_call == {
+        "name": "fig7",
+        "resume": True,
+        "workers": 3,
+        "env": "mnist",
+        "params": {"seed": 1, "a": {"b": 2}},
+    }
+
+
+def test_study_without_options_leaves_the_choices_to_the_studies(project, study_call):
+    assert CliRunner().invoke(cli, ["study", "quickstart"]).exit_code == 0
+    assert study_call == {
+        "name": "quickstart",
+        "resume": False,
+        "workers": None,
+        "env": None,
+        "params": {},
+    }
+
+
+def test_a_study_that_is_refused_ends_in_one_line(project, monkeypatch):
+    def refuse(name, **options):
+        raise InputError("study", name, "no such study")
+
+    monkeypatch.setattr("m2fdp.studies.command.study", refuse)
+    result = CliRunner().invoke(cli, ["study", "fig99"])
+    assert result.exit_code == 2
+    assert result.output == "Error: study = 'fig99': no such study\n"
+
+
+@pytest.mark.parametrize("command", [["-m", "m2fdp"], ["-m", "kedro", "run"]])
+def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command):
+    result = subprocess.run(
+        [sys.executable, *command, "--params=training.rounds=many"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: training.rounds = 'many': ")
+    assert result.stderr.count("\n") == 1
