@@ -54,9 +54,7 @@ def run():
 
     def run(network, mechanism, schedule, model, shards, seed=0, **options):
         simulation = build_simulation(network, mechanism, schedule, model, shards, seed, **options)
-        state = initial_state(simulation)
-        for state in rounds(simulation, state):  # noqa: B020
-            pass
+        *_, state = rounds(simulation, initial_state(simulation))
         return state.weights
 
     return run

@@ -70,9 +70,8 @@ def train(
         InputError: the model has diverged.
     """
     records: list[RoundRecord] = []
-    state = initial_state(simulation)
     started = time.perf_counter()
-    for state in rounds(simulation, state):  # noqa: B020
+    for state in rounds(simulation, initial_state(simulation)):
         observer.on_round(state.round, time.perf_counter() - started)
         if state.round % evaluate_every == 0 or state.round == simulation.schedule.rounds:
             result = evaluate(simulation.model, state.weights, features, labels)

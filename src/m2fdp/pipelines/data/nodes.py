@@ -5,22 +5,31 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from m2fdp.config import PartitionConfig, TopologyConfig
+from m2fdp.algorithms import check_data
+from m2fdp.config import ModelConfig, PartitionConfig, PrivacyConfig, TopologyConfig
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import label_counts, make_manifest
+from m2fdp.data.manifest import label_counts, make_manifest, shards_of
 from m2fdp.reporting import figures
 from m2fdp.topology.builders import build_tree
 
 
 def split(
-    dataset: Dataset, partition: PartitionConfig, topology: TopologyConfig, seed: int
+    dataset: Dataset,
+    partition: PartitionConfig,
+    topology: TopologyConfig,
+    model: ModelConfig,
+    privacy: PrivacyConfig,
+    seed: int,
 ) -> pd.DataFrame:
     """The manifest: every record that is used, and the device that holds it.
 
-    The tree says only which devices share an edge server; trust plays no part.
+    The tree says only which devices share an edge server; trust plays no part. What model and
+    privacy ask of the data is checked here, before the first output is written.
     """
     tree = build_tree(topology)
-    return make_manifest(dataset, partition, tree.ancestors[tree.depth - 1], seed)
+    manifest = make_manifest(dataset, partition, tree.ancestors[tree.depth - 1], seed)
+    check_data(dataset.shape, dataset.n_classes, shards_of(manifest).sizes, model, privacy.delta)
+    return manifest
 
 
 def draw_label_distribution(manifest: pd.DataFrame) -> Figure:

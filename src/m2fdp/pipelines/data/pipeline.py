@@ -7,13 +7,20 @@ from m2fdp.pipelines.data.nodes import draw_label_distribution, split
 
 
 def create_pipeline() -> Pipeline:
-    """params:dataset, partition, topology, seed -> dataset, manifest, label_distribution."""
+    """params:dataset, partition, topology, model, privacy, seed -> dataset, manifest, label_distribution."""
     return Pipeline(
         [
             Node(load_dataset, "params:dataset", "dataset", name="load_dataset"),
             Node(
                 split,
-                ["dataset", "params:partition", "params:topology", "params:seed"],
+                [
+                    "dataset",
+                    "params:partition",
+                    "params:topology",
+                    "params:model",
+                    "params:privacy",
+                    "params:seed",
+                ],
                 "manifest",
                 name="split",
             ),
