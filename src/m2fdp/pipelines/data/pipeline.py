@@ -7,7 +7,7 @@ from m2fdp.pipelines.data.nodes import draw_label_distribution, split
 
 
 def create_pipeline() -> Pipeline:
-    """params:dataset, partition, topology, model, privacy, seed -> dataset, manifest, label_distribution."""
+    """Parameters to data set, manifest and label distribution."""
     return Pipeline(
         [
             Node(load_dataset, "params:dataset", "dataset", name="load_dataset"),
