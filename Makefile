@@ -1,5 +1,7 @@
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+# Nothing is reported to the makers of the tools.
+export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-full lint format ui
@@ -19,7 +21,7 @@ venv: .venv/installed  ## the project's own environment, from the lock file
 demo: venv  ## four algorithms on real data, compared
 	@$(BIN)/kedro study quickstart
 
-lint: venv
+lint: venv  ## style and layer contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports

@@ -72,20 +72,20 @@ class RunHooks:
     @hook_impl(tryfirst=True)
     def after_context_created(self, context: KedroContext) -> None:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
-        project = context.project_path
-        resolvers = {
-            "project": project.as_posix,
-            "tracking_uri": partial(tracking.tracking_uri, project),
-            "artifact_location": partial(tracking.artifact_location, project),
-        }
-        for name, resolver in resolvers.items():
-            OmegaConf.register_new_resolver(f"m2fdp.{name}", resolver, replace=True)
         try:
             self._config = parse_config(_parameters(context))
             check_config(self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
-        self._project = project
+        self._project = context.project_path
+        resolvers = {
+            "project": self._project.as_posix,
+            "tracking_uri": partial(tracking.tracking_uri, self._project),
+            "artifact_location": partial(tracking.artifact_location, self._project),
+            "run_name": partial(_run_name, self._config),
+        }
+        for name, resolver in resolvers.items():
+            OmegaConf.register_new_resolver(f"m2fdp.{name}", resolver, replace=True)
 
     @hook_impl
     def after_catalog_created(self, conf_catalog: dict[str, Any]) -> None:
@@ -112,13 +112,7 @@ class RunHooks:
         )
         self._split_recorded = False
         self._started = time.perf_counter()
-        logger.info(
-            "%s on %s, seed %d: MLflow run %s",
-            get_algorithm(self._config.algorithm).title,
-            self._config.dataset.name,
-            self._config.seed,
-            run.info.run_id,
-        )
+        logger.info("MLflow run %s (make ui)", run.info.run_name)
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
@@ -133,11 +127,8 @@ class RunHooks:
 
     @hook_impl
     def after_pipeline_run(self) -> None:
-        logger.info(
-            "Done in %.0f s: files in data/*/%s, the run in MLflow (make ui).",
-            time.perf_counter() - self._started,
-            self._config.cell,
-        )
+        seconds = time.perf_counter() - self._started
+        logger.info("Done in %.1f s, files in data/*/%s", seconds, self._config.cell)
 
     def _record_split(self, dataset_name: str) -> None:
         """Once a run, when the catalog has validated the manifest that the run uses."""
@@ -157,6 +148,10 @@ def _parameters(context: KedroContext) -> dict[str, Any]:
         folders = Path(context.config_loader.conf_source).iterdir()
         known = ", ".join(sorted(folder.name for folder in folders if folder.is_dir()))
         raise InputError("--env", context.env, f"no such environment; there are {known}") from None
+
+
+def _run_name(config: Config) -> str:
+    return f"{config.algorithm}-{config.dataset.name}-seed_{config.seed}"
 
 
 def _tags(config: Config) -> dict[str, str]:
