@@ -1,0 +1,436 @@
+"""The network as a layered tree: who is trusted, and whose messages carry fresh noise.
+
+Every node is a mark, whatever the size of the network. Layers that are too wide for a mark and
+an edge each are packed: the nodes of one kind below one parent become a block of small marks
+with their number. All coordinates are inches, so nothing moves when the figure is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import NullLocator
+
+DPI = 150
+# Okabe-Ito colours: told apart by all kinds of colour vision, and by lightness when grey.
+TRUSTED, UNTRUSTED, DEVICE, NOISE = "#0072B2", "#E69F00", "#444444", "#D55E00"
+# The same with most of the ink taken out, for nodes that add no noise.
+PALE = {TRUSTED: "#DCEBF5", UNTRUSTED: "#FDF0D2", DEVICE: "#FFFFFF"}
+EDGE = "#B8B8B8"
+TEXT = "#222222"
+
+GUTTER = 1.75  # the layers' labels
+MARGIN = 0.25
+TREE_WIDTH = 10.0
+WIDEST_PITCH = 1.1  # between siblings in a small tree
+NARROWEST_PITCH = 0.068  # below it a layer is packed
+FAMILY_GAP = 0.6  # between the children of two parents, in pitches
+LAYER_GAP = 0.85  # from the lower end of a layer to the upper end of the next
+MARK = {"cloud": 0.4, "server": 0.2, "device": 0.14}  # largest diameters
+FILL = {"cloud": 1.0, "server": 0.64, "device": 0.78}  # and as shares of the pitch
+NUMBER_HEIGHT = 0.18  # of the number below a block
+LEGEND_ROW = 0.27
+LEGEND_COLUMN = 2.4
+PACKED_HEIGHT = {"server": 0.6, "device": 1.2}
+PACKED_PITCH = 0.13
+LONGEST_NAME = 14
+FONT = 8.0
+SMALL_FONT = 6.5
+
+
+class State(NamedTuple):
+    """What a node's mark tells."""
+
+    kind: str
+    trusted: bool
+    adds_noise: bool
+
+    @property
+    def colour(self) -> str:
+        if self.kind == "device":
+            return DEVICE
+        return TRUSTED if self.trusted else UNTRUSTED
+
+    @property
+    def marker(self) -> str:
+        if self.kind == "server":
+            return "s" if self.trusted else "D"
+        return {"cloud": "h", "device": "o"}[self.kind]
+
+    @property
+    def fill(self) -> str:
+        return NOISE if self.adds_noise else PALE[self.colour]
+
+    @property
+    def title(self) -> str:
+        if self.kind == "device":
+            return "device"
+        return f"{'trusted' if self.trusted else 'untrusted'} {self.kind}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """The nodes of a layer in groups: one a node, or packed by parent and state.
+
+    Attributes:
+        names: of the nodes.
+        group: int64 (nodes,), the group of each node.
+        states: of the groups.
+        parents: int64 (groups,), the group above.
+        packed: whether groups hold several nodes.
+    """
+
+    names: Sequence[str]
+    group: np.ndarray
+    states: Sequence[State]
+    parents: np.ndarray
+    packed: bool
+
+    @property
+    def kind(self) -> str:
+        return self.states[0].kind
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.bincount(self.group)
+
+    @property
+    def height(self) -> float:
+        if self.packed:
+            return PACKED_HEIGHT[self.kind]
+        return MARK[self.kind]
+
+
+def draw_network(table: pd.DataFrame) -> Figure:
+    """The tree with the cloud at the top and the devices at the bottom.
+
+    Shape and outline tell cloud, device, trusted and untrusted server; a solid mark with a
+    heavy line up is a node whose message carries fresh noise.
+
+    Args:
+        table: as `m2fdp.topology.network.network_table` makes it.
+
+    Returns:
+        A figure whose scatter artists hold one mark a node; their `gid` is the node's state,
+        such as "server trusted noise" or "device".
+    """
+    layers = _layers(table)
+    centres, widths = _columns(layers)
+    centres = [GUTTER + x for x in centres]
+    heights, y = _rows(layers)
+    names = _shown_names(layers[-1], centres[-1])
+    number = NUMBER_HEIGHT * layers[-1].packed
+    below = MARGIN + max(map(_text_width, names), default=number)
+    states = list(dict.fromkeys(state for layer in layers for state in layer.states))
+    width = MARGIN + max(
+        GUTTER + _tree_width(layers[-1]),
+        *(x[-1] + _name_width(layer, x) for layer, x in zip(layers, centres, strict=True)),
+    )
+    columns = max(1, int(width // LEGEND_COLUMN))
+    entries = _legend_entries(states)
+    legend_height = -(-len(entries) // columns) * LEGEND_ROW + 0.1
+    bottom = y[-1] - heights[-1] / 2 - below - legend_height
+
+    figure = Figure(figsize=(width, -bottom), dpi=DPI)
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(bottom, 0), frame_on=False)
+    axes.xaxis.set_major_locator(NullLocator())
+    axes.yaxis.set_major_locator(NullLocator())
+    for depth in range(1, len(layers)):
+        _draw_edges(axes, layers, centres, y, depth)
+    for layer, x, w, level in zip(layers, centres, widths, y, strict=True):
+        marks = _marks(layer, x, w, level)
+        _draw_marks(axes, layer, *marks)
+        if layer.packed:
+            _draw_blocks(axes, layer, x, w, level)
+        _draw_names(axes, layer, x, level)
+    for depth, (layer, level) in enumerate(zip(layers, y, strict=True)):
+        axes.text(
+            MARGIN / 2, level, _layer_label(depth, layer), fontsize=FONT, color=TEXT, va="center"
+        )
+    axes.legend(
+        handles=entries,
+        loc="lower center",
+        ncols=columns,
+        fontsize=FONT,
+        frameon=False,
+        handletextpad=0.5,
+        columnspacing=1.5,
+        borderaxespad=0.3,
+    )
+    return figure
+
+
+def _layers(table: pd.DataFrame) -> list[_Layer]:
+    """The groups that are drawn, from the cloud down."""
+    layers: list[_Layer] = []
+    group_of: dict[str, int] = {}
+    for depth, rows in table.groupby("layer"):
+        names = rows["node"].tolist()
+        above = [0] if depth == 0 else [group_of[parent] for parent in rows["parent"]]
+        states = [
+            State(kind, bool(trusted), bool(noise))
+            for kind, trusted, noise in zip(
+                rows["kind"], rows["trusted"], rows["adds_noise"], strict=True
+            )
+        ]
+        gaps = FAMILY_GAP * (len(set(above)) - 1)
+        packed = (len(names) + gaps) * NARROWEST_PITCH > TREE_WIDTH
+        keys = list(zip(above, states, strict=True)) if packed else list(enumerate(states))
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        group = np.array([numbers[key] for key in keys])
+        first = np.unique(group, return_index=True)[1]
+        parents = np.array(above)[first]
+        layers.append(_Layer(names, group, [states[i] for i in first], parents, packed))
+        group_of = dict(zip(names, group.tolist(), strict=True))
+    return layers
+
+
+def _tree_width(leaves: _Layer) -> float:
+    """Inches that the lowest layer takes; a small tree is narrower."""
+    if leaves.packed:
+        return TREE_WIDTH
+    return float(np.clip(WIDEST_PITCH * len(leaves.names), 5.0, TREE_WIDTH))
+
+
+def _columns(layers: Sequence[_Layer]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Centre and width of every group: the lowest share the width, parents span their own."""
+    leaves = layers[-1]
+    share = 1 / len(leaves.states) + leaves.sizes / len(leaves.names)
+    first = np.diff(leaves.parents, prepend=leaves.parents[0]) != 0
+    gaps = np.cumsum(first) * FAMILY_GAP * share.mean() * (not leaves.packed)
+    right = np.cumsum(share) + gaps
+    scale = _tree_width(leaves) / right[-1]
+    spans = [(scale * (right - share), scale * right)]
+    for layer in reversed(layers[1:]):
+        starts = np.unique(layer.parents, return_index=True)[1]
+        left, right = spans[-1]
+        spans.append((np.minimum.reduceat(left, starts), np.maximum.reduceat(right, starts)))
+    spans.reverse()
+    return [(left + right) / 2 for left, right in spans], [right - left for left, right in spans]
+
+
+def _rows(layers: Sequence[_Layer]) -> tuple[list[float], list[float]]:
+    """Height of every layer and the middle of it, from the upper edge down."""
+    heights = [layer.height for layer in layers]
+    middles, top = [], -MARGIN
+    for height in heights:
+        middles.append(top - height / 2)
+        top -= height + LAYER_GAP
+    return heights, middles
+
+
+def _marks(
+    layer: _Layer, centres: np.ndarray, widths: np.ndarray, level: float
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Where each node's mark is, and the marks' diameter in inches."""
+    if not layer.packed:
+        pitch = np.diff(centres).min() if len(centres) > 1 else np.inf
+        diameter = min(MARK[layer.kind], FILL[layer.kind] * pitch)
+        return centres, np.full(len(centres), level), diameter
+    pitch = PACKED_PITCH
+    while (_n_columns(widths, pitch) < 1).any() or (
+        -(-layer.sizes // _n_columns(widths, pitch)) * pitch > layer.height
+    ).any():
+        pitch *= 0.97
+    columns = np.minimum(_n_columns(widths, pitch), layer.sizes)
+    order = np.argsort(layer.group, kind="stable")
+    starts = np.cumsum(layer.sizes) - layer.sizes
+    place = np.empty(len(layer.group), dtype=np.int64)
+    place[order] = np.arange(len(order)) - np.repeat(starts, layer.sizes)
+    row, column = np.divmod(place, columns[layer.group])
+    x = centres[layer.group] + (column - (columns[layer.group] - 1) / 2) * pitch
+    return x, level + layer.height / 2 - (row + 0.5) * pitch, 0.7 * pitch
+
+
+def _n_columns(widths: np.ndarray, pitch: float) -> np.ndarray:
+    """How many marks fit side by side into blocks of these widths."""
+    inner = np.maximum(0.86 * widths, 0.94 * widths - 0.1)
+    return np.floor(inner / pitch).astype(np.int64)
+
+
+def _draw_marks(axes: Axes, layer: _Layer, x: np.ndarray, y: np.ndarray, diameter: float) -> None:
+    points = 72 * diameter
+    for state in dict.fromkeys(layer.states):
+        members = np.array([other == state for other in layer.states])[layer.group]
+        axes.scatter(
+            x[members],
+            y[members],
+            s=(points * (0.85 if state.marker == "D" else 1.0)) ** 2,
+            marker=state.marker,
+            facecolor=state.fill,
+            edgecolor=state.colour,
+            linewidth=min(1.4, 0.14 * points),
+            zorder=3,
+            gid=_gid(state),
+        )
+
+
+def _gid(state: State) -> str:
+    trust = [] if state.kind == "device" else ["trusted" if state.trusted else "untrusted"]
+    return " ".join([state.kind, *trust, *["noise"] * state.adds_noise])
+
+
+def _draw_edges(
+    axes: Axes,
+    layers: Sequence[_Layer],
+    centres: Sequence[np.ndarray],
+    y: Sequence[float],
+    depth: int,
+) -> None:
+    """Lines up from the groups of a layer; heavy where the message carries fresh noise."""
+    above, layer = layers[depth - 1], layers[depth]
+    start = y[depth - 1] - above.packed * (above.height / 2 + NUMBER_HEIGHT)
+    end = y[depth] + layer.packed * layer.height / 2
+    # Upright at both ends, so that no line runs through the names beside the marks.
+    along = np.linspace(0, 1, 33)
+    across = along**2 * (3 - 2 * along)
+    x_start, x_end = centres[depth - 1][layer.parents, None], centres[depth][:, None]
+    x = x_start + (x_end - x_start) * across
+    segments = np.stack([x, np.broadcast_to(start + (end - start) * along, x.shape)], axis=2)
+    noised = np.array([state.adds_noise for state in layer.states])
+    for chosen, colour, width in ((~noised, EDGE, 0.8), (noised, NOISE, 1.3)):
+        axes.add_collection(
+            LineCollection(segments[chosen], colors=colour, linewidths=width, zorder=1),
+            autolim=False,
+        )
+
+
+def _draw_blocks(
+    axes: Axes, layer: _Layer, centres: np.ndarray, widths: np.ndarray, level: float
+) -> None:
+    """A pale ground below each block of marks, and the number of them."""
+    for x, width, size in zip(centres, widths, layer.sizes, strict=True):
+        axes.add_patch(
+            Rectangle(
+                (x - 0.47 * width, level - layer.height / 2 - 0.02),
+                0.94 * width,
+                layer.height + 0.04,
+                facecolor="#F4F4F4",
+                edgecolor="none",
+                zorder=2,
+            )
+        )
+        number = f"×{size:,}"
+        if _text_width(number) < width:
+            axes.text(
+                x,
+                level - layer.height / 2 - 0.06,
+                number,
+                fontsize=SMALL_FONT,
+                color=TEXT,
+                ha="center",
+                va="top",
+                zorder=4,
+            )
+
+
+def _shown_names(layer: _Layer, centres: np.ndarray) -> list[str]:
+    """The nodes' names, shortened; none where there is no room for them."""
+    if layer.packed:
+        return []
+    names = [
+        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+        for name in layer.names
+    ]
+    pitch = np.diff(centres).min() if len(centres) > 1 else np.inf
+    turned = layer.kind == "device"
+    needed = 1.15 * SMALL_FONT / 72 if turned else 0.25 + max(map(_text_width, names))
+    return names if pitch >= needed else []
+
+
+def _name_width(layer: _Layer, centres: np.ndarray) -> float:
+    """Inches that the last name of a layer takes to the right of its mark's middle."""
+    names = _shown_names(layer, centres)
+    if layer.kind == "device" or not names:
+        return 0.0
+    return _name_offset(layer) + _text_width(names[-1])
+
+
+def _name_offset(layer: _Layer) -> float:
+    return layer.height / 2 + 0.03
+
+
+def _draw_names(axes: Axes, layer: _Layer, centres: np.ndarray, level: float) -> None:
+    """Names beside cloud and servers, and turned below devices."""
+    turned = layer.kind == "device"
+    for name, x in zip(_shown_names(layer, centres), centres, strict=False):
+        axes.text(
+            x if turned else x + _name_offset(layer),
+            level - 0.12 if turned else level,
+            name,
+            fontsize=SMALL_FONT,
+            color=TEXT,
+            rotation=90 if turned else 0,
+            ha="center" if turned else "left",
+            va="top" if turned else "center",
+            zorder=4,
+            bbox=None
+            if turned
+            else {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
+        )
+
+
+def _text_width(text: str) -> float:
+    """Inches in the small font, on the safe side."""
+    return 0.62 * SMALL_FONT / 72 * len(text)
+
+
+def _layer_label(depth: int, layer: _Layer) -> str:
+    sizes = layer.sizes
+    count = len(layer.names)
+    if layer.kind == "cloud":
+        return f"layer {depth}: the cloud"
+    lines = [f"layer {depth}: {count:,} {layer.kind}{'s' * (count > 1)}"]
+    if layer.kind == "server":
+        trusted = sum(int(n) for n, s in zip(sizes, layer.states, strict=True) if s.trusted)
+        parts = {"trusted": trusted, "untrusted": count - trusted}
+        lines.append(", ".join(f"{n:,} {name}" for name, n in parts.items() if n))
+    noised = sum(int(n) for n, s in zip(sizes, layer.states, strict=True) if s.adds_noise)
+    lines.append(f"{noised:,} add{'s' * (noised == 1)} noise" if noised else "none add noise")
+    return "\n".join(lines)
+
+
+def _legend_entries(states: Sequence[State]) -> list[Line2D]:
+    """One entry a shape that occurs, and one for noise if anybody adds it."""
+    shapes = {state.title: state for state in sorted(states, key=_legend_rank)}
+    entries = [
+        Line2D(
+            [],
+            [],
+            linestyle="none",
+            marker=state.marker,
+            markersize=8 if state.kind != "cloud" else 11,
+            markerfacecolor=PALE[state.colour],
+            markeredgecolor=state.colour,
+            markeredgewidth=1.2,
+            label=title,
+        )
+        for title, state in shapes.items()
+    ]
+    if any(state.adds_noise for state in states):
+        entries.append(
+            Line2D(
+                [],
+                [],
+                color=NOISE,
+                linewidth=1.3,
+                marker="o",
+                markersize=8,
+                markeredgecolor=NOISE,
+                label="solid: its message carries fresh noise",
+            )
+        )
+    return entries
+
+
+def _legend_rank(state: State) -> tuple[int, bool]:
+    return ("cloud", "server", "device").index(state.kind), state.trusted
