@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from kedro.framework.cli.project import PARAMS_ARG_HELP
 from kedro.framework.cli.project import run as kedro_run
-from kedro.framework.cli.utils import _split_params, env_option
+
+OPTIONS = {option.name: option for option in kedro_run.params}
 
 
 @click.group(name="m2fdp")
@@ -24,7 +24,7 @@ def run(**options: Any) -> None:
         kedro_run.callback(**options)
 
 
-@cli.command()
+@cli.command(params=[OPTIONS["env"], OPTIONS["params"]])
 @click.argument("name")
 @click.option("--resume", is_flag=True, help="Skip the cells that are already finished.")
 @click.option(
@@ -32,14 +32,6 @@ def run(**options: Any) -> None:
     type=click.IntRange(min=1),
     default=None,
     help="Worker processes; by default one a core.",
-)
-@env_option
-@click.option(
-    "--params",
-    type=click.UNPROCESSED,
-    default="",
-    help=PARAMS_ARG_HELP,
-    callback=_split_params,
 )
 def study(name: str, resume: bool, workers: int | None, env: str, params: dict[str, Any]) -> None:
     """Run the grid of conf/base/studies/NAME.yml and report on it."""
