@@ -3,7 +3,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from m2fdp.config import PartitionConfig, TopologyConfig
+from m2fdp.config import ModelConfig, PartitionConfig, PrivacyConfig, TopologyConfig
 from m2fdp.data.dataset import Dataset
 from m2fdp.pipelines.data.nodes import split
 
@@ -48,6 +48,20 @@ def test_an_environment_changes_only_its_own_keys(project, kedro_run):
     assert (train.groupby("device")["label"].nunique() <= 3).all()
 
 
+@pytest.mark.parametrize(
+    ("params", "line"),
+    [
+        ("partition.labels_per_device=11", "partition.labels_per_device = 11: "),
+        ("privacy.delta=0.5", "privacy.delta = 0.5: "),
+    ],
+)
+def test_what_the_data_refuse_is_one_line_and_writes_nothing(project, kedro_run, params, line):
+    result = kedro_run("--pipelines", "data", "--params", params)
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith(f"Error: {line}")
+    assert not (project / MANIFEST).exists()
+
+
 @pytest.mark.parametrize("env", ["fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100"])
 def test_every_environment_is_valid_and_says_which_files_it_misses(project, kedro_run, env):
     result = kedro_run("--pipelines", "data", "--env", env)
@@ -55,25 +69,19 @@ def test_every_environment_is_valid_and_says_which_files_it_misses(project, kedr
     assert result.output.splitlines()[-1].startswith("Error: dataset.root = 'data/01_raw': ")
 
 
-def test_a_split_that_cannot_be_dealt_is_one_line_and_writes_nothing(project, kedro_run):
-    result = kedro_run("--pipelines", "data", "--params", "partition.labels_per_device=11")
-    assert result.exit_code == 2
-    assert result.output.splitlines()[-1].startswith("Error: partition.labels_per_device = 11: ")
-    assert not (project / MANIFEST).exists()
-
-
-@pytest.mark.parametrize(("fanouts", "n_edges"), [([2, 3], 2), ([6], 1), ([2, 1, 3], 2)])
+@pytest.mark.parametrize(("fanouts", "n_edges"), [([2, 3], 2), ([4, 3], 4), ([2, 2, 3], 4)])
 def test_devices_share_a_skew_by_the_server_just_above_them(fanouts, n_edges):
     labels = np.tile(np.arange(4), 60)
     images = np.zeros((240, 2, 2, 1), dtype=np.uint8)
-    partition = PartitionConfig(scheme="labels_per_device", labels_per_device=1, level="edge")
+    each = 4 // n_edges
     manifest = split(
         Dataset("npz", images, labels, n_train=200, n_classes=4),
-        partition,
+        PartitionConfig(scheme="labels_per_device", labels_per_device=each, level="edge"),
         TopologyConfig(fanouts=fanouts),
+        ModelConfig(),
+        PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=1),
         seed=0,
     )
     train = manifest[manifest["split"] == "train"]
-    n_devices = int(np.prod(fanouts))
-    edge = train["device"] // (n_devices // n_edges)
-    assert (train.groupby(edge)["label"].nunique() == 1).all()
+    assert train["device"].nunique() == 3 * n_edges
+    assert (train.groupby(train["device"] // 3)["label"].nunique() == each).all()
