@@ -71,6 +71,21 @@ def test_gradient_noise_covers_the_largest_shift_below_a_trusted_server():
     assert sum(release.devices for release in mechanism.releases) == 4
 
 
+def test_epsilon_is_the_largest_over_all_classes():
+    """Unequal shards below one trusted server: some classes are dominated, some are not."""
+    network = network_of(tree_from_fanouts([2, 3]), ["server-1-0"])
+    sizes = np.array([60, 75, 120, 60, 80, 600])
+    rates = 30 / sizes
+    mechanism = build_mechanism(network, sizes, rates, TRAINING, GRADIENT)
+    assert len(mechanism.releases) == 5
+    for rounds in (1, 10):
+        every = [
+            gaussian_epsilon(r.noise_multiplier, r.sampling_rate, 4 * rounds, 1e-5)
+            for r in mechanism.releases
+        ]
+        assert mechanism.epsilon(rounds, 1e-5) == max(every)
+
+
 def test_no_privacy_has_no_noise_and_no_clipping():
     tree = tree_from_fanouts([2, 2])
     trust = explicit_trust(tree, [])

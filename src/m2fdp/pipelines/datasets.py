@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -37,15 +36,17 @@ class StateDictDataset(AbstractDataset[dict[str, torch.Tensor], dict[str, torch.
         torch.save({name: tensor.detach().cpu().clone() for name, tensor in data.items()}, buffer)
         path = Path(self._filepath)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            try:
+        # Not a temporary file of the system's, which only its owner may read.
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with unfinished.open("wb") as file:
                 file.write(buffer.getbuffer())
                 file.flush()
                 os.fsync(file.fileno())
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+            os.replace(unfinished, path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
 
     def _exists(self) -> bool:
         return Path(self._filepath).is_file()

@@ -1,7 +1,8 @@
 """Epsilon of Poisson-subsampled Gaussian mechanisms, by privacy loss distributions.
 
 Neighbours differ by adding or removing one record. All values are upper bounds: the
-discretised privacy loss distribution of dp-accounting is pessimistic.
+discretised privacy loss distribution of dp-accounting is pessimistic. Whole shards (q = 1) need
+no discretisation: their releases compose to one Gaussian, whose curve is known in closed form.
 """
 
 from __future__ import annotations
@@ -37,15 +38,12 @@ def gaussian_epsilon(
         return 0.0
     if noise_multiplier == 0:
         return inf
-    accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     if sampling_rate == 1.0:
-        # Gaussian releases of the same shift compose to one with less noise, exactly.
-        accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier / sqrt(compositions)))
-    else:
-        release = dp_accounting.GaussianDpEvent(noise_multiplier)
-        accountant.compose(
-            dp_accounting.PoissonSampledDpEvent(sampling_rate, release), compositions
-        )
+        # Balle and Wang 2018, Theorem 8.
+        return dp_accounting.get_epsilon_gaussian(noise_multiplier / sqrt(compositions), delta)
+    accountant = PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    release = dp_accounting.GaussianDpEvent(noise_multiplier)
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(sampling_rate, release), compositions)
     return float(accountant.get_epsilon(delta))
 
 

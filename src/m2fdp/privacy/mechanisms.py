@@ -107,7 +107,7 @@ class Mechanism:
         compositions = rounds * self.releases_per_round
         return max(
             gaussian_epsilon(r.noise_multiplier, r.sampling_rate, compositions, delta)
-            for r in self.releases
+            for r in _undominated(self.releases)
         )
 
 
@@ -265,6 +265,15 @@ def _release_classes(rates: np.ndarray, multipliers: np.ndarray) -> tuple[Releas
         ReleaseClass(int(count), float(rate), float(multiplier))
         for (rate, multiplier), count in zip(pairs, counts, strict=True)
     )
+
+
+def _undominated(releases: tuple[ReleaseClass, ...]) -> list[ReleaseClass]:
+    """The classes that can have the largest epsilon: none samples more with less noise."""
+    result: list[ReleaseClass] = []
+    for release in sorted(releases, key=lambda r: (-r.sampling_rate, r.noise_multiplier)):
+        if not result or release.noise_multiplier < result[-1].noise_multiplier:
+            result.append(release)
+    return result
 
 
 def _lock_step(network: Network) -> LockStep:
