@@ -1,0 +1,88 @@
+"""Algorithms as data: tree, trust, noise and schedule."""
+
+import numpy as np
+import pytest
+
+from m2fdp.algorithms import ALGORITHMS, build_plan, check_config, check_data, get_algorithm
+from m2fdp.config import ModelConfig, TopologyConfig, TrainingConfig, TrustConfig, parse_config
+from m2fdp.errors import InputError
+
+TOPOLOGY = TopologyConfig(fanouts=[4, 3], trust=TrustConfig(ratios=[0.5]))
+TRAINING = TrainingConfig(rounds=2, local_steps=4, learning_rate=1, local_aggregation={1: 2})
+
+
+def plan_of(name, topology=TOPOLOGY):
+    return build_plan(name, topology, TRAINING, seed=0)
+
+
+def noisy(plan):
+    return [int(noised.sum()) for noised in plan.network.noised]
+
+
+def test_the_four_rows_of_the_design():
+    assert noisy(plan_of("hfl")) == [0, 0]
+    assert not plan_of("hfl").private
+    assert noisy(plan_of("hfl_dp")) == [0, 12]
+    assert noisy(plan_of("m2fdp")) == [2, 6]
+    assert noisy(plan_of("pedpfl")) == [12]
+    assert plan_of("pedpfl").network.tree.depth == 1
+    assert plan_of("pedpfl").schedule.aggregation_layer(2) is None
+    assert plan_of("hfl_dp").schedule.aggregation_layer(2) == 1
+    assert [a.name for a in ALGORITHMS.values() if a.role == "method"] == ["m2fdp"]
+
+
+def test_without_trusted_servers_m2fdp_is_hfl_dp():
+    nobody = TopologyConfig(fanouts=[4, 3], trust=TrustConfig(ratios=[0.0]))
+    for one, other in zip(
+        plan_of("m2fdp", nobody).network.noised, plan_of("hfl_dp").network.noised, strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_unknown_algorithm():
+    with pytest.raises(InputError, match="algorithm = 'fedavg': .*hfl, pedpfl, hfl_dp, m2fdp"):
+        get_algorithm("fedavg")
+
+
+VALID = {
+    "algorithm": "m2fdp",
+    "dataset": {},
+    "partition": {},
+    "topology": {"fanouts": [4, 3], "trust": {"ratios": [0.5]}},
+    "model": {},
+    "training": {"rounds": 1, "local_steps": 1, "learning_rate": 1},
+    "privacy": {"epsilon": 1, "delta": 1e-5, "clipping_norm": 1},
+    "resources": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"algorithm": "fedavg"}, "algorithm"),
+        ({"topology": {"fanouts": [4, 3], "trust": {"ratios": [0.5, 1]}}}, "topology.trust.ratios"),
+        ({"topology": {"edges": "absent.csv"}}, "topology.edges"),
+        ({"model": {"name": "resnet"}}, "model.name"),
+        ({"training": VALID["training"] | {"local_aggregation": {2: 1}}}, "training.local_agg"),
+    ],
+)
+def test_blocks_that_contradict_one_another(change, key):
+    check_config(parse_config(VALID))
+    with pytest.raises(InputError) as caught:
+        check_config(parse_config(VALID | change))
+    assert caught.value.key.startswith(key)
+
+
+def test_cuda_where_there_is_none(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(InputError, match="device = 'cuda': no CUDA device"):
+        check_config(parse_config(VALID | {"device": "cuda"}))
+
+
+def test_data_that_model_or_delta_refuse():
+    sizes = np.array([10, 100])
+    check_data((1, 8, 8), 10, sizes, ModelConfig(name="cnn12"), 1e-5)
+    with pytest.raises(InputError, match="model.name"):
+        check_data((1, 4, 4), 10, sizes, ModelConfig(name="cnn12"), 1e-5)
+    with pytest.raises(InputError, match="privacy.delta"):
+        check_data((1, 8, 8), 10, sizes, ModelConfig(name="cnn12"), 0.02)

@@ -1,0 +1,154 @@
+"""Whole runs through real Kedro sessions: every algorithm, mechanism and baseline."""
+
+import json
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+SMALL = "topology.fanouts=4|3,training.rounds=3,training.local_steps=2"
+
+
+def only_run():
+    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    return run
+
+
+def files_of(project, cell="single"):
+    return {
+        name: (project / "data" / folder / cell / name).read_bytes()
+        for folder, name in [
+            ("05_model_input", "manifest.csv"),
+            ("06_models", "model.pt"),
+            ("07_model_output", "round_metrics.csv"),
+            ("08_reporting", "run_summary.json"),
+        ]
+    }
+
+
+def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
+    result = kedro_run("--params", SMALL)
+    assert result.exit_code == 0, result.output
+    run = only_run()
+    assert run.info.status == "FINISHED"
+    assert {
+        "algorithm": "m2fdp",
+        "role": "method",
+        "dataset": "digits",
+        "seed": "0",
+        "privacy": "verified",
+    }.items() <= run.data.tags.items()
+    assert run.data.params["training.rounds"] == "3"
+    assert run.data.params["privacy.epsilon"] == "4.0"
+    metrics = run.data.metrics
+    assert metrics["epsilon_verified"] <= metrics["epsilon_nominal"] == 4
+    assert {"accuracy", "loss", "energy_j", "delay_s", "epsilon", "time/round"} <= set(metrics)
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "accuracy")
+    assert [metric.step for metric in history] == [1, 2, 3]
+    artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
+    assert artifacts == {
+        "accuracy_curve.png",
+        "confusion_matrix.csv",
+        "confusion_matrix.png",
+        "label_distribution.png",
+        "manifest.csv",
+        "manifest_checks.html",
+        "model.pt",
+        "network.csv",
+        "network.png",
+        "privacy_summary.json",
+        "round_metrics.csv",
+        "run_summary.json",
+    }
+    reporting = project / "data" / "08_reporting" / "single"
+    summary = json.loads((reporting / "run_summary.json").read_text())
+    rounds = pd.read_csv(project / "data/07_model_output/single/round_metrics.csv")
+    assert summary["accuracy"] == rounds["accuracy"].iloc[-1] == metrics["accuracy"]
+    confusions = pd.read_csv(reporting / "confusion_matrix.csv", index_col=0)
+    correct = sum(confusions.to_numpy().diagonal())
+    assert correct / confusions.to_numpy().sum() == pytest.approx(summary["accuracy"])
+    state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)
+    assert {name: tuple(value.shape) for name, value in state.items()} == {"1.weight": (10, 64)}
+
+
+@pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "pedpfl"])
+def test_every_baseline(project, kedro_run, algorithm):
+    result = kedro_run("--params", f"{SMALL},algorithm={algorithm}")
+    assert result.exit_code == 0, result.output
+    run = only_run()
+    assert run.data.tags["role"] == "baseline"
+    if algorithm == "hfl":
+        assert run.data.tags["privacy"] == "none"
+        assert "epsilon" not in run.data.metrics
+        assert "epsilon_nominal" not in run.data.metrics
+    else:
+        assert run.data.tags["privacy"] == "verified"
+
+
+def test_the_papers_mechanism_is_nominal_only(project, kedro_run):
+    result = kedro_run("--params", f"{SMALL},privacy.mechanism=upload,privacy.calibration=paper")
+    assert result.exit_code == 0, result.output
+    run = only_run()
+    assert run.data.tags["privacy"] == "nominal only"
+    assert "epsilon_verified" not in run.data.metrics
+    assert run.data.metrics["epsilon_nominal"] == 4
+
+
+def test_bytes_repeat_and_do_not_depend_on_chunks(project, kedro_run):
+    contents = []
+    for cell, chunk in (("one", 50), ("two", 50), ("three", 5)):
+        params = f"{SMALL},cell={cell},threads=1,training.chunk_size={chunk}"
+        assert kedro_run("--params", params).exit_code == 0
+        contents.append(files_of(project, cell))
+    assert contents[0] == contents[1] == contents[2]
+
+
+def test_a_deep_ragged_tree_and_a_cnn_by_minibatch(project, kedro_run):
+    edges = ["cloud,A", "cloud,B", "A,a", "B,b", "B,c", "a,0", "a,1", "b,2", "c,3", "c,4", "c,5"]
+    (project / "edges.csv").write_text("\n".join(["parent,child", *edges]) + "\n")
+    result = kedro_run(
+        "--params",
+        "topology.edges=edges.csv,topology.fanouts=null,topology.trust.ratios=null,"
+        "topology.trust.untrusted=B|b,model.name=cnn12,model.channels=2|3|4,training.rounds=2,"
+        "training.batch_size=16,training.local_aggregation.2=1,partition.scheme=dirichlet,"
+        "partition.level=edge,partition.alpha=5",
+    )
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(project / "data/05_model_input/single/network.csv").set_index("node")
+    # A is trusted; below B, c is trusted and b is not.
+    assert table.index[table["adds_noise"]].tolist() == ["A", "c", "2"]
+    assert only_run().data.metrics["epsilon_verified"] <= 4
+
+
+def test_evaluation_on_held_out_training_records(project, kedro_run):
+    params = f"{SMALL},partition.validation_fraction=0.2,training.evaluate_on=validation"
+    assert kedro_run("--params", params).exit_code == 0
+    counts = pd.read_csv(
+        project / "data/08_reporting/single/confusion_matrix.csv", index_col=0
+    ).to_numpy()
+    manifest = pd.read_csv(project / "data/05_model_input/single/manifest.csv")
+    assert counts.sum() == (manifest["split"] == "validation").sum() > 200
+
+
+def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run):
+    result = kedro_run("--params", f"{SMALL},algorithm=hfl,training.learning_rate=1e38")
+    assert result.exit_code == 2
+    assert "training.learning_rate" in result.output.splitlines()[-1]
+    assert only_run().info.status == "FAILED"
+    assert not (project / "data/06_models/single/model.pt").exists()
+
+
+def test_own_arrays(project, kedro_run):
+    rng = np.random.default_rng(0)
+    np.savez(
+        project / "own.npz",
+        x_train=rng.integers(0, 256, (120, 9, 9, 3), dtype=np.uint8),
+        y_train=np.arange(120) % 4,
+        x_test=rng.integers(0, 256, (40, 9, 9, 3), dtype=np.uint8),
+        y_test=np.arange(40) % 4,
+    )
+    result = kedro_run("--params", f"{SMALL},dataset.name=npz,dataset.root=own.npz")
+    assert result.exit_code == 0, result.output
+    assert only_run().data.tags["dataset"] == "npz"

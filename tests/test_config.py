@@ -1,0 +1,101 @@
+"""What the configuration takes and refuses."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m2fdp.config import flatten, parse_config
+from m2fdp.errors import InputError
+
+VALID = {
+    "algorithm": "m2fdp",
+    "dataset": {"name": "digits"},
+    "partition": {},
+    "topology": {"fanouts": [4, 3], "trust": {"ratios": [0.5]}},
+    "model": {},
+    "training": {"rounds": 5, "local_steps": 2, "learning_rate": 1},
+    "privacy": {"epsilon": 1, "delta": 1e-5, "clipping_norm": 1},
+    "resources": {},
+}
+
+
+def with_key(dotted, value):
+    """VALID with one key set."""
+    block, _, key = dotted.rpartition(".")
+    if not block:
+        return VALID | {key: value}
+    if block == "topology.trust":
+        return VALID | {"topology": {"fanouts": [4, 3], "trust": {key: value}}}
+    return VALID | {block: VALID[block] | {key: value}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("training.round", 5, "unknown key; valid keys are .*rounds"),
+        ("learning", 5, "unknown key; valid keys are algorithm"),
+        ("training.rounds", "many", "valid integer"),
+        ("training.rounds", 0, "greater than or equal to 1"),
+        ("training.learning_rate", -1, "greater than 0"),
+        ("training.learning_rate", float("inf"), "finite"),
+        ("privacy.epsilon", 0, "greater than 0"),
+        ("privacy.delta", 1, "less than 1"),
+        ("privacy.calibration", "paper", "use calibration: accountant"),
+        ("privacy.mechanism", "upload", "use calibration: paper"),
+        ("dataset.name", "imagenet", "'digits'"),
+        ("partition.validation_fraction", 1, "less than 1"),
+        ("training.evaluate_on", "validation", "needs partition.validation_fraction"),
+        ("topology.trust.ratios", [1.5], "less than or equal to 1"),
+        ("device", "tpu", "pattern"),
+        ("cell", "../elsewhere", "pattern"),
+        ("model", {"channels": [1, 2]}, "at least 3 items"),
+    ],
+)
+def test_bad_values_are_told_by_key_and_remedy(key, value, words):
+    with pytest.raises(InputError, match=words) as caught:
+        parse_config(with_key(key, value))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_keys_are_named():
+    with pytest.raises(InputError, match=r"training.rounds = '\(missing\)'"):
+        parse_config(VALID | {"training": {"local_steps": 1, "learning_rate": 1}})
+    with pytest.raises(InputError, match=r"privacy = '\(missing\)'"):
+        parse_config({name: block for name, block in VALID.items() if name != "privacy"})
+
+
+def test_lists_and_nulls_as_the_command_line_gives_them():
+    config = parse_config(
+        VALID
+        | {"topology": {"fanouts": "10|5", "trust": {"ratios": 0.5}}}
+        | {"training": VALID["training"] | {"local_aggregation": {"1": 5, "2": None}}}
+    )
+    assert config.topology.fanouts == [10, 5]
+    assert config.topology.trust.ratios == [0.5]
+    assert config.training.local_aggregation == {1: 5}
+    cleared = parse_config(with_key("training.local_aggregation", None))
+    assert cleared.training.local_aggregation == {}
+
+
+def test_a_network_needs_a_tree_and_one_kind_of_trust():
+    with pytest.raises(InputError, match="give fanouts"):
+        parse_config(VALID | {"topology": {}})
+    with pytest.raises(InputError, match="not both"):
+        parse_config(
+            VALID | {"topology": {"fanouts": [2], "trust": {"ratios": [], "untrusted": []}}}
+        )
+
+
+KEYS = st.text("abc", min_size=1, max_size=3)
+
+
+@given(st.recursive(st.integers(), lambda inner: st.dictionaries(KEYS, inner), max_leaves=9))
+def test_flatten_keeps_every_leaf(nested):
+    def leaves(node):
+        if isinstance(node, dict) and node:
+            return [leaf for child in node.values() for leaf in leaves(child)]
+        return [node]
+
+    if isinstance(nested, dict):
+        flat = flatten(nested)
+        assert list(flat.values()) == (leaves(nested) if nested else [])
