@@ -1,0 +1,249 @@
+"""Figures of one run and of many; each returns a Figure that saves to the same bytes always."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from m2fdp.algorithms import get_algorithm
+from m2fdp.errors import InputError
+from m2fdp.reporting import style
+from m2fdp.reporting.style import swept_columns
+
+HISTORY_COLUMNS = (
+    "algorithm",
+    "seed",
+    "round",
+    "accuracy",
+    "loss",
+    "energy_j",
+    "delay_s",
+    "epsilon",
+)
+MARKED_POINTS = 40  # more would run into one another
+LARGEST_NUMBERED_MATRIX = 30
+WIDTH = 10.0  # inches, of the comparison
+
+
+def accuracy_curve(round_metrics: pd.DataFrame, title: str) -> Figure:
+    """Accuracy over the rounds of one run and, where there is one, epsilon so far below it.
+
+    Args:
+        round_metrics: one row an evaluated round, with round, accuracy and epsilon.
+        title: of the run.
+    """
+    rounds = round_metrics["round"]
+    private = bool(round_metrics["epsilon"].notna().any())
+    figure = style.new_figure(7.0, 5.4 if private else 3.8)
+    panels = figure.subplots(
+        2 if private else 1, 1, sharex=True, squeeze=False, height_ratios=[2, 1][: 1 + private]
+    )[:, 0]
+    marker = "o" if len(rounds) <= MARKED_POINTS else ""
+    panels[0].plot(
+        rounds, round_metrics["accuracy"], color=style.COLOURS[3], marker=marker, markersize=4
+    )
+    style.tidy(panels[0], "" if private else "round", "accuracy", whole_x=True)
+    panels[0].set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left")
+    if private:
+        panels[1].plot(
+            [0, *rounds],
+            [0, *round_metrics["epsilon"]],
+            color=style.EPSILON_COLOUR,
+            drawstyle="steps-pre",  # between evaluations rather too much than too little
+            linewidth=1.5,
+        )
+        panels[1].set_ylim(bottom=0)
+        style.tidy(panels[1], "round", "ε verified so far", whole_x=True)
+    return figure
+
+
+def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
+    """Counts, shaded by the share of the true label's records.
+
+    Args:
+        matrix: int (C, C), a row a true label, a column a predicted one.
+        labels: the C labels' names.
+    """
+    n = len(labels)
+    totals = matrix.sum(axis=1, keepdims=True)
+    shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
+    numbered = n <= LARGEST_NUMBERED_MATRIX
+    side = float(np.clip(0.42 * n, 3.2, 9.0))
+    figure = style.new_figure(side + 1.4, side + 0.8)
+    axes = figure.subplots()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    if numbered:
+        size = float(np.clip(72 * side / n / 3.2, 4.5, 9.0))
+        for row, column in product(range(n), range(n)):
+            if matrix[row, column]:
+                axes.text(
+                    column,
+                    row,
+                    f"{matrix[row, column]}",
+                    fontsize=size,
+                    ha="center",
+                    va="center",
+                    color="white" if shares[row, column] > 0.5 else style.INK,
+                )
+    style.tidy(axes, "predicted label", "true label")
+    axes.grid(visible=False)
+    step = 1 if numbered else 10
+    axes.set_xticks(range(0, n, step), labels[::step])
+    axes.set_yticks(range(0, n, step), labels[::step])
+    correct, total = int(np.trace(matrix)), int(matrix.sum())
+    axes.set_title(
+        f"Accuracy {correct / total:.3f}: {correct:,} of {total:,} records",
+        fontsize=style.TITLE_SIZE,
+        color=style.INK,
+        loc="left",
+    )
+    _colour_bar(figure, image, axes, "share of the true label")
+    return figure
+
+
+def label_distribution(counts: pd.DataFrame) -> Figure:
+    """How many training records of each label every device holds.
+
+    The counts are un-noised: they show what a simulation dealt, and the title says that they
+    are not for publication under DP.
+
+    Args:
+        counts: int, a row a device and a column a label.
+    """
+    n_devices, n_labels = counts.shape
+    height = float(np.clip(0.24 * n_labels, 2.0, 7.0))
+    figure = style.new_figure(9.0, height + 2.4)
+    sizes_axes, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1.1, height])
+    sizes = counts.sum(axis=1).to_numpy()
+    sizes_axes.fill_between(
+        np.arange(n_devices + 1) - 0.5,
+        np.append(sizes, sizes[-1]),
+        step="post",
+        color=style.COLOURS[3],
+        linewidth=0,
+    )
+    sizes_axes.set_ylim(bottom=0)
+    style.tidy(sizes_axes, "", "records")
+    sizes_axes.set_title(
+        "Training records by device and label\n"
+        "Simulation diagnostic: un-noised counts of private records, "
+        "not for publication under DP",
+        fontsize=style.LABEL_SIZE,
+        color=style.INK,
+        loc="left",
+    )
+    image = axes.imshow(
+        counts.to_numpy().T, cmap="Blues", aspect="auto", vmin=0, interpolation="nearest"
+    )
+    style.tidy(axes, "device", "label", whole_x=True)
+    axes.grid(visible=False)
+    axes.set_xlim(-0.5, n_devices - 0.5)
+    step = 1 if n_labels <= LARGEST_NUMBERED_MATRIX else 10
+    axes.set_yticks(range(0, n_labels, step), [str(label) for label in counts.columns[::step]])
+    _colour_bar(figure, image, axes, "records")
+    return figure
+
+
+def comparison(history: pd.DataFrame) -> Figure:
+    """Accuracy over rounds and over energy: mean and one standard deviation over the seeds.
+
+    Args:
+        history: one row per run and evaluated round with `HISTORY_COLUMNS`; every other
+            column is a swept parameter, and each of its values gets a line of its own.
+
+    Raises:
+        InputError: no rows, a seed twice in one line, or an unknown algorithm.
+    """
+    if history.empty:
+        raise InputError("history", "(none)", "there is nothing to compare yet")
+    lines = list(_lines(history))
+    widest = max(len(label) for label, _, _ in lines)
+    columns = min(len(lines), max(1, int(WIDTH / (0.7 + 0.075 * widest))))
+    rows = -(-len(lines) // columns)
+    figure = style.new_figure(WIDTH, 4.2 + 0.25 * rows)
+    by_round, by_energy = figure.subplots(1, 2, sharey=True)
+    for label, look, means in lines:
+        _draw_band(by_round, means["round"], means, look, label)
+        _draw_band(by_energy, means["energy_j"], means, look, label)
+    style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
+    style.tidy(by_energy, "energy so far (J)", "")
+    handles, labels = by_round.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        fontsize=style.TICK_SIZE,
+        frameon=False,
+        handlelength=3.2,
+    )
+    return figure
+
+
+def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFrame]]:
+    """Label, look and means over seeds of each line, baselines first."""
+    swept = swept_columns(history.columns, HISTORY_COLUMNS)
+    for algorithm in sorted(history["algorithm"].unique(), key=style.position):
+        own = history[history["algorithm"] == algorithm]
+        varied = [name for name in swept if own[name].nunique(dropna=False) > 1]
+        groups = own.groupby(varied, dropna=False) if varied else [((), own)]
+        for variant, (values, runs) in enumerate(groups):
+            parts = [
+                f"{name} = {style.parameter(value)}"
+                for name, value in zip(varied, values, strict=True)
+            ]
+            seeds = runs["seed"].nunique()
+            label = ", ".join([get_algorithm(algorithm).title, *parts])
+            yield f"{label} (n = {seeds})", style.look(algorithm, variant), _over_seeds(runs)
+
+
+def _over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
+    """Mean and sample standard deviation by round, of the rounds that all seeds evaluated."""
+    twice = runs[runs.duplicated(["seed", "round"])]
+    if len(twice):
+        first = twice.iloc[0]
+        raise InputError(
+            "history",
+            f"{first['algorithm']}, seed {first['seed']}, round {first['round']}",
+            "is there more than once; keep one run, or compare by the parameter that differs",
+        )
+    groups = runs.groupby("round")
+    means = groups[["accuracy", "energy_j"]].mean().assign(std=groups["accuracy"].std())
+    return means[groups.size() == runs["seed"].nunique()].reset_index()
+
+
+def _draw_band(axes: Axes, x: pd.Series, means: pd.DataFrame, look: style.Look, label: str) -> None:
+    axes.plot(
+        x,
+        means["accuracy"],
+        color=look.colour,
+        linestyle=look.line,
+        linewidth=1.8,
+        marker=look.marker,
+        markersize=5,
+        markevery=max(1, len(means) // 8),
+        label=label,
+    )
+    if means["std"].notna().any():
+        axes.fill_between(
+            x,
+            means["accuracy"] - means["std"],
+            means["accuracy"] + means["std"],
+            color=look.colour,
+            alpha=0.15,
+            linewidth=0,
+        )
+
+
+def _colour_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> None:
+    """As high as the axes."""
+    bar = figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.035, 1)))
+    bar.set_label(label, fontsize=style.LABEL_SIZE, color=style.INK)
+    bar.ax.tick_params(labelsize=style.TICK_SIZE, colors=style.INK)
+    bar.outline.set_visible(False)

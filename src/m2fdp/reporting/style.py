@@ -1,0 +1,100 @@
+"""How all figures and tables look: sizes, colours per algorithm, and how a bound is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from m2fdp.algorithms import ALGORITHMS
+from m2fdp.errors import InputError
+
+DPI = 150
+TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 11, 10, 9
+INK, GRID = "#222222", "#DDDDDD"
+EPSILON_COLOUR = "#D55E00"
+# Okabe-Ito, with the reference first in grey; by the algorithms' order.
+COLOURS = ("#555555", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#56B4E9")
+LINES = ((0, (5, 2)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), "-")
+MARKERS = ("s", "v", "^", "o", "D", "X", "P")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What an algorithm's lines look like in every figure."""
+
+    colour: str
+    line: str | tuple[float, tuple[float, ...]]
+    marker: str
+
+
+def look(algorithm: str, variant: int = 0) -> Look:
+    """An algorithm's look; its variants differ in line and marker, never in colour.
+
+    Raises:
+        InputError: there is no such algorithm.
+    """
+    i = position(algorithm)
+    return Look(
+        COLOURS[i % len(COLOURS)],
+        LINES[(i + variant) % len(LINES)],
+        MARKERS[(i + variant) % len(MARKERS)],
+    )
+
+
+def position(algorithm: str) -> int:
+    """The place of an algorithm in tables and legends: baselines first.
+
+    Raises:
+        InputError: there is no such algorithm.
+    """
+    if algorithm not in ALGORITHMS:
+        raise InputError("algorithm", algorithm, f"is none of {', '.join(ALGORITHMS)}")
+    return list(ALGORITHMS).index(algorithm)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of that many inches whose parts never overlap."""
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def tidy(axes: Axes, x_label: str, y_label: str, *, whole_x: bool = False) -> None:
+    """Labels, a light grid, and no frame where nothing is measured."""
+    axes.set_xlabel(x_label, fontsize=LABEL_SIZE, color=INK)
+    axes.set_ylabel(y_label, fontsize=LABEL_SIZE, color=INK)
+    axes.tick_params(labelsize=TICK_SIZE, colors=INK)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if whole_x:
+        axes.xaxis.set_major_locator(
+            MaxNLocator(10, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+        )
+
+
+def upper_bound(value: float, digits: int = 3) -> str:
+    """A bound in so many significant digits, rounded up: what is shown is never too small."""
+    if math.isinf(value):
+        return "∞"
+    rounded = Context(prec=digits, rounding=ROUND_CEILING).plus(Decimal(value))
+    if rounded and not -4 <= rounded.adjusted() <= 6:
+        return f"{rounded:e}"
+    return f"{rounded:f}"
+
+
+def swept_columns(frame_columns: Iterable[str], own: Iterable[str]) -> list[str]:
+    """The columns beyond a frame's own: the parameters in which its runs differ."""
+    known = set(own)
+    return [column for column in frame_columns if column not in known]
+
+
+def parameter(value: object) -> str:
+    """A swept parameter's value; a dash where the run has none."""
+    if isinstance(value, float):
+        return "–" if math.isnan(value) else f"{value:g}"
+    return str(value)

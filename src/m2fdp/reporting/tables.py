@@ -1,0 +1,168 @@
+"""The comparison of runs as a table: numbers first, text only where it is shown."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from m2fdp.algorithms import get_algorithm
+from m2fdp.errors import InputError
+from m2fdp.reporting.style import parameter, position, swept_columns, upper_bound
+
+RUN_COLUMNS = (
+    "algorithm",
+    "seed",
+    "role",
+    "privacy",
+    "accuracy",
+    "loss",
+    "epsilon_nominal",
+    "epsilon_verified",
+    "energy_j",
+    "delay_s",
+)
+TABLE_COLUMNS = (
+    "algorithm",
+    "privacy",
+    "seeds",
+    "accuracy_mean",
+    "accuracy_std",
+    "loss_mean",
+    "epsilon_nominal",
+    "epsilon_verified",
+    "energy_j",
+    "delay_s",
+)
+ACCURACY = "accuracy ± std"  # the header
+
+
+def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per algorithm, guarantee and swept parameters; baselines first.
+
+    Args:
+        runs: one row a run with `RUN_COLUMNS`; every other column is a swept parameter.
+
+    Returns:
+        `TABLE_COLUMNS` and the swept ones, all numbers: how many seeds, mean and sample
+        standard deviation (NaN for one seed) of the accuracy, the largest epsilons over the
+        seeds as they are upper bounds (infinite without privacy, NaN where nothing is
+        verified), and mean loss, energy and delay.
+
+    Raises:
+        InputError: no runs, a seed twice in a row's runs, or an unknown algorithm.
+    """
+    if runs.empty:
+        raise InputError("runs", "(none)", "there is nothing to compare yet")
+    swept = swept_columns(runs.columns, RUN_COLUMNS)
+    keys = ["algorithm", *swept, "privacy"]
+    twice = runs[runs.duplicated([*keys, "seed"])]
+    if len(twice):
+        first = twice.iloc[0]
+        raise InputError(
+            "runs",
+            f"{first['algorithm']}, seed {first['seed']}",
+            "is there more than once; keep one run, or compare by the parameter that differs",
+        )
+    without = runs["privacy"] == "none"
+    verified = runs["epsilon_verified"].astype(float).where(runs["privacy"] == "verified")
+    bounds = {
+        "epsilon_nominal": runs["epsilon_nominal"].astype(float).mask(without, math.inf),
+        "epsilon_verified": verified.mask(without, math.inf),
+    }
+    rows = (
+        runs.sort_values("seed")  # so that sums do not depend on the order of the runs
+        .assign(place=runs["algorithm"].map(position), **bounds)
+        .groupby(["place", *keys], dropna=False, sort=True)
+        .agg(
+            seeds=("seed", "size"),
+            accuracy_mean=("accuracy", "mean"),
+            accuracy_std=("accuracy", "std"),
+            loss_mean=("loss", "mean"),
+            epsilon_nominal=("epsilon_nominal", _largest),
+            epsilon_verified=("epsilon_verified", _largest),
+            energy_j=("energy_j", "mean"),
+            delay_s=("delay_s", "mean"),
+        )
+    )
+    return rows.reset_index().drop(columns="place")
+
+
+def displayed(table: pd.DataFrame) -> pd.DataFrame:
+    """A comparison table as people read it: all text, titles for names."""
+    swept = swept_columns(table.columns, TABLE_COLUMNS)
+    rows = []
+    for row in table.to_dict("records"):
+        rows.append(
+            {"algorithm": get_algorithm(row["algorithm"]).title}
+            | {name: parameter(row[name]) for name in swept}
+            | {
+                ACCURACY: _mean_and_std(row["accuracy_mean"], row["accuracy_std"], row["seeds"]),
+                "seeds": str(row["seeds"]),
+                "ε nominal": _nominal(row["epsilon_nominal"]),
+                "ε verified": _verified(row["privacy"], row["epsilon_verified"]),
+                "energy (J)": _quantity(row["energy_j"]),
+                "delay (s)": _quantity(row["delay_s"]),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def to_markdown(table: pd.DataFrame) -> str:
+    """A comparison table in Markdown; numbers are aligned to the right."""
+    shown = displayed(table)
+    texts = _text_columns(shown)
+    rules = ["---" if name in texts else "---:" for name in shown.columns]
+    lines = [list(shown.columns), rules, *shown.to_numpy().tolist()]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
+    )
+
+
+def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
+    """A comparison table in the terminal."""
+    shown = displayed(table)
+    texts = _text_columns(shown)
+    result = Table(title=Text(title), title_justify="left")
+    for name in shown.columns:
+        result.add_column(
+            name,
+            justify="left" if name in texts else "right",
+            no_wrap=name in ("algorithm", ACCURACY),  # in a narrow terminal the others may
+        )
+    for row in shown.to_numpy().tolist():
+        result.add_row(*map(Text, row))
+    console.print(result)
+
+
+def _text_columns(shown: pd.DataFrame) -> list[str]:
+    """The algorithm and the swept parameters."""
+    return list(shown.columns[: shown.columns.get_loc(ACCURACY)])
+
+
+def _largest(values: pd.Series) -> float:
+    """The largest bound; NaN as soon as one is missing."""
+    return float(values.max(skipna=False))
+
+
+def _mean_and_std(mean: float, std: float, seeds: int) -> str:
+    return f"{mean:.3f} ± {std:.3f}" if seeds > 1 else f"{mean:.3f} (n = 1)"
+
+
+def _nominal(epsilon: float) -> str:
+    if math.isnan(epsilon):
+        return "–"
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+
+
+def _verified(privacy: str, epsilon: float) -> str:
+    if privacy == "none":
+        return "none"
+    return "nominal only" if math.isnan(epsilon) else upper_bound(epsilon)
+
+
+def _quantity(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,176 @@
+"""The figures show the data they are given: lines, bands, cells, labels."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+
+from m2fdp.errors import InputError
+from m2fdp.reporting import figures
+from m2fdp.reporting.style import DPI, look
+
+
+def rounds_of(accuracies, epsilons=None, energy=2.0, **own) -> pd.DataFrame:
+    n = len(accuracies)
+    rounds = np.arange(1, n + 1)
+    return pd.DataFrame(
+        {
+            **own,
+            "round": rounds,
+            "accuracy": accuracies,
+            "loss": 1 - np.asarray(accuracies),
+            "energy_j": energy * rounds,
+            "delay_s": 3.0 * rounds,
+            "epsilon": [math.nan] * n if epsilons is None else epsilons,
+        }
+    )
+
+
+HISTORY = pd.concat(
+    [
+        rounds_of([0.2, 0.6, 0.8], algorithm="m2fdp", seed=0),
+        rounds_of([0.4, 0.8, 0.9], algorithm="m2fdp", seed=1, energy=4.0),
+        rounds_of([0.3, 0.7, 0.9], algorithm="hfl", seed=0),
+    ],
+    ignore_index=True,
+)
+CURVE = rounds_of([0.5, 0.7, 0.8], [1.0, 1.5, 1.9])
+COUNTS = pd.DataFrame(
+    [[3, 0, 1], [0, 5, 0], [2, 2, 2], [0, 0, 9]], index=pd.RangeIndex(4, name="device")
+)
+MATRIX = np.array([[8, 2, 0], [0, 0, 0], [1, 1, 8]])
+DRAWN = {
+    "accuracy": lambda: figures.accuracy_curve(CURVE, "M²FDP, seed 0"),
+    "confusion": lambda: figures.confusion_matrix(MATRIX, ["a", "b", "c"]),
+    "labels": lambda: figures.label_distribution(COUNTS),
+    "comparison": lambda: figures.comparison(HISTORY),
+}
+
+
+def bands(axes) -> list[np.ndarray]:
+    return [band.get_paths()[0].vertices for band in axes.collections]
+
+
+def legend(figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].texts]
+
+
+@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN.keys())
+def test_bytes_are_reproducible_and_sharp(draw):
+    def png() -> bytes:
+        buffer = io.BytesIO()
+        draw().savefig(buffer)
+        return buffer.getvalue()
+
+    assert png() == png()
+    assert draw().dpi == DPI
+
+
+def test_accuracy_and_epsilon_of_a_private_run():
+    accuracy, epsilon = figures.accuracy_curve(CURVE, "M²FDP, seed 0").axes
+    assert accuracy.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.7], [3, 0.8]]
+    assert accuracy.get_title(loc="left") == "M²FDP, seed 0"
+    assert accuracy.get_ylabel() == "accuracy"
+    assert (epsilon.get_xlabel(), epsilon.get_ylabel()) == ("round", "ε verified so far")
+    assert epsilon.lines[0].get_xydata().tolist() == [[0, 0], [1, 1.0], [2, 1.5], [3, 1.9]]
+
+
+def test_epsilon_between_evaluations_is_drawn_as_the_later_one():
+    sparse = CURVE.assign(round=[10, 20, 30])
+    (line,) = figures.accuracy_curve(sparse, "").axes[1].lines
+    assert line.get_drawstyle() == "steps-pre"
+
+
+def test_without_epsilon_there_is_one_panel():
+    (axes,) = figures.accuracy_curve(rounds_of([0.5, 0.7]), "HFL").axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "accuracy")
+
+
+def test_confusions_are_shaded_by_row_and_numbered():
+    axes = figures.confusion_matrix(MATRIX, ["a", "b", "c"]).axes[0]
+    shares = axes.images[0].get_array()
+    assert shares.tolist() == [[0.8, 0.2, 0], [0, 0, 0], [0.1, 0.1, 0.8]]
+    numbers = {tuple(t.get_position()): t.get_text() for t in axes.texts}
+    # (x, y) = (predicted, true)
+    assert numbers == {(0, 0): "8", (1, 0): "2", (0, 2): "1", (1, 2): "1", (2, 2): "8"}
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["a", "b", "c"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted label", "true label")
+    assert axes.get_title(loc="left") == "Accuracy 0.800: 16 of 20 records"
+
+
+def test_a_hundred_classes_are_not_numbered():
+    axes = figures.confusion_matrix(np.eye(100, dtype=int), [str(i) for i in range(100)]).axes[0]
+    assert not axes.texts
+    assert [t.get_text() for t in axes.get_yticklabels()][:3] == ["0", "10", "20"]
+
+
+def test_label_distribution_shows_counts_and_sizes_and_warns():
+    sizes, shares = figures.label_distribution(COUNTS).axes[:2]
+    assert shares.images[0].get_array().tolist() == COUNTS.to_numpy().T.tolist()
+    (outline,) = bands(sizes)
+    assert [outline[outline[:, 0] == x, 1].max() for x in (-0.5, 0.5, 1.5, 2.5, 3.5)] == [
+        4,
+        5,
+        6,
+        9,
+        9,
+    ]
+    assert (shares.get_xlabel(), shares.get_ylabel()) == ("device", "label")
+    title = sizes.get_title(loc="left")
+    assert "Simulation diagnostic" in title and "not for publication under DP" in title
+
+
+def test_comparison_draws_mean_and_sample_std_over_seeds():
+    by_round, by_energy = figures.comparison(HISTORY).axes
+    hfl, m2fdp = by_round.lines
+    assert m2fdp.get_xdata().tolist() == [1, 2, 3]
+    np.testing.assert_allclose(m2fdp.get_ydata(), [0.3, 0.7, 0.85])
+    np.testing.assert_allclose(hfl.get_ydata(), [0.3, 0.7, 0.9])
+    (band,) = bands(by_round)  # none about the single seed of HFL
+    std = 0.2 / math.sqrt(2)
+    np.testing.assert_allclose(
+        [band[band[:, 0] == 1, 1].min(), band[band[:, 0] == 1, 1].max()], [0.3 - std, 0.3 + std]
+    )
+    np.testing.assert_allclose(by_energy.lines[1].get_xdata(), [3, 6, 9])
+    assert by_round.get_ylabel() == "accuracy (mean ± std)"
+    assert (by_round.get_xlabel(), by_energy.get_xlabel()) == ("round", "energy so far (J)")
+
+
+def test_comparison_names_its_lines_baselines_first_in_their_own_looks():
+    figure = figures.comparison(HISTORY)
+    assert legend(figure) == ["HFL (no DP) (n = 1)", "M²FDP (n = 2)"]
+    for line, algorithm in zip(figure.axes[0].lines, ("hfl", "m2fdp"), strict=True):
+        assert to_hex(line.get_color()) == look(algorithm).colour.lower()
+        assert line.get_marker() == look(algorithm).marker
+
+
+def test_values_of_a_swept_parameter_are_lines_of_their_own():
+    swept = pd.concat(
+        [HISTORY.assign(**{"privacy.epsilon": epsilon}) for epsilon in (0.5, 4.0)]
+    ).query("algorithm == 'm2fdp' or `privacy.epsilon` == 4")
+    assert legend(figures.comparison(swept)) == [
+        "HFL (no DP) (n = 1)",
+        "M²FDP, privacy.epsilon = 0.5 (n = 2)",
+        "M²FDP, privacy.epsilon = 4 (n = 2)",
+    ]
+
+
+def test_only_rounds_that_all_seeds_evaluated_are_averaged():
+    shorter = HISTORY[(HISTORY["seed"] == 0) | (HISTORY["round"] < 3)]
+    m2fdp = figures.comparison(shorter).axes[0].lines[1]
+    assert m2fdp.get_xdata().tolist() == [1, 2]
+
+
+def test_runs_that_would_be_mixed_up_are_refused():
+    with pytest.raises(InputError, match="m2fdp, seed 0, round 1"):
+        figures.comparison(pd.concat([HISTORY, HISTORY]).query("algorithm == 'm2fdp'"))
+
+
+def test_nothing_to_compare():
+    with pytest.raises(InputError, match="nothing to compare"):
+        figures.comparison(HISTORY.iloc[:0])

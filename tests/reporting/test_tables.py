@@ -1,0 +1,158 @@
+"""The comparison table: hand-computed statistics and honest epsilons."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from m2fdp.errors import InputError
+from m2fdp.reporting.tables import (
+    RUN_COLUMNS,
+    TABLE_COLUMNS,
+    comparison_table,
+    displayed,
+    print_table,
+    to_markdown,
+)
+
+
+def run(algorithm="m2fdp", seed=0, accuracy=0.8, privacy="verified", **other) -> dict:
+    nominal = None if privacy == "none" else 4.0
+    return {
+        "algorithm": algorithm,
+        "seed": seed,
+        "role": "method" if algorithm == "m2fdp" else "baseline",
+        "privacy": privacy,
+        "accuracy": accuracy,
+        "loss": 1.0 - accuracy,
+        "epsilon_nominal": nominal,
+        "epsilon_verified": 3.9 if privacy == "verified" else None,
+        "energy_j": 100.0 + seed,
+        "delay_s": 20.0,
+        **other,
+    }
+
+
+def frame(*rows: dict) -> pd.DataFrame:
+    swept = [name for name in rows[0] if name not in RUN_COLUMNS]
+    return pd.DataFrame(rows, columns=[*RUN_COLUMNS, *swept])
+
+
+FOUR = frame(
+    run("m2fdp", 0, 0.80, epsilon_verified=3.901),
+    run("m2fdp", 1, 0.90, epsilon_verified=3.987),
+    run("m2fdp", 2, 0.85),
+    run("hfl_dp", 0, 0.70, privacy="nominal only"),
+    run("hfl", 0, 0.95, privacy="none"),
+    run("hfl", 1, 0.93, privacy="none"),
+    run("pedpfl", 0, 0.60, energy_j=12345.6),
+)
+
+
+def test_statistics_by_hand():
+    table = comparison_table(FOUR).set_index("algorithm")
+    assert table.loc["m2fdp", "accuracy_mean"] == pytest.approx(0.85)
+    assert table.loc["m2fdp", "accuracy_std"] == pytest.approx(0.05)  # ddof = 1
+    assert table.loc["m2fdp", "seeds"] == 3
+    assert table.loc["m2fdp", "energy_j"] == pytest.approx(101.0)
+    assert table.loc["m2fdp", "loss_mean"] == pytest.approx(0.15)
+    assert math.isnan(table.loc["pedpfl", "accuracy_std"])
+
+
+def test_epsilons_are_the_largest_of_the_seeds_and_absent_where_nothing_is_verified():
+    table = comparison_table(FOUR).set_index("algorithm")
+    assert table.loc["m2fdp", "epsilon_verified"] == 3.987
+    assert math.isnan(table.loc["hfl_dp", "epsilon_verified"])
+    assert table.loc["hfl_dp", "epsilon_nominal"] == 4.0
+    assert math.isinf(table.loc["hfl", "epsilon_verified"])
+    assert math.isinf(table.loc["hfl", "epsilon_nominal"])
+
+
+def test_one_seed_without_a_bound_leaves_the_row_without_one():
+    table = comparison_table(frame(run(seed=0), run(seed=1, epsilon_verified=None)))
+    assert math.isnan(table["epsilon_verified"].item())
+    assert displayed(table)["ε verified"].item() == "nominal only"
+
+
+def test_a_value_that_nothing_verifies_is_not_shown_as_verified():
+    table = comparison_table(frame(run(privacy="nominal only", epsilon_verified=1.0)))
+    assert displayed(table)["ε verified"].item() == "nominal only"
+
+
+def test_runs_of_different_guarantees_are_never_averaged():
+    table = comparison_table(frame(run(seed=0), run(seed=1, privacy="nominal only")))
+    assert table["privacy"].tolist() == ["nominal only", "verified"]
+    assert table["seeds"].tolist() == [1, 1]
+
+
+def test_what_people_read():
+    shown = displayed(comparison_table(FOUR))
+    assert shown.to_numpy().tolist() == [
+        ["HFL (no DP)", "0.940 ± 0.014", "2", "∞", "none", "100", "20"],
+        ["PEDPFL", "0.600 (n = 1)", "1", "4", "3.90", "12,346", "20"],
+        ["HFL-DP", "0.700 (n = 1)", "1", "4", "nominal only", "100", "20"],
+        ["M²FDP", "0.850 ± 0.050", "3", "4", "3.99", "101", "20"],
+    ]
+
+
+def test_swept_parameters_make_rows_of_their_own_in_order():
+    rows = [
+        run(algorithm, seed, **{"privacy.epsilon": epsilon})
+        for algorithm in ("m2fdp", "hfl_dp")
+        for epsilon in (8.0, 0.5)
+        for seed in (0, 1)
+    ]
+    table = comparison_table(frame(*rows))
+    assert list(table.columns) == ["algorithm", "privacy.epsilon", *TABLE_COLUMNS[1:]]
+    assert table[["algorithm", "privacy.epsilon"]].to_numpy().tolist() == [
+        ["hfl_dp", 0.5],
+        ["hfl_dp", 8.0],
+        ["m2fdp", 0.5],
+        ["m2fdp", 8.0],
+    ]
+    assert displayed(table)["privacy.epsilon"].tolist() == ["0.5", "8", "0.5", "8"]
+
+
+@given(st.permutations(range(len(FOUR))))
+def test_the_order_of_runs_does_not_matter(order):
+    assert comparison_table(FOUR.iloc[order]).to_csv() == comparison_table(FOUR).to_csv()
+
+
+def test_a_seed_that_counts_twice_is_refused():
+    with pytest.raises(InputError, match="m2fdp, seed 1"):
+        comparison_table(frame(run(seed=1), run(seed=1, accuracy=0.7)))
+
+
+def test_nothing_to_compare():
+    with pytest.raises(InputError, match="nothing to compare"):
+        comparison_table(FOUR.iloc[:0])
+
+
+def test_unknown_algorithm():
+    with pytest.raises(InputError, match="fedavg"):
+        comparison_table(frame(run("fedavg")))
+
+
+def test_markdown():
+    rows = frame(run(**{"topology.trust.ratios": "0.5|1"}))
+    assert to_markdown(comparison_table(rows)) == (
+        "| algorithm | topology.trust.ratios | accuracy ± std | seeds | ε nominal | ε verified "
+        "| energy (J) | delay (s) |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+        "| M²FDP | 0.5\\|1 | 0.800 (n = 1) | 1 | 4 | 3.90 | 100 | 20 |\n"
+    )
+
+
+def test_terminal_keeps_accuracies_whole_in_eighty_columns():
+    console = Console(file=io.StringIO(), width=80)
+    print_table(comparison_table(FOUR), console, "Four [red]algorithms")
+    printed = console.file.getvalue()
+    assert "Four [red]algorithms" in printed
+    for text in ("HFL (no DP)", "0.850 ± 0.050", "0.600 (n = 1)", "3.99", "12,346"):
+        assert text in printed

@@ -1,0 +1,143 @@
+"""MLflow's runs as frames: which runs count, and what their columns hold."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow.entities import Metric, Param, RunTag
+
+from m2fdp.errors import InputError
+from m2fdp.reporting.figures import HISTORY_COLUMNS, comparison
+from m2fdp.reporting.tables import RUN_COLUMNS, comparison_table
+from m2fdp.studies.records import load_history, load_runs
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, empty_store: Path) -> Iterator[None]:
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{shutil.copy(empty_store, tmp_path)}")
+    yield
+    mlflow.set_tracking_uri(before)
+
+
+def log_run(
+    algorithm: str = "m2fdp",
+    seed: int = 0,
+    accuracies: tuple[float, ...] = (0.5, 0.8),
+    status: str = "FINISHED",
+    **params: object,
+) -> str:
+    client = mlflow.MlflowClient()
+    run_id = client.create_run("0").info.run_id
+    private = algorithm != "hfl"
+    metrics = []
+    for round_, accuracy in enumerate(accuracies, start=1):
+        values = {"accuracy": accuracy, "loss": 1 - accuracy, "energy_j": 2.0 * round_}
+        values |= {"delay_s": 3.0 * round_, "time/round": 0.1}
+        if private:
+            values["epsilon"] = 1.0 * round_
+        metrics += [Metric(name, value, 0, 5 * round_) for name, value in values.items()]
+    if private:
+        metrics += [
+            Metric("epsilon_nominal", 4.0, 0, 0),
+            Metric("epsilon_verified", 3.9, 0, 0),
+        ]
+    tags = {
+        "algorithm": algorithm,
+        "seed": str(seed),
+        "role": "method" if algorithm == "m2fdp" else "baseline",
+        "privacy": "verified" if private else "none",
+    }
+    every = {"algorithm": algorithm, "seed": seed, "cell": run_id, "threads": None} | params
+    client.log_batch(
+        run_id,
+        metrics=metrics,
+        params=[Param(key, str(value)) for key, value in every.items()],
+        tags=[RunTag(key, value) for key, value in tags.items()],
+    )
+    client.set_terminated(run_id, status)
+    return run_id
+
+
+def test_runs_have_their_last_metrics_and_their_tags():
+    ids = [log_run("m2fdp", 1), log_run("hfl", 0)]
+    runs = load_runs(ids)
+    assert list(runs.columns) == list(RUN_COLUMNS)
+    assert runs.index.tolist() == ids
+    assert runs.iloc[0].to_dict() == {
+        "algorithm": "m2fdp",
+        "seed": 1,
+        "role": "method",
+        "privacy": "verified",
+        "accuracy": 0.8,
+        "loss": pytest.approx(0.2),
+        "epsilon_nominal": 4.0,
+        "epsilon_verified": 3.9,
+        "energy_j": 4.0,
+        "delay_s": 6.0,
+    }
+    assert math.isnan(runs.iloc[1]["epsilon_verified"])
+
+
+def test_history_has_every_evaluated_round():
+    ids = [log_run("m2fdp", 1), log_run("hfl", 0, (0.9,))]
+    history = load_history(ids)
+    assert list(history.columns) == list(HISTORY_COLUMNS)
+    assert history[["algorithm", "seed", "round", "accuracy"]].to_numpy().tolist() == [
+        ["m2fdp", 1, 5, 0.5],
+        ["m2fdp", 1, 10, 0.8],
+        ["hfl", 0, 5, 0.9],
+    ]
+    assert history["epsilon"].tolist()[:2] == [1.0, 2.0]
+    assert math.isnan(history["epsilon"].iloc[2])
+
+
+def test_only_finished_runs_with_an_accuracy_count():
+    kept = log_run(seed=0)
+    others = [log_run(seed=1, status="FAILED"), log_run(seed=2, accuracies=())]
+    assert load_runs([*others, kept]).index.tolist() == [kept]
+    with pytest.raises(InputError, match="kedro study quickstart"):
+        load_runs(others)
+    with pytest.raises(InputError, match="kedro study quickstart"):
+        load_history([])
+
+
+def test_of_equal_runs_the_latest_counts():
+    ids = [log_run(accuracies=(accuracy,)) for accuracy in (0.6, 0.7)]
+    for order in (ids, ids[::-1]):
+        assert load_runs(order)["accuracy"].tolist() == [0.7]
+
+
+def test_varied_parameters_are_columns_numbers_where_they_can_be():
+    varied = ("algorithm", "seed", "privacy.epsilon", "topology.trust.ratios", "training.batch")
+    settings = [(0.5, [0.5], None), (4.0, [1.0], 8)]
+    ids = [log_run(**dict(zip(varied[2:], values, strict=True))) for values in settings]
+    for frame in (load_runs(ids, varied), load_history(ids, varied).drop_duplicates(varied[2])):
+        assert list(frame.columns[-3:]) == list(varied[2:])
+        assert frame["privacy.epsilon"].tolist() == [0.5, 4.0]
+        assert frame["topology.trust.ratios"].tolist() == ["[0.5]", "[1.0]"]
+        assert math.isnan(frame["training.batch"].iloc[0])
+        assert frame["training.batch"].iloc[1] == 8
+
+
+def test_seeds_that_differ_in_more_than_is_compared_are_refused():
+    ids = [log_run(seed=seed, **{"training.rounds": rounds}) for seed, rounds in ((0, 60), (1, 80))]
+    with pytest.raises(InputError, match=r"training.rounds = \['60', '80'\].*m2fdp"):
+        load_runs(ids)
+    assert load_runs(ids, ["training.rounds"])["training.rounds"].tolist() == [60, 80]
+
+
+def test_algorithms_may_have_schedules_of_their_own():
+    ids = [log_run(name, **{"training.rounds": n}) for name, n in (("hfl", 60), ("m2fdp", 80))]
+    assert len(load_runs(ids)) == 2
+
+
+def test_the_frames_are_what_reports_take():
+    ids = [log_run(name, seed) for name in ("hfl", "m2fdp") for seed in (0, 1)]
+    assert comparison_table(load_runs(ids))["seeds"].tolist() == [2, 2]
+    assert len(comparison(load_history(ids)).axes[0].lines) == 2

@@ -1,0 +1,83 @@
+"""The notebooks run from top to bottom on the runs that a study leaves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "compare_runs.ipynb"
+
+
+@pytest.fixture
+def store(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty store, of this process and of the kernels that it starts."""
+    before = mlflow.get_tracking_uri()
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path)}"
+    for variable in ("MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID"):
+        monkeypatch.delenv(variable, raising=False)
+    mlflow.set_tracking_uri(uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    yield
+    mlflow.set_tracking_uri(before)
+
+
+def log_run(algorithm: str, seed: int, study: str, accuracies: tuple[float, ...]) -> None:
+    private = algorithm != "hfl"
+    tags = {
+        "algorithm": algorithm,
+        "seed": str(seed),
+        "study": study,
+        "role": "method" if algorithm == "m2fdp" else "baseline",
+        "privacy": "verified" if private else "none",
+    }
+    with mlflow.start_run(experiment_id="0", tags=tags):
+        mlflow.log_params({"algorithm": algorithm, "seed": seed})
+        for step, accuracy in enumerate(accuracies, start=1):
+            values = {"accuracy": accuracy, "loss": 1 - accuracy, "delay_s": 3.0 * step}
+            epsilon = {"epsilon": float(step)} if private else {}
+            mlflow.log_metrics(values | epsilon | {"energy_j": 2.0 * step}, step=step)
+        if private:
+            mlflow.log_metrics({"epsilon_nominal": 4.0, "epsilon_verified": 3.9912})
+
+
+def execute() -> list[nbformat.NotebookNode]:
+    """The notebook's code cells after a run from top to bottom."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOK.parent)}}
+    ).execute()
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_compare_runs_shows_the_table_and_the_figure(store):
+    for seed in (0, 1):
+        log_run("hfl", seed, "quickstart", (0.5, 0.9))
+        log_run("m2fdp", seed, "quickstart", (0.4, 0.8 + 0.02 * seed))
+    log_run("m2fdp", 0, "another", (0.1,))
+    *_, runs, table, figure = execute()
+    assert runs.outputs[0].data["text/html"].count("<tr") == 1 + 1 + 4  # names, index name, runs
+    assert "0.810 ± 0.014" in table.outputs[0].data["text/html"]
+    assert "4.00" in table.outputs[0].data["text/html"]
+    assert "image/png" in figure.outputs[0].data
+
+
+def test_compare_runs_says_how_to_get_runs(store):
+    with pytest.raises(CellExecutionError, match="kedro study quickstart"):
+        execute()
+
+
+@pytest.mark.parametrize(
+    "path", sorted(NOTEBOOK.parent.glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_outputs_are_not_committed(path):
+    cells = nbformat.read(path, as_version=4).cells
+    assert not any(
+        cell.outputs or cell.execution_count for cell in cells if cell.cell_type == "code"
+    )
