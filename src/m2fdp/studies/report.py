@@ -9,10 +9,9 @@ from pathlib import Path
 import mlflow
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from m2fdp.reporting.figures import comparison
-from m2fdp.reporting.tables import comparison_table, to_markdown
+from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.records import load_history, load_runs
 
 
@@ -33,7 +32,7 @@ def write_report(folder: Path, run_ids: Sequence[str], varied: Sequence[str]) ->
         varied: dotted keys of the parameters in which the runs differ.
     """
     table = comparison_table(load_runs(run_ids, varied))
-    figure = comparison(load_history(run_ids))
+    figure = comparison(load_history(run_ids, varied))
     folder.mkdir(parents=True, exist_ok=True)
     csv, markdown, png = (folder / f"comparison.{suffix}" for suffix in ("csv", "md", "png"))
     table.to_csv(csv, index=False)
@@ -46,11 +45,8 @@ def write_report(folder: Path, run_ids: Sequence[str], varied: Sequence[str]) ->
 
 def print_report(title: str, report: Report) -> None:
     """The table in the terminal, and where its files are."""
-    table = Table(*map(str, report.table.columns))
-    for row in report.table.astype(str).itertuples(index=False):
-        table.add_row(*row)
     console = Console(highlight=False)
-    console.print(title, table, sep="\n")
+    print_table(report.table, console, title)
     csv, markdown, figure = report.files
     console.print(f"Figure: {figure}", soft_wrap=True)
     console.print(f"Table: {csv}, {markdown}", soft_wrap=True)

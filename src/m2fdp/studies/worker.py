@@ -77,6 +77,8 @@ def _reason(error: BaseException) -> str:
 
     from m2fdp.errors import InputError
 
-    told = isinstance(error, (click.ClickException, DataValidationError, InputError))
+    if isinstance(error, DataValidationError):
+        return f"{error.dataset_name}: {error.message}"
     line = next(iter(str(error).splitlines()), "")
+    told = isinstance(error, (click.ClickException, InputError))
     return line if told else f"{type(error).__name__}: {line}"

@@ -1,0 +1,158 @@
+"""Real studies of tiny runs through `kedro study`, with real worker processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter
+
+import mlflow
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from m2fdp.cli import study
+from m2fdp.pipelines.tracking import tracking_uri
+
+SHARED = """
+title: Tiny
+parameters:
+  training: {rounds: 2, local_steps: 1, batch_size: null}
+  topology: {fanouts: [2, 3], trust: {ratios: [0.5]}}
+"""
+
+
+@pytest.fixture
+def kedro_study(project):
+    """`kedro study` in this process, of the study `tiny` that the given lines complete."""
+
+    def invoke(lines: str, *arguments: str, name: str = "tiny"):
+        (project / "conf/base/studies/tiny.yml").write_text(SHARED + lines)
+        return CliRunner().invoke(study, [name, *arguments])
+
+    return invoke
+
+
+def runs(project, **tags) -> list[mlflow.entities.Run]:
+    mlflow.set_tracking_uri(tracking_uri(project))
+    wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+    return mlflow.search_runs(
+        search_all_experiments=True, filter_string=wanted, output_format="list"
+    )
+
+
+def statuses(found: list[mlflow.entities.Run]) -> Counter:
+    return Counter(run.info.status for run in found)
+
+
+def test_a_failing_cell_stops_no_other_and_resume_runs_only_it(project, kedro_study):
+    arms = """
+arms:
+  open: {algorithm: hfl}
+  noisy: {algorithm: hfl_dp}
+  impossible: {algorithm: hfl, partition.labels_per_device: %d}
+grid: {seed: [5]}
+"""
+    result = kedro_study(arms % 11, "--workers=2")
+    assert result.exit_code == 1, result.output
+    log = project / "data/08_reporting/tiny/logs/impossible-seed_5.log"
+    (failure,) = [line for line in result.output.splitlines() if "FAILED" in line]
+    assert "partition.labels_per_device = 11" in failure and str(log) in failure
+    assert "Traceback" in log.read_text() and "Traceback" not in result.output
+    assert multiprocessing.active_children() == []
+
+    (parent,) = runs(project, role="study")
+    assert parent.data.tags["study"] == "tiny"
+    cells = runs(project, **{"mlflow.parentRunId": parent.info.run_id})
+    ends = {run.data.tags["cell"]: run.info.status for run in cells}
+    assert ends == {
+        "tiny/open-seed_5": "FINISHED",
+        "tiny/noisy-seed_5": "FINISHED",
+        "tiny/impossible-seed_5": "FAILED",
+    }
+    (noisy,) = [run for run in cells if run.data.tags["algorithm"] == "hfl_dp"]
+    assert (noisy.data.tags["seed"], noisy.data.tags["role"]) == ("5", "baseline")
+    assert len(noisy.data.tags["cell_hash"]) == 64
+    assert "accuracy" in noisy.data.metrics
+    assert (project / "data/07_model_output/tiny/noisy-seed_5/round_metrics.csv").is_file()
+    comparison = pd.read_csv(project / "data/08_reporting/tiny/comparison.csv")
+    assert set(comparison["algorithm"]) == {"hfl", "hfl_dp"}
+
+    result = kedro_study(arms % 2, "--workers=1", "--resume")
+    assert result.exit_code == 0, result.output
+    assert "2 of 3 cells are finished already" in result.output
+    assert "[1/1] impossible-seed_5: finished" in result.output
+    assert "make ui" in result.output
+    assert statuses(runs(project)) == {"FINISHED": 4, "FAILED": 1}
+    (parent,) = runs(project, role="study")
+    assert parent.info.status == "FINISHED"
+    files = {file.path for file in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
+    assert files == {"comparison.csv", "comparison.md", "comparison.png"}
+    for file in files:
+        assert str(project / "data/08_reporting/tiny" / file) in result.output
+
+
+def when_a_cell_runs(project, do) -> threading.Thread:
+    """Start a thread that calls `do(pid of the worker)` once the first cell has its run."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for run in runs(project, study="tiny"):
+                if run.info.status == "RUNNING" and "cell_hash" in run.data.tags:
+                    return do(int(run.data.tags["process"].split(":")[1]))
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_the_cell_of_a_killed_worker_is_run_again(project, kedro_study):
+    watcher = when_a_cell_runs(project, lambda pid: os.kill(pid, signal.SIGKILL))
+    result = kedro_study("grid: {algorithm: [hfl]}\n", "--workers=1")
+    watcher.join()
+    assert result.exit_code == 0, result.output
+    cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    assert statuses(cells) == {"KILLED": 1, "FINISHED": 1}
+
+
+def test_an_interrupted_study_ends_its_runs_as_killed(project, kedro_study):
+    watcher = when_a_cell_runs(project, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    result = kedro_study("grid: {algorithm: [hfl]}\n", "--params=training.rounds=100000")
+    watcher.join()
+    assert result.exit_code == 130, result.output
+    assert statuses(runs(project)) == {"KILLED": 2}
+    assert multiprocessing.active_children() == []
+    assert not (project / "data/06_models/tiny").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "parts"),
+    [
+        ("grid: {training.roundz: [1]}\n", [], ["training.roundz = 1", "valid keys are"]),
+        ("grid: {seed: [0, -1]}\n", [], ["seed = -1", "greater than or equal to 0"]),
+        ("grids: {}\n", [], ["study.tiny.grids", "valid keys are"]),
+        ("grid: {seed: [0]}\n", ["--params=seed=1"], ["seed", "varies"]),
+        ("grid: {seed: [0]}\n", ["--env=mars"], ["--env", "'mars'", "fashion_mnist"]),
+    ],
+)
+def test_what_cannot_be_run_ends_in_one_line_before_anything_starts(
+    project, kedro_study, lines, arguments, parts
+):
+    result = kedro_study(lines, *arguments)
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert all(part in line for part in parts), line
+    assert runs(project) == []
+    assert not (project / "data/08_reporting").exists()
+
+
+def test_an_unknown_study_is_answered_with_those_there_are(project, kedro_study):
+    result = kedro_study("", name="nope")
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert "nope" in line and "quickstart, tiny" in line
