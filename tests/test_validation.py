@@ -30,7 +30,7 @@ def change(manifest, split, column, value):
 def test_a_sound_manifest_passes_unchanged_and_is_documented(manifest, tmp_path):
     docs = tmp_path / "docs" / "manifest.html"
     before = manifest.copy()
-    assert ManifestValidator(min_samples=20, docs=str(docs)).validate(manifest) is manifest
+    assert ManifestValidator(min_samples=20, filepath=str(docs)).validate(manifest) is manifest
     pd.testing.assert_frame_equal(manifest, before)
     page = docs.read_text()
     assert "compiled by Great Expectations" in page and "shard_size" in page
@@ -112,7 +112,7 @@ def test_the_catalog_stops_a_bad_manifest_before_it_is_saved(manifest, tmp_path)
                 "save_args": {"index": False},
                 "validator": {
                     "class": "m2fdp.validation.ManifestValidator",
-                    "options": {"min_samples": 2, "docs": str(docs)},
+                    "options": {"min_samples": 2, "filepath": str(docs)},
                 },
             }
         }

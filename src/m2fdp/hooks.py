@@ -79,7 +79,6 @@ class RunHooks:
             raise BadInput(str(error)) from None
         self._project = context.project_path
         resolvers = {
-            "project": self._project.as_posix,
             "tracking_uri": partial(tracking.tracking_uri, self._project),
             "artifact_location": partial(tracking.artifact_location, self._project),
             "run_name": partial(_run_name, self._config),
@@ -91,7 +90,7 @@ class RunHooks:
     def after_catalog_created(self, conf_catalog: dict[str, Any]) -> None:
         manifest = conf_catalog["manifest"]
         self._manifest = Path(manifest["dataset"]["filepath"])
-        self._manifest_checks = Path(manifest["validator"]["options"]["docs"])
+        self._manifest_checks = Path(manifest["validator"]["options"]["filepath"])
 
     @hook_impl(trylast=True)
     def before_pipeline_run(self) -> None:

@@ -23,12 +23,12 @@ class ManifestValidator:
 
     Args:
         min_samples: the fewest training records that a device may hold.
-        docs: the HTML file to write, for a manifest that passes and for one that fails.
+        filepath: the HTML file to write, for a manifest that passes and for one that fails.
     """
 
-    def __init__(self, min_samples: int = 1, docs: str | None = None) -> None:
+    def __init__(self, min_samples: int = 1, filepath: str | None = None) -> None:
         self.min_samples = min_samples
-        self.docs = None if docs is None else Path(docs)
+        self.filepath = None if filepath is None else Path(filepath)
 
     def validate(self, data: pd.DataFrame) -> pd.DataFrame:
         """The manifest, unchanged.
@@ -41,9 +41,9 @@ class ManifestValidator:
                 f"the manifest has the columns {list(data.columns)}; valid: {COLUMNS}"
             )
         result = self._check(data)
-        if self.docs is not None:
-            self.docs.parent.mkdir(parents=True, exist_ok=True)
-            self.docs.write_text(_page(result), encoding="utf-8")
+        if self.filepath is not None:
+            self.filepath.parent.mkdir(parents=True, exist_ok=True)
+            self.filepath.write_text(_page(result), encoding="utf-8")
         if not result.success:
             broken = [_sentence(check) for check in result.results if not check.success]
             raise DataValidationError("the manifest breaks its rules: " + "; ".join(broken))
