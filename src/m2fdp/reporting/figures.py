@@ -14,7 +14,6 @@ from matplotlib.image import AxesImage
 from m2fdp.algorithms import get_algorithm
 from m2fdp.errors import InputError
 from m2fdp.reporting import style
-from m2fdp.reporting.style import swept_columns
 
 HISTORY_COLUMNS = (
     "algorithm",
@@ -188,7 +187,7 @@ def comparison(history: pd.DataFrame) -> Figure:
 
 def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFrame]]:
     """Label, look and means over seeds of each line, baselines first."""
-    swept = swept_columns(history.columns, HISTORY_COLUMNS)
+    swept = style.swept_columns(history.columns, HISTORY_COLUMNS)
     for algorithm in sorted(history["algorithm"].unique(), key=style.position):
         own = history[history["algorithm"] == algorithm]
         varied = [name for name in swept if own[name].nunique(dropna=False) > 1]
