@@ -154,5 +154,13 @@ def test_terminal_keeps_accuracies_whole_in_eighty_columns():
     print_table(comparison_table(FOUR), console, "Four [red]algorithms")
     printed = console.file.getvalue()
     assert "Four [red]algorithms" in printed
-    for text in ("HFL (no DP)", "0.850 ± 0.050", "0.600 (n = 1)", "3.99", "12,346"):
+    for text in (
+        "verified",
+        "nominal",
+        "HFL (no DP)",
+        "0.850 ± 0.050",
+        "0.600 (n = 1)",
+        "3.99",
+        "12,346",
+    ):
         assert text in printed

@@ -167,9 +167,12 @@ def comparison(history: pd.DataFrame) -> Figure:
     rows = -(-len(lines) // columns)
     figure = style.new_figure(WIDTH, 4.2 + 0.25 * rows)
     by_round, by_energy = figure.subplots(1, 2, sharey=True)
-    for label, look, means in lines:
-        _draw_band(by_round, means["round"], means, look, label)
-        _draw_band(by_energy, means["energy_j"], means, look, label)
+    for number, (label, look, means) in enumerate(lines):
+        step = max(1, len(means) // 8)
+        # Staggered, so that lines that coincide show both their markers.
+        marked = (number % step, step)
+        _draw_band(by_round, means["round"], means, look, marked, label)
+        _draw_band(by_energy, means["energy_j"], means, look, marked, label)
     style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
     style.tidy(by_energy, "energy so far (J)", "")
     handles, labels = by_round.get_legend_handles_labels()
@@ -217,7 +220,14 @@ def _over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
     return means[groups.size() == runs["seed"].nunique()].reset_index()
 
 
-def _draw_band(axes: Axes, x: pd.Series, means: pd.DataFrame, look: style.Look, label: str) -> None:
+def _draw_band(
+    axes: Axes,
+    x: pd.Series,
+    means: pd.DataFrame,
+    look: style.Look,
+    marked: tuple[int, int],
+    label: str,
+) -> None:
     axes.plot(
         x,
         means["accuracy"],
@@ -226,7 +236,7 @@ def _draw_band(axes: Axes, x: pd.Series, means: pd.DataFrame, look: style.Look, 
         linewidth=1.8,
         marker=look.marker,
         markersize=5,
-        markevery=max(1, len(means) // 8),
+        markevery=marked,
         label=label,
     )
     if means["std"].notna().any():

@@ -132,6 +132,7 @@ def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
             name,
             justify="left" if name in texts else "right",
             no_wrap=name in ("algorithm", ACCURACY),  # in a narrow terminal the others may
+            min_width=max(map(len, name.split())),
         )
     for row in shown.to_numpy().tolist():
         result.add_row(*map(Text, row))
