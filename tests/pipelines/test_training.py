@@ -111,7 +111,7 @@ def test_a_deep_ragged_tree_and_a_cnn_by_minibatch(project, kedro_run):
     result = kedro_run(
         "--params",
         "topology.edges=edges.csv,topology.fanouts=null,topology.trust.ratios=null,"
-        "topology.trust.untrusted=B|b,model.name=cnn12,model.channels=2|3|4,training.rounds=2,"
+        "topology.trust.untrusted=B|b,model.name=cnn12,model.channels=2|3|4,training.rounds=10,"
         "training.batch_size=16,training.local_aggregation.2=1,partition.scheme=dirichlet,"
         "partition.level=edge,partition.alpha=5",
     )
