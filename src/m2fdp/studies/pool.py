@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -117,6 +118,9 @@ def _serve(
 ) -> None:
     """A worker's life: one task after the other until it is stopped."""
     os.environ.update(environment)
+    # First registered, last called: all is closed by then, and to tear down what torch and
+    # MLflow have loaded would take seconds more.
+    atexit.register(os._exit, 0)
     threading.Thread(target=_follow_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError, Interrupted), interruptible():
         while True:
