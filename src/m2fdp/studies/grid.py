@@ -23,8 +23,8 @@ from m2fdp.errors import InputError
 BASE_ENV = "base"
 # `kedro study report` summarises finished studies, so no study can have the name.
 RESERVED_NAMES = ("report",)
-# What may differ between two runs that give the same result.
-UNHASHED_KEYS = {"cell", "threads"}
+# Parameters that no result depends on: where files go and how many threads there are.
+PLACES = frozenset({"cell", "threads"})
 
 ArmName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
 
@@ -54,7 +54,7 @@ class Cell:
     @property
     def hash(self) -> str:
         """SHA-256 of everything in the configuration that a result depends on."""
-        content = self.config.model_dump(mode="json", exclude=UNHASHED_KEYS)
+        content = self.config.model_dump(mode="json", exclude=set(PLACES))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -12,9 +12,7 @@ from mlflow.entities import Run
 from m2fdp.errors import InputError
 from m2fdp.reporting.figures import HISTORY_COLUMNS
 from m2fdp.reporting.tables import RUN_COLUMNS
-
-# Parameters that no result depends on: where files go and how many threads there are.
-PLACES = frozenset({"cell", "threads"})
+from m2fdp.studies.grid import PLACES
 
 
 def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFrame:
