@@ -73,6 +73,8 @@ def test_lists_and_nulls_as_the_command_line_gives_them():
     assert config.topology.fanouts == [10, 5]
     assert config.topology.trust.ratios == [0.5]
     assert config.training.local_aggregation == {1: 5}
+    merged = parse_config(with_key("training.local_aggregation", {1: 2, 2: 4, "1": None}))
+    assert merged.training.local_aggregation == {2: 4}
     cleared = parse_config(with_key("training.local_aggregation", None))
     assert cleared.training.local_aggregation == {}
 

@@ -127,7 +127,9 @@ class TrainingConfig(Block):
         if value is None:
             return {}
         if isinstance(value, dict):
-            return {layer: every for layer, every in value.items() if every is not None}
+            # The command line's keys are texts, a file's are numbers: the later one counts.
+            by_layer = {str(layer): every for layer, every in value.items()}
+            return {layer: every for layer, every in by_layer.items() if every is not None}
         return value
 
 

@@ -66,6 +66,15 @@ def test_lock_step_costs_a_message_a_step_and_none_at_the_aggregation():
     assert cost.delay_s == pytest.approx(4 * (0.2 + 3 * WIRELESS_S) + 2 * WIRED_S)
 
 
+def test_groups_that_work_side_by_side_are_waited_for_once():
+    """A is trusted: its devices send at every step. B's send models at the last step only."""
+    tree = tree_from_fanouts([2, 3])
+    trust = explicit_trust(tree, ["server-1-1"])
+    cost = cost_of(tree, trust, training(local_steps=2), GRADIENT)
+    assert cost.energy_j == pytest.approx(2 * 6 * 1e-3 + (2 * 3 + 3) * WIRELESS_J + 2 * WIRED_J)
+    assert cost.delay_s == pytest.approx(2 * (0.2 + 3 * WIRELESS_S) + 2 * WIRED_S)
+
+
 def test_star_links_are_wired():
     tree = tree_from_fanouts([4])
     cost = cost_of(tree, all_untrusted(tree), training(local_steps=1), GRADIENT)

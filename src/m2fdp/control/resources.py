@@ -49,18 +49,19 @@ def round_cost(
     """Cost of one round: local steps, lock-step gradients, local and global aggregations.
 
     In a lock-step group every device's gradient travels to the group's head at every local
-    step; the head has the group's model already, so an aggregation starts there.
+    step; the head has the group's model already, so an aggregation starts there. A step ends
+    when its slowest group has.
     """
     tree = network.tree
     inside = _inside_groups(tree, lock_step)
-    outside = tuple(~mask for mask in inside)
-    uplinks = [schedule.aggregation_layer(step) for step in range(1, schedule.local_steps + 1)]
     energy = schedule.local_steps * tree.n_devices * config.step_energy_j
     delay = schedule.local_steps * config.step_delay_s
-    journeys = [(0, inside)] * schedule.local_steps
-    journeys += [(top, outside) for top in uplinks if top is not None]
-    for top, sending in journeys:
-        cost = _journey_cost(tree, top, sending, n_parameters, config)
+    for step in range(1, schedule.local_steps + 1):
+        top = schedule.aggregation_layer(step)
+        sending = tuple(
+            mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
+        )
+        cost = _journey_cost(tree, sending, n_parameters, config)
         energy += cost.energy_j
         delay += cost.delay_s
     return Cost(energy, delay)
@@ -78,26 +79,24 @@ def _inside_groups(tree: Tree, lock_step: LockStep) -> tuple[np.ndarray, ...]:
 
 
 def _journey_cost(
-    tree: Tree,
-    top: int,
-    sending: tuple[np.ndarray, ...],
-    n_parameters: int,
-    config: ResourcesConfig,
+    tree: Tree, sending: tuple[np.ndarray, ...], n_parameters: int, config: ResourcesConfig
 ) -> Cost:
-    """Messages of the sending nodes, from the devices up to layer `top`.
+    """The messages of the sending nodes of layer l = 1…L, from the devices up.
 
     A parent sends on when the last of its children has arrived; siblings transmit in turn or
     at once, and different parents receive side by side.
     """
-    energy = 0.0
+    energy, delay = 0.0, 0.0
     ready = np.zeros(tree.n_devices)
-    for layer in range(tree.depth, top, -1):
-        parents, senders = tree.parents[layer - 1], sending[layer - 1]
+    for layer in range(tree.depth, 0, -1):
+        senders = np.flatnonzero(sending[layer - 1])
+        parents = tree.parents[layer - 1][senders]
         cost = message_cost(layer, n_parameters, config)
-        energy += cost.energy_j * senders.sum()
-        messages = np.bincount(parents[senders], minlength=tree.n_nodes(layer - 1))
+        energy += cost.energy_j * len(senders)
+        messages = np.bincount(parents, minlength=tree.n_nodes(layer - 1))
         in_turn = messages if config.uplinks == "sequential" else np.minimum(messages, 1)
         arrived = np.zeros(tree.n_nodes(layer - 1))
-        np.maximum.at(arrived, parents, ready)
+        np.maximum.at(arrived, parents, ready[senders])
         ready = arrived + in_turn * cost.delay_s
-    return Cost(float(energy), float(ready.max()))
+        delay = max(delay, float(ready.max()))
+    return Cost(float(energy), delay)
