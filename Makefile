@@ -10,6 +10,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 .venv/installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=/path/to/it")'
 	@echo "Installing into .venv (a few minutes the first time) …"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
@@ -37,4 +38,7 @@ test-full: lint  ## the slow tests too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
 
 ui: venv  ## MLflow's pages about the runs
-	$(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/mlruns/mlflow.db
+	@case "$$MLFLOW_TRACKING_URI" in \
+	http*) echo "The runs are at $$MLFLOW_TRACKING_URI" ;; \
+	*) $(BIN)/mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlruns/mlflow.db}" ;; \
+	esac
