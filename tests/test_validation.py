@@ -36,6 +36,17 @@ def test_a_sound_manifest_passes_unchanged_and_is_documented(manifest, tmp_path)
     assert "compiled by Great Expectations" in page and "shard_size" in page
 
 
+def test_the_same_manifest_makes_the_same_page(manifest, tmp_path):
+    # A failing one: its page has the most parts with names of their own.
+    doubled = pd.concat([manifest, manifest])
+    pages = []
+    for name in ("first.html", "second.html"):
+        with pytest.raises(DataValidationError):
+            ManifestValidator(filepath=str(tmp_path / name)).validate(doubled)
+        pages.append((tmp_path / name).read_bytes())
+    assert pages[0] == pages[1]
+
+
 @pytest.mark.parametrize(
     ("split", "column", "value", "rule"),
     [
