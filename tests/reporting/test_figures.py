@@ -160,6 +160,17 @@ def test_values_of_a_swept_parameter_are_lines_of_their_own():
     ]
 
 
+def test_arms_are_lines_of_their_own_named_as_they_are():
+    arms = pd.concat([HISTORY.assign(arm=arm) for arm in ("svm", "svm-p1_1")]).query(
+        "algorithm == 'm2fdp' or arm == 'svm'"
+    )
+    assert legend(figures.comparison(arms)) == [
+        "HFL (no DP) (n = 1)",
+        "M²FDP, svm (n = 2)",
+        "M²FDP, svm-p1_1 (n = 2)",
+    ]
+
+
 def test_only_rounds_that_all_seeds_evaluated_are_averaged():
     shorter = HISTORY[(HISTORY["seed"] == 0) | (HISTORY["round"] < 3)]
     m2fdp = figures.comparison(shorter).axes[0].lines[1]

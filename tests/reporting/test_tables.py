@@ -149,6 +149,45 @@ def test_markdown():
     )
 
 
+def test_arms_make_rows_of_their_own():
+    rows = [
+        run(algorithm, seed, arm=arm)
+        for algorithm, arm in (("m2fdp", "svm-p1_1"), ("hfl_dp", "svm"), ("m2fdp", "svm"))
+        for seed in (0, 1)
+    ]
+    table = comparison_table(frame(*rows))
+    assert list(table.columns) == ["algorithm", "arm", *TABLE_COLUMNS[1:]]
+    assert displayed(table)[["algorithm", "arm", "seeds"]].to_numpy().tolist() == [
+        ["HFL-DP", "svm", "2"],
+        ["M²FDP", "svm", "2"],
+        ["M²FDP", "svm-p1_1", "2"],
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_table_with_arms_is_whole_and_fits_in_a_hundred_columns(width):
+    rows = [
+        run("hfl", seed, privacy="none", arm="softmax", energy_j=12345.6, delay_s=9876.5)
+        for seed in (0, 1)
+    ]
+    rows += [run("m2fdp", arm="softmax-p1_0.5", privacy="nominal only", energy_j=12345.6)]
+    console = Console(file=io.StringIO(), width=width)
+    print_table(comparison_table(frame(*rows)), console, "Arms")
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100
+    (first,) = [line for line in lines if "HFL (no DP)" in line]
+    assert [cell.strip() for cell in first.strip("│").split("│")] == [
+        "HFL (no DP)",
+        "softmax",
+        "0.800 ± 0.000",
+        "2",
+        "∞",
+        "none",
+        "12,346",
+        "9,876",
+    ]
+
+
 def test_terminal_keeps_accuracies_whole_in_eighty_columns():
     console = Console(file=io.StringIO(), width=80)
     print_table(comparison_table(FOUR), console, "Four [red]algorithms")

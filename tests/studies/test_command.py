@@ -85,12 +85,17 @@ grid: {seed: [5]}
     assert (project / "data/07_model_output/tiny/noisy-seed_5/round_metrics.csv").is_file()
     comparison = pd.read_csv(project / "data/08_reporting/tiny/comparison.csv")
     assert set(comparison["algorithm"]) == {"hfl", "hfl_dp"}
+    assert set(comparison["arm"]) == {"open", "noisy"}
+    assert "partition.labels_per_device" not in comparison
 
+    arms = arms.replace("open", "reference")
     result = kedro_study(arms % 2, "--workers=1", "--resume")
     assert result.exit_code == 0, result.output
     assert "2 of 3 cells are finished already" in result.output
     assert "[1/1] impossible-seed_5: finished" in result.output
     assert "make ui" in result.output
+    comparison = pd.read_csv(project / "data/08_reporting/tiny/comparison.csv")
+    assert set(comparison["arm"]) == {"reference", "noisy", "impossible"}
     assert statuses(runs(project)) == {"FINISHED": 4, "FAILED": 1}
     (parent,) = runs(project, role="study")
     assert parent.info.status == "FINISHED"

@@ -63,6 +63,8 @@ def test_arms_override_the_shared_parameters_and_cross_with_the_grid():
         grid={"seed": [4]},
     )
     assert [cell.name for cell in cells] == ["open-seed_4", "half-seed_4"]
+    assert [cell.arm for cell in cells] == ["open", "half"]
+    assert [cell.tags["arm"] for cell in cells] == ["open", "half"]
     assert [cell.config.training.learning_rate for cell in cells] == [2.0, 0.5]
     assert {cell.config.training.rounds for cell in cells} == {7}
 
@@ -70,6 +72,8 @@ def test_arms_override_the_shared_parameters_and_cross_with_the_grid():
 def test_a_study_without_arms_and_grid_is_one_cell():
     (cell,) = cells_of()
     assert cell.name == "single"
+    assert cell.arm is None
+    assert cell.tags == {"cell_hash": cell.hash}
 
 
 def test_names_tell_the_varied_values_and_stay_inside_one_folder():
@@ -94,13 +98,10 @@ def test_the_command_line_overrides_the_shared_parameters():
     assert cell.config.training.rounds == 3
 
 
-def test_varied_keys_are_those_of_arms_then_grid():
-    study = Study(
-        title="",
-        arms={"a": {"training.rounds": 1}, "b": {"model": {"name": "svm"}}},
-        grid={"seed": [0]},
-    )
-    assert varied_keys(study) == ("training.rounds", "model.name", "seed")
+def test_an_arm_stands_for_the_keys_that_it_sets():
+    study = Study(title="", arms={"a": {"training.rounds": 1}}, grid={"seed": [0]})
+    assert varied_keys(study) == ("arm", "seed")
+    assert varied_keys(study.model_copy(update={"arms": {}})) == ("seed",)
 
 
 def test_hash_depends_on_the_meaning_not_on_the_spelling():
@@ -141,6 +142,9 @@ def test_hash_changes_with_everything_else(key, value):
         ({"grid": {"seed": [0, 0]}}, {}, ["seed_0", "a run apart"]),
         ({"grid": {"privacy.epsilon": [1, 1.0]}}, {}, ["epsilon_1.0", "epsilon_1;"]),
         ({"parameters": {"seed": 1}, "grid": {"seed": [0]}}, {}, ["grid.seed", "elsewhere"]),
+        ({"arms": {"a": {"seed": 1}}, "grid": {"seed": [0]}}, {}, ["grid.seed", "elsewhere"]),
+        ({"arms": {"a": {"model": {"name": "svm"}}}}, {"model": {"name": "svm"}}, ["varies"]),
+        ({"grid": {"arm": ["a"]}}, {}, ["arm", "unknown key"]),
         ({"parameters": {"cell": "x"}}, {}, ["cell", "'x'", "remove"]),
         ({"grid": {"seed": [0]}}, {"seed": 3}, ["seed", "3", "varies"]),
         ({"parameters": {"training": 3}}, {"training": {"rounds": 1}}, ["training", "1", "keep"]),

@@ -30,6 +30,7 @@ def log_run(
     seed: int = 0,
     accuracies: tuple[float, ...] = (0.5, 0.8),
     status: str = "FINISHED",
+    arm: str | None = None,
     **params: object,
 ) -> str:
     client = mlflow.MlflowClient()
@@ -53,6 +54,8 @@ def log_run(
         "role": "method" if algorithm == "m2fdp" else "baseline",
         "privacy": "verified" if private else "none",
     }
+    if arm is not None:
+        tags["arm"] = arm
     every = {"algorithm": algorithm, "seed": seed, "cell": run_id, "threads": None} | params
     client.log_batch(
         run_id,
@@ -123,6 +126,18 @@ def test_varied_parameters_are_columns_numbers_where_they_can_be():
         assert frame["topology.trust.ratios"].tolist() == ["[0.5]", "[1.0]"]
         assert math.isnan(frame["training.batch"].iloc[0])
         assert frame["training.batch"].iloc[1] == 8
+
+
+def test_an_arm_stands_for_what_its_runs_share():
+    varied = ("arm", "seed")
+    arms = {"1": {"training.rounds": 60}, "2": {"training.rounds": 80}}
+    ids = [log_run(arm=arm, **params) for arm, params in arms.items()]
+    for frame in (load_runs(ids, varied), load_history(ids, varied).drop_duplicates("arm")):
+        assert frame.columns[-1] == "arm"
+        assert frame["arm"].tolist() == ["1", "2"]  # a name, even where it reads as a number
+    mixed = [*ids, log_run(seed=1, arm="1", **arms["2"])]
+    with pytest.raises(InputError, match=r"training.rounds = \['60', '80'\].*m2fdp"):
+        load_runs(mixed, varied)
 
 
 def test_seeds_that_differ_in_more_than_is_compared_are_refused():

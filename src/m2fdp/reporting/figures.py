@@ -154,7 +154,8 @@ def comparison(history: pd.DataFrame) -> Figure:
 
     Args:
         history: one row per run and evaluated round with `HISTORY_COLUMNS`; every other
-            column is a swept parameter, and each of its values gets a line of its own.
+            column is a study's arm or a swept parameter, and each of its values gets a line
+            of its own.
 
     Raises:
         InputError: no rows, a seed twice in one line, or an unknown algorithm.
@@ -197,7 +198,9 @@ def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFram
         groups = own.groupby(varied, dropna=False) if varied else [((), own)]
         for variant, (values, runs) in enumerate(groups):
             parts = [
-                f"{name} = {style.parameter(value)}"
+                style.parameter(value)
+                if name == style.ARM
+                else f"{name} = {style.parameter(value)}"
                 for name, value in zip(varied, values, strict=True)
             ]
             seeds = runs["seed"].nunique()

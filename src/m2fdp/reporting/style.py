@@ -22,6 +22,8 @@ EPSILON_COLOUR = "#D55E00"
 COLOURS = ("#555555", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#56B4E9")
 LINES = ((0, (5, 2)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), "-")
 MARKERS = ("s", "v", "^", "o", "D", "X", "P")
+# The column of a study's arms: groups of parameters that go by one name.
+ARM = "arm"
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def upper_bound(value: float, digits: int = 3) -> str:
 
 
 def swept_columns(frame_columns: Iterable[str], own: Iterable[str]) -> list[str]:
-    """The columns beyond a frame's own: the parameters in which its runs differ."""
+    """The columns beyond a frame's own: arm and parameters in which its runs differ."""
     known = set(own)
     return [column for column in frame_columns if column not in known]
 

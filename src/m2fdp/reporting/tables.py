@@ -11,7 +11,7 @@ from rich.text import Text
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.errors import InputError
-from m2fdp.reporting.style import parameter, position, swept_columns, upper_bound
+from m2fdp.reporting.style import ARM, parameter, position, swept_columns, upper_bound
 
 RUN_COLUMNS = (
     "algorithm",
@@ -41,10 +41,11 @@ ACCURACY = "accuracy ± std"  # the header
 
 
 def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per algorithm, guarantee and swept parameters; baselines first.
+    """One row per algorithm, guarantee, arm and swept parameters; baselines first.
 
     Args:
-        runs: one row a run with `RUN_COLUMNS`; every other column is a swept parameter.
+        runs: one row a run with `RUN_COLUMNS`; every other column is a study's arm or a swept
+            parameter.
 
     Returns:
         `TABLE_COLUMNS` and the swept ones, all numbers: how many seeds, mean and sample
@@ -131,12 +132,12 @@ def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
         result.add_column(
             name,
             justify="left" if name in texts else "right",
-            no_wrap=name in ("algorithm", ACCURACY),  # in a narrow terminal the others may
+            no_wrap=name in ("algorithm", ARM, ACCURACY),  # in a narrow terminal the others may
             min_width=max(map(len, name.split())),
         )
     for row in shown.to_numpy().tolist():
         result.add_row(*map(Text, row))
-    console.print(result)
+    console.print(result, crop=False)  # no column is lost, however narrow the terminal
 
 
 def _text_columns(shown: pd.DataFrame) -> list[str]:

@@ -57,6 +57,7 @@ def study(
     run_ids = _finished_runs(name, cells) if resume else {}
     if run_ids:
         click.echo(f"{len(run_ids)} of {len(cells)} cells are finished already.")
+        _tag_again(cells, run_ids)
     waiting = [cell for cell in cells if cell.name not in run_ids]
     folder = project / "data" / "08_reporting" / name
     failed = 0
@@ -107,6 +108,15 @@ def _finished_runs(name: str, cells: tuple[Cell, ...]) -> dict[str, str]:
     return {cell.name: finished[cell.hash] for cell in cells if cell.hash in finished}
 
 
+def _tag_again(cells: tuple[Cell, ...], run_ids: dict[str, str]) -> None:
+    """An arm may have had another name in the file when its run was made."""
+    client = mlflow.MlflowClient()
+    for cell in cells:
+        if cell.name in run_ids:
+            for tag, value in cell.tags.items():
+                client.set_tag(run_ids[cell.name], tag, value)
+
+
 def _search(filter_string: str) -> list[Run]:
     """Runs of the project's experiment, the latest first."""
     return mlflow.search_runs(
@@ -139,7 +149,7 @@ def _run_cells(
             tags={
                 "mlflow.parentRunId": parent.info.run_id,
                 "study": name,
-                "cell_hash": cell.hash,
+                **cell.tags,
             },
             runtime_params={"threads": threads} | cell.overrides,
             log=_log(folder, cell),

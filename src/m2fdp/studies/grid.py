@@ -19,6 +19,7 @@ from yaml import YAMLError
 from m2fdp.algorithms import check_config
 from m2fdp.config import Block, Config, flatten, parse_config
 from m2fdp.errors import InputError
+from m2fdp.reporting.style import ARM
 
 BASE_ENV = "base"
 # `kedro study report` summarises finished studies, so no study can have the name.
@@ -48,6 +49,7 @@ class Cell:
     """One run of a study: what it sets, and the validated configuration that results."""
 
     name: str
+    arm: str | None  # None in a study without arms
     overrides: dict[str, Any]  # nested, as Kedro's runtime parameters
     config: Config
 
@@ -56,6 +58,11 @@ class Cell:
         """SHA-256 of everything in the configuration that a result depends on."""
         content = self.config.model_dump(mode="json", exclude=set(PLACES))
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """How the study finds the cell's run again, and reports name it."""
+        return {"cell_hash": self.hash} | ({} if self.arm is None else {ARM: self.arm})
 
 
 def load_study(conf: Path, name: str, env: str | None = None) -> Study:
@@ -105,7 +112,7 @@ def expand(
     _check_keys(study, flat_extra)
     cells: dict[str, Cell] = {}
     hashes: dict[str, str] = {}
-    for cell_name, varied in _combinations(study):
+    for cell_name, arm, varied in _combinations(study):
         flat = flatten(study.parameters) | varied | flat_extra
         if "cell" in flat:
             raise InputError("cell", flat["cell"], "a study names its cells itself; remove the key")
@@ -113,7 +120,7 @@ def expand(
         merged = OmegaConf.to_container(OmegaConf.merge(dict(base), overrides))
         config = parse_config(merged)
         check_config(config)
-        cell = Cell(cell_name, overrides, config)
+        cell = Cell(cell_name, arm, overrides, config)
         twin = cell_name if cell_name in cells else hashes.get(cell.hash)
         if twin is not None:
             raise InputError(
@@ -125,9 +132,11 @@ def expand(
 
 
 def varied_keys(study: Study) -> tuple[str, ...]:
-    """The dotted keys in which cells may differ, arms first, in the file's order."""
-    arms = [key for arm in study.arms.values() for key in flatten(arm)]
-    return tuple(dict.fromkeys([*arms, *study.grid]))
+    """What tells the cells apart: `arm`, where there are arms, and the grid's dotted keys.
+
+    An arm's name stands for all that the arm sets.
+    """
+    return (*([ARM] if study.arms else []), *study.grid)
 
 
 def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,27 +162,25 @@ def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_keys(study: Study, extra: Mapping[str, Any]) -> None:
-    varied = varied_keys(study)
-    elsewhere = flatten(study.parameters).keys() | varied_keys(
-        study.model_copy(update={"grid": {}})
-    )
+    of_arms = {key for arm in study.arms.values() for key in flatten(arm)}
     for key, values in study.grid.items():
-        if key in elsewhere:
+        if key in of_arms | flatten(study.parameters).keys():
             raise InputError(f"grid.{key}", values, "the study sets this key elsewhere; keep one")
     for key, value in extra.items():
-        if key in varied:
+        if key in of_arms | study.grid.keys():
             raise InputError(key, value, "the study varies this key; edit its file instead")
 
 
-def _combinations(study: Study) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every cell's name with the dotted parameters that only it sets."""
-    arms = study.arms or {"": {}}
+def _combinations(study: Study) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
+    """Every cell's name and arm with the dotted parameters that only it sets."""
+    arms: Mapping[str | None, dict[str, Any]] = study.arms or {None: {}}
     for (arm, parameters), values in itertools.product(
         arms.items(), itertools.product(*study.grid.values())
     ):
         point = dict(zip(study.grid, values, strict=True))
         labels = [arm, *(_label(key, value, study.grid) for key, value in point.items())]
-        yield "-".join(filter(None, labels)) or "single", flatten(parameters) | flatten(point)
+        name = "-".join(filter(None, labels)) or "single"
+        yield name, arm, flatten(parameters) | flatten(point)
 
 
 def _label(key: str, value: Any, grid: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from mlflow.entities import Run
 
 from m2fdp.errors import InputError
 from m2fdp.reporting.figures import HISTORY_COLUMNS
+from m2fdp.reporting.style import ARM
 from m2fdp.reporting.tables import RUN_COLUMNS
 from m2fdp.studies.grid import PLACES
 
@@ -22,12 +23,13 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
 
     Args:
         run_ids: MLflow's ids; `mlflow.search_runs` finds them.
-        varied: dotted keys of the parameters in which the runs may differ.
+        varied: what tells the runs apart: `arm`, the name that a study gives a group of
+            parameters (a tag), and dotted keys of parameters.
 
     Returns:
         `m2fdp.reporting.tables.RUN_COLUMNS` and one column for each of `varied` but algorithm
-        and seed: numbers where all its values are, NaN where a run has none. The index,
-        `run_id`, is in the order of `run_ids`.
+        and seed: parameters as numbers where all values are, NaN where a run has none. The
+        index, `run_id`, is in the order of `run_ids`.
 
     Raises:
         InputError: no such run, or runs of one algorithm that differ in more than `varied`.
@@ -42,7 +44,7 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
             "role": run.data.tags["role"],
             "privacy": run.data.tags["privacy"],
             **{name: run.data.metrics.get(name) for name in metrics},
-            **{key: run.data.params.get(key) for key in swept},
+            **{key: _value(run, key) for key in swept},
         }
         for run in runs
     ]
@@ -50,7 +52,8 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
     table = pd.DataFrame(rows, index=index, columns=[*RUN_COLUMNS, *swept])
     table = table.astype(dict.fromkeys(metrics, float))
     for key in swept:
-        table[key] = _numbers(table[key])
+        if key != ARM:
+            table[key] = _numbers(table[key])
     return table
 
 
@@ -84,8 +87,13 @@ def load_history(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataF
 
 
 def _swept(varied: Sequence[str]) -> list[str]:
-    """The parameters that are columns only where they are varied."""
+    """What is a column only where it is varied."""
     return [key for key in varied if key not in ("algorithm", "seed")]
+
+
+def _value(run: Run, key: str) -> str | None:
+    """The text of a run's parameter, or its arm."""
+    return run.data.tags.get(ARM) if key == ARM else run.data.params.get(key)
 
 
 def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
@@ -113,7 +121,7 @@ def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:
     """Seeds of one line must share everything else, or their mean would mean nothing."""
     groups: dict[Hashable, list[Run]] = defaultdict(list)
     for run in runs:
-        values = (run.data.params.get(key) for key in swept)
+        values = (_value(run, key) for key in swept)
         groups[(run.data.tags["algorithm"], *values)].append(run)
     for (algorithm, *_), members in groups.items():
         for key in sorted({key for run in members for key in run.data.params}):

@@ -29,7 +29,7 @@ def write_report(folder: Path, run_ids: Sequence[str], varied: Sequence[str]) ->
     Args:
         folder: of the study's own files.
         run_ids: MLflow's ids of the finished runs.
-        varied: dotted keys of the parameters in which the runs differ.
+        varied: what tells the runs apart, as `load_runs` takes it.
     """
     table = comparison_table(load_runs(run_ids, varied))
     figure = comparison(load_history(run_ids, varied))
