@@ -40,5 +40,6 @@ test-full: lint  ## the slow tests too
 ui: venv  ## MLflow's pages about the runs
 	@case "$$MLFLOW_TRACKING_URI" in \
 	http*) echo "The runs are at $$MLFLOW_TRACKING_URI" ;; \
-	*) $(BIN)/mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlruns/mlflow.db}" ;; \
+	*) echo "The runs: http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning"; \
+	$(BIN)/mlflow ui --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlruns/mlflow.db}" ;; \
 	esac

@@ -62,11 +62,11 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
         "round_metrics.csv",
         "run_summary.json",
     }
-    reporting = project / "data" / "08_reporting" / "single"
-    summary = json.loads((reporting / "run_summary.json").read_text())
-    rounds = pd.read_csv(project / "data/07_model_output/single/round_metrics.csv")
+    summary = json.loads((project / "data/08_reporting/single/run_summary.json").read_text())
+    output = project / "data/07_model_output/single"
+    rounds = pd.read_csv(output / "round_metrics.csv")
     assert summary["accuracy"] == rounds["accuracy"].iloc[-1] == metrics["accuracy"]
-    confusions = pd.read_csv(reporting / "confusion_matrix.csv", index_col=0)
+    confusions = pd.read_csv(output / "confusion_matrix.csv", index_col=0)
     correct = sum(confusions.to_numpy().diagonal())
     assert correct / confusions.to_numpy().sum() == pytest.approx(summary["accuracy"])
     state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)
@@ -126,7 +126,7 @@ def test_evaluation_on_held_out_training_records(project, kedro_run):
     params = f"{SMALL},partition.validation_fraction=0.2,training.evaluate_on=validation"
     assert kedro_run("--params", params).exit_code == 0
     counts = pd.read_csv(
-        project / "data/08_reporting/single/confusion_matrix.csv", index_col=0
+        project / "data/07_model_output/single/confusion_matrix.csv", index_col=0
     ).to_numpy()
     manifest = pd.read_csv(project / "data/05_model_input/single/manifest.csv")
     assert counts.sum() == (manifest["split"] == "validation").sum() > 200
