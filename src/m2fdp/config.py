@@ -134,24 +134,75 @@ class TrainingConfig(Block):
 
 
 class PrivacyConfig(Block):
-    """The mechanism and the target (J Sec. III-C; record level, add/remove neighbours)."""
+    """The mechanism, its calibration and the target (J Sec. III-C)."""
 
     mechanism: Literal["gradient", "upload"] = "gradient"
     calibration: Literal["accountant", "paper"] = "accountant"
     alpha: Positive = 1.0  # alpha_l of J Prop. 1, for `calibration: paper`
     epsilon: Positive
     delta: Annotated[float, Field(gt=0, lt=1)]
-    clipping_norm: Positive  # G of J Assumption 2 (`upload`), or C per sample (`gradient`)
+    # G of J Assumption 2 (`upload`), C per record (`gradient`), or per device (`unit: device`)
+    clipping_norm: Positive
+    adjacency: Literal["add_remove", "zero_out", "replace_one"] = "add_remove"
+    unit: Literal["record", "device"] = "record"
+    # `upload`: how two runs that differ may part; see docs/privacy.md.
+    drift: Literal["worst_case", "smooth", "non_expansive"] = "worst_case"
+    smoothness: Positive | None = None  # beta, declared, for `drift: smooth`
+    # `upload`: trusted servers noise what they broadcast after a local aggregation.
+    downlink_noise: bool = False
+    # Training ends before the round that would pass this verified epsilon.
+    budget: Positive | None = None
 
     @model_validator(mode="after")
-    def _defined_pair(self) -> PrivacyConfig:
-        valid = {"gradient": "accountant", "upload": "paper"}[self.mechanism]
-        if self.calibration != valid:
-            raise ValueError(
-                f"calibration: {self.calibration} is not defined for mechanism: "
-                f"{self.mechanism}; use calibration: {valid}"
-            )
+    def _defined(self) -> PrivacyConfig:
+        for wrong, message in (
+            (
+                self.mechanism == "gradient" and self.calibration == "paper",
+                "calibration: paper is not defined for mechanism: gradient; use accountant",
+            ),
+            (
+                self.mechanism == "gradient" and self.drift != "worst_case",
+                "drift belongs to mechanism: upload; with noise at every step there is none",
+            ),
+            (
+                self.mechanism == "gradient" and self.downlink_noise,
+                "downlink_noise belongs to mechanism: upload; under gradient all is noised",
+            ),
+            (
+                (self.drift == "smooth") != (self.smoothness is not None),
+                "smoothness (beta) and drift: smooth belong together",
+            ),
+            (
+                self.unit == "device" and self.drift != "worst_case",
+                "unit: device clips whole updates and needs no drift; use drift: worst_case",
+            ),
+            (
+                self.adjacency == "replace_one"
+                and (self.mechanism == "upload" or self.unit == "device"),
+                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
+                "use add_remove",
+            ),
+            (
+                self.calibration == "paper"
+                and (self.unit == "device" or self.drift == "non_expansive" or self.downlink_noise),
+                "calibration: paper knows records, clipped minibatches and uplinks only",
+            ),
+        ):
+            if wrong:
+                raise ValueError(message)
         return self
+
+
+class ThreatConfig(Block):
+    """Who must not learn more than the target; everybody else is only reported."""
+
+    distrusted: Annotated[
+        list[Literal["servers", "cloud", "siblings", "far_devices", "public"]],
+        BeforeValidator(_split_bars),
+        Field(min_length=1),
+    ] = ["servers", "cloud"]
+    # Links on which somebody listens.
+    open_links: Annotated[list[Literal["uplinks", "downlinks"]], BeforeValidator(_split_bars)] = []
 
 
 class ResourcesConfig(Block):
@@ -183,6 +234,7 @@ class Config(Block):
     model: ModelConfig
     training: TrainingConfig
     privacy: PrivacyConfig
+    threat: ThreatConfig
     resources: ResourcesConfig
 
     @model_validator(mode="after")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import torch
 
@@ -10,10 +12,11 @@ from m2fdp.algorithms.hfl import HFL
 from m2fdp.algorithms.hfl_dp import HFL_DP
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.algorithms.pedpfl import PEDPFL
-from m2fdp.config import Config, ModelConfig, TopologyConfig, TrainingConfig
+from m2fdp.config import Config, ModelConfig, PrivacyConfig, TopologyConfig, TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.models.registry import Shape, build_model, check_model_name
+from m2fdp.models.registry import Model, Shape, build_model, check_model_name
 from m2fdp.privacy.mechanisms import check_delta
+from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.schedule import build_schedule
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.trust import build_trust
@@ -70,7 +73,12 @@ def check_config(config: Config) -> None:
 
 
 def check_data(
-    shape: Shape, n_classes: int, shard_sizes: np.ndarray, model: ModelConfig, delta: float
+    shape: Shape,
+    n_classes: int,
+    shard_sizes: np.ndarray,
+    model: ModelConfig,
+    training: TrainingConfig,
+    privacy: PrivacyConfig,
 ) -> None:
     """What can be found wrong once the records are dealt, before anything is written.
 
@@ -79,7 +87,37 @@ def check_data(
         shard_sizes: int64 (N_L,), D_j.
 
     Raises:
-        InputError: a model that does not fit the images, or a delta too large for the shards.
+        InputError: a model that does not fit the images, a delta too large for the shards, or
+            a non-expansive drift that model and step size do not have.
     """
-    build_model(model, shape, n_classes, seed=0)
-    check_delta(delta, shard_sizes)
+    built = build_model(model, shape, n_classes, seed=0)
+    check_delta(privacy.delta, shard_sizes)
+    if privacy.drift == "non_expansive":
+        _certify_non_expansive(built, prod(shape), shard_sizes, training)
+
+
+def _certify_non_expansive(
+    model: Model, n_features: int, shard_sizes: np.ndarray, training: TrainingConfig
+) -> None:
+    """Clipped steps of eta <= 2/beta never part two models, if the clipped loss is convex.
+
+    It is for sums over classes of convex functions of the class's own score, each class
+    clipped by itself. A minibatch of n records divided by B has beta at most n/B times
+    curvature times the largest squared norm of features in [0, 1], and n/B is at most 1/q.
+    """
+    if model.class_curvature is None:
+        raise InputError(
+            "privacy.drift",
+            "non_expansive",
+            f"is not certified for model.name: {model.name}, whose clipped loss is not smooth and "
+            "convex; use model.name: logistic or drift: worst_case",
+        )
+    rate = float(sampling_rates(shard_sizes, training.batch_size).min())
+    largest = 2 * rate / (model.class_curvature * n_features)
+    if training.learning_rate > largest:
+        raise InputError(
+            "training.learning_rate",
+            training.learning_rate,
+            f"is too large for privacy.drift: non_expansive, which needs at most "
+            f"2q/beta = {largest:.4g} here",
+        )

@@ -10,6 +10,12 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(scores, labels, reduction="none")
 
 
+def one_vs_rest_logistic(scores: Tensor, labels: Tensor) -> Tensor:
+    """Sum over the classes c of log(1 + exp(-y_c s_c)), y_c = 1 for the label, -1 elsewhere."""
+    signs = 2.0 * nn.functional.one_hot(labels, scores.shape[-1]).to(scores.dtype) - 1.0
+    return nn.functional.softplus(-signs * scores).sum(-1)
+
+
 def one_vs_rest_hinge(scores: Tensor, labels: Tensor) -> Tensor:
     """Sum over the classes c of max(0, 1 - y_c s_c), y_c = 1 for the label and -1 elsewhere."""
     signs = 2.0 * nn.functional.one_hot(labels, scores.shape[-1]).to(scores.dtype) - 1.0

@@ -1,4 +1,4 @@
-"""Models by name: `svm`, `softmax`, `cnn12`, or `package.module:function` of the user's own."""
+"""Models by name: svm, softmax, logistic, cnn12, or the user's `package.module:function`."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ class Model:
     module: nn.Module
     loss: Loss
     linear: bool
+    # For linear models whose loss is a sum over the classes of convex functions of the class's
+    # score: a bound on their second derivatives. None for all others.
+    class_curvature: float | None = None
 
     @property
     def n_parameters(self) -> int:
@@ -76,7 +79,7 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
         raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_generator(seed, "initialisation").initial_seed())
-        if config.name in {"svm", "softmax"}:
+        if config.name in {"svm", "softmax", "logistic"}:
             return _linear(config, shape, n_classes)
         if config.name == "cnn12":
             return Model("cnn12", _cnn12(config, shape, n_classes), losses.cross_entropy, False)
@@ -87,7 +90,7 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
 
 def check_model_name(name: str) -> None:
     """Raises InputError unless the name is known or names an importable function."""
-    if name not in {"svm", "softmax", "cnn12"}:
+    if name not in {"svm", "softmax", "logistic", "cnn12"}:
         _import_function(name)
 
 
@@ -98,8 +101,12 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
         "one_vs_rest": losses.one_vs_rest_hinge,
         "crammer_singer": losses.crammer_singer_hinge,
     }
+    module = nn.Sequential(nn.Flatten(), layer)
+    if config.name == "logistic":
+        # The logistic function's slope is at most a quarter.
+        return Model(config.name, module, losses.one_vs_rest_logistic, True, class_curvature=0.25)
     loss = losses.cross_entropy if config.name == "softmax" else hinges[config.hinge]
-    return Model(config.name, nn.Sequential(nn.Flatten(), layer), loss, linear=True)
+    return Model(config.name, module, loss, linear=True)
 
 
 def _cnn12(config: ModelConfig, shape: Shape, n_classes: int) -> nn.Module:
@@ -124,7 +131,9 @@ def _import_function(name: str) -> Callable[[Shape, int], nn.Module]:
     key = "model.name"
     module_name, _, function_name = name.partition(":")
     if not function_name:
-        raise InputError(key, name, "is neither svm, softmax, cnn12 nor package.module:function")
+        raise InputError(
+            key, name, "is none of svm, softmax, logistic, cnn12, and no package.module:function"
+        )
     try:
         return getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:

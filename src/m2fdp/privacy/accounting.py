@@ -1,74 +1,134 @@
-"""Epsilon of Poisson-subsampled Gaussian mechanisms, by privacy loss distributions.
+"""Epsilon of compositions of Gaussian releases whose shift is random.
 
-Neighbours differ by adding or removing one record. All values are upper bounds: the
-discretised privacy loss distribution of dp-accounting is pessimistic. Whole shards (q = 1) need
-no discretisation: their releases compose to one Gaussian, whose curve is known in closed form.
+A release is a Gaussian whose mean one record moves by a random amount: a mixture of Gaussians
+against the unmoved one (Choquette-Choo et al. 2023; larger shifts dominate smaller ones). All
+values are upper bounds: discretised privacy loss distributions of dp-accounting are
+pessimistic, and where no shift is random the curve is known in closed form.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from math import exp, inf, log, log1p, sqrt
+from math import exp, expm1, floor, inf, isfinite, log, log1p, log2, sqrt
+from typing import Literal
 
 import dp_accounting
-from dp_accounting.pld import PLDAccountant
+from dp_accounting.pld import privacy_loss_distribution
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from scipy.optimize import brentq
 from scipy.stats import norm
 
 ACCOUNTANT = f"dp-accounting {version('dp-accounting')}, privacy loss distributions"
 
+Adjacency = Literal["add_remove", "zero_out", "replace_one"]
+
 # Calibrated noise exceeds the least possible by at most this factor.
 _CALIBRATION_SLACK = 1e-3
+# Privacy losses of one release beyond this are not discretised but bounded in closed form.
+_LARGEST_LOSS = 1e5
+
+
+@dataclass(frozen=True)
+class ShiftLaw:
+    """How far one record moves the mean of a release.
+
+    Attributes:
+        shifts: ascending and distinct, not negative, over the noise standard deviation or in a
+            unit that `scaled` turns into it.
+        probabilities: of the shifts; they sum to one.
+    """
+
+    shifts: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def scaled(self, factor: float) -> ShiftLaw:
+        """The law with every shift times the factor."""
+        return ShiftLaw(tuple(shift * factor for shift in self.shifts), self.probabilities)
+
+    @property
+    def largest(self) -> float:
+        return self.shifts[-1]
+
+    @property
+    def moved(self) -> float:
+        """The probability that the shift is not zero."""
+        return sum(p for s, p in zip(self.shifts, self.probabilities, strict=True) if s > 0)
+
+
+Composition = tuple[tuple[ShiftLaw, int], ...]
+
+
+def subsampled(sampling_rate: float, shift: float = 1.0) -> ShiftLaw:
+    """A record that enters with probability q and then moves the release by `shift`."""
+    if sampling_rate == 1.0:
+        return ShiftLaw((shift,), (1.0,))
+    return ShiftLaw((0.0, shift), (1.0 - sampling_rate, sampling_rate))
+
+
+def scaled(composition: Composition, factor: float) -> Composition:
+    """Every law of the composition times the factor."""
+    return tuple((law.scaled(factor), count) for law, count in composition)
 
 
 @lru_cache(maxsize=4096)
+def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_remove") -> float:
+    """An upper bound on epsilon at delta; never NaN, infinite only for releases without noise.
+
+    Args:
+        composition: laws over the noise standard deviation, each with its number of releases.
+        delta: in (0, 1).
+        adjacency: for `replace_one` every law must be `subsampled`: the two records then move
+            the mean in opposite directions.
+    """
+    releases = tuple((law, count) for law, count in composition if count and law.largest > 0)
+    if not releases:
+        return 0.0
+    if any(law.largest == inf for law, _ in releases):
+        return inf
+    bound = _without_amplification(releases, delta, 2.0 if adjacency == "replace_one" else 1.0)
+    if all(law.moved == 1.0 and len(law.shifts) == 1 for law, _ in releases):
+        return bound
+    if max(_loss_range(law) for law, _ in releases) > _LARGEST_LOSS:
+        return bound
+    return min(bound, _by_loss_distribution(releases, delta, adjacency))
+
+
 def gaussian_epsilon(
     noise_multiplier: float, sampling_rate: float, compositions: int, delta: float
 ) -> float:
-    """Epsilon of `compositions` Gaussian releases of a Poisson sample, at delta.
+    """Epsilon of Gaussian releases of a Poisson sample.
 
     Args:
         noise_multiplier: z, noise standard deviation over sensitivity; 0 gives infinity.
         sampling_rate: q in (0, 1].
-        compositions: the number of releases; 0 gives 0.
-        delta: in (0, 1).
+        compositions: the number of releases.
     """
-    if compositions == 0:
-        return 0.0
-    if noise_multiplier == 0:
-        return inf
-    if sampling_rate == 1.0:
-        # Balle and Wang 2018, Theorem 8.
-        return dp_accounting.get_epsilon_gaussian(noise_multiplier / sqrt(compositions), delta)
-    accountant = PLDAccountant(
-        dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        value_discretization_interval=_grid(noise_multiplier, sampling_rate),
-    )
-    release = dp_accounting.GaussianDpEvent(noise_multiplier)
-    accountant.compose(dp_accounting.PoissonSampledDpEvent(sampling_rate, release), compositions)
-    return float(accountant.get_epsilon(delta))
-
-
-def _grid(noise_multiplier: float, sampling_rate: float) -> float:
-    """The spacing of privacy losses: coarser where losses are large and a fine grid is slow.
-
-    Both spacings give upper bounds; where the coarse one is used it costs below 0.1 % (measured).
-    """
-    return 1e-3 if noise_multiplier < 2 and sampling_rate >= 0.02 else 1e-4
+    shift = inf if noise_multiplier == 0 else 1.0 / noise_multiplier
+    return epsilon(((subsampled(sampling_rate, shift), compositions),), delta)
 
 
 @lru_cache(maxsize=4096)
-def least_noise_multiplier(
-    sampling_rate: float, compositions: int, epsilon: float, delta: float
+def least_noise(
+    composition: Composition,
+    target: float,
+    delta: float,
+    adjacency: Adjacency = "add_remove",
 ) -> float:
-    """The least z (up to 0.1 %, never too small) whose `gaussian_epsilon` is at most epsilon."""
+    """The least noise (up to 0.1 %, never too little) for which epsilon is at most the target.
 
-    def overspend(log_z: float) -> float:
-        spent = gaussian_epsilon(exp(log_z), sampling_rate, compositions, delta)
-        return log(max(spent, 1e-12) / epsilon)
+    Args:
+        composition: laws in any unit; the noise comes in the same unit.
+    """
+    if not any(count and law.largest > 0 for law, count in composition):
+        return 0.0
 
-    low = high = log(_first_guess(sampling_rate, compositions, epsilon, delta))
+    def overspend(log_noise: float) -> float:
+        spent = epsilon(scaled(composition, exp(-log_noise)), delta, adjacency)
+        return log(max(spent, 1e-12) / target)
+
+    low = high = log(_first_guess(composition, target, delta))
     while overspend(high) > 0:
         high += 0.1
     while overspend(low) <= 0:
@@ -76,17 +136,94 @@ def least_noise_multiplier(
     root = brentq(overspend, low, high, xtol=_CALIBRATION_SLACK / 8)
     while overspend(root) > 0:
         root += _CALIBRATION_SLACK / 4
-    # A hair more, so that rounding a multiplier later can't overspend.
+    # A hair more, so that rounding later can't overspend.
     return exp(root) * (1 + 1e-9)
 
 
-def _first_guess(sampling_rate: float, compositions: int, epsilon: float, delta: float) -> float:
-    """The z that the central limit theorem of Gaussian DP suggests; a start, never a claim."""
+def _without_amplification(releases: Composition, delta: float, factor: float) -> float:
+    """The largest shift at every release: one Gaussian (Balle and Wang 2018, Theorem 8)."""
+    mu = factor * sqrt(sum(count * law.largest**2 for law, count in releases))
+    if mu < 1e3:
+        return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
+    # mu^2/2-zCDP (Bun and Steinke 2016, Prop. 1.3), within a hair of the exact curve here.
+    return mu**2 / 2 + mu * sqrt(2 * log(1 / delta))
 
-    def gdp_delta(mu: float) -> float:
-        tail = norm.logcdf(-epsilon / mu - mu / 2)
-        return norm.cdf(-epsilon / mu + mu / 2) - exp(min(epsilon + tail, 0.0))
 
-    mu = brentq(lambda value: gdp_delta(value) - delta, 1e-6, 100.0)
-    ratio = (mu / sampling_rate) ** 2 / compositions
-    return 1 / sqrt(log1p(ratio))
+def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjacency) -> float:
+    spacing = _grid(releases)
+    total = None
+    for law, count in releases:
+        part = _loss_distribution(law, spacing, adjacency).self_compose(count)
+        total = part if total is None else total.compose(part)
+    value = float(total.get_epsilon_for_delta(delta))
+    return value if isfinite(value) else inf
+
+
+@lru_cache(maxsize=64)
+def _loss_distribution(
+    law: ShiftLaw, spacing: float, adjacency: Adjacency
+) -> PrivacyLossDistribution:
+    """The distribution of one release; making it takes most of the time, so it is kept."""
+    if law.shifts[0] == 0.0 and len(law.shifts) == 2:
+        relation = dp_accounting.NeighboringRelation
+        return privacy_loss_distribution.from_gaussian_mechanism(
+            1.0 / law.largest,
+            sampling_prob=law.probabilities[1],
+            value_discretization_interval=spacing,
+            neighboring_relation=(
+                relation.REPLACE_ONE if adjacency == "replace_one" else relation.ADD_OR_REMOVE_ONE
+            ),
+        )
+    if adjacency == "replace_one":
+        raise ValueError("replace_one is proven for subsampled laws only")
+    return privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        1.0, law.shifts, law.probabilities, value_discretization_interval=spacing
+    )
+
+
+def _grid(releases: Composition) -> float:
+    """The spacing of privacy losses: fine enough to be tight, coarse enough to take seconds.
+
+    Any spacing gives an upper bound. Tightness asks for some thousand points over the losses
+    of one release and for several within the loss of a rare one; the composed distribution
+    should not need more than some million points. A power of two, so that compositions of
+    different lengths share the distribution of one release.
+    """
+    fine = max(
+        max(min(_loss_range(law) / 2e3, law.moved / 10), _loss_range(law) / 1e5)
+        for law, _ in releases
+    )
+    total = sum(
+        count * _mean_loss(law) + 10 * law.largest * sqrt(count * law.moved)
+        for law, count in releases
+    )
+    return 2.0 ** floor(log2(max(fine, total / 5e6)))
+
+
+def _loss_range(law: ShiftLaw) -> float:
+    return law.largest**2 / 2 + 9 * law.largest
+
+
+def _mean_loss(law: ShiftLaw) -> float:
+    """A bound on the mean privacy loss of one release, with and without amplification."""
+    plain = law.moved * law.largest**2 / 2
+    return min(plain, law.moved**2 * expm1(min(law.largest**2, 50.0)))
+
+
+def _first_guess(composition: Composition, target: float, delta: float) -> float:
+    """Noise that the central limit theorem of Gaussian DP suggests; a start, never a claim."""
+
+    def excess(mu: float) -> float:
+        tail = norm.logcdf(-target / mu - mu / 2)
+        return norm.cdf(-target / mu + mu / 2) - exp(min(target + tail, 0.0)) - delta
+
+    mu = brentq(excess, 1e-9, 1e6)
+    sampled = sum(
+        count * (sum(s * p for s, p in zip(law.shifts, law.probabilities, strict=True))) ** 2
+        for law, count in composition
+    )
+    largest = max(law.largest for law, _ in composition)
+    moved = max(law.moved for law, _ in composition)
+    # Solves sum of (q shift)^2 (exp(1/z^2) - 1) = mu^2 for noise z in units of the largest shift.
+    ratio = mu**2 / (sampled / largest**2)
+    return largest / sqrt(log1p(ratio)) if moved < 1 else sqrt(sampled) / mu

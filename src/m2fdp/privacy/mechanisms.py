@@ -7,15 +7,25 @@ the noise plan names; a trusted server and all devices below it step together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import log, prod, sqrt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, log, prod, sqrt
 from typing import Any, Literal
 
 import numpy as np
+from scipy.optimize import brentq
 
-from m2fdp.config import PrivacyConfig, TrainingConfig
+from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.accounting import ACCOUNTANT, gaussian_epsilon, least_noise_multiplier
+from m2fdp.privacy.accounting import ACCOUNTANT, Composition, least_noise
+from m2fdp.privacy.ledger import (
+    Ledger,
+    Line,
+    build_ledger,
+    open_ledger,
+    position_name,
+)
+from m2fdp.privacy.taint import RoundPlan
 from m2fdp.topology.network import Network, noise_adders
 
 
@@ -26,13 +36,19 @@ class Clipping:
     Attributes:
         record_norm: the norm each record's gradient is clipped to, or None.
         batch_norm: the norm the minibatch gradient is clipped to, or None.
+        update_norm: the norm, in units of eta, that a device's whole update between two
+            synchronisations is clipped to, or None.
+        by_class: whether a record's gradient is clipped class by class, each class to
+            record_norm / sqrt(classes), which keeps one-vs-rest losses convex.
         divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
             the `expected` one, which is public and the same for neighbours.
     """
 
-    record_norm: float | None
-    batch_norm: float | None
     divide_by: Literal["drawn", "expected"]
+    record_norm: float | None = None
+    batch_norm: float | None = None
+    update_norm: float | None = None
+    by_class: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,25 +73,13 @@ class Noise:
     Attributes:
         steps: float64 (G,) per lock-step group, added to its gradient at every local step.
         messages: for layer l = 1…L, float64 (N_l,), added to the node's message to its parent.
+        broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a trusted server to what it
+            broadcasts after a local aggregation.
     """
 
     steps: np.ndarray
     messages: tuple[np.ndarray, ...]
-
-
-@dataclass(frozen=True)
-class ReleaseClass:
-    """Records whose releases follow one law: a subsampled Gaussian, composed.
-
-    Attributes:
-        devices: how many devices hold such records.
-        sampling_rate: q.
-        noise_multiplier: the noise over the most that one record moves the release.
-    """
-
-    devices: int
-    sampling_rate: float
-    noise_multiplier: float
+    broadcasts: tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,31 +88,33 @@ class Mechanism:
 
     Attributes:
         clipping, lock_step, noise: see these types.
-        guarantee: `verified` (an accountant upholds epsilon), `nominal only`, or `none`.
-        releases: the release classes that an accountant covers; empty unless verified.
-        releases_per_round: how often each class is released in a round.
+        private: whether it clips and noises at all.
+        ledger: what every observer learns.
     """
 
     clipping: Clipping
     lock_step: LockStep
     noise: Noise
-    guarantee: Literal["none", "nominal only", "verified"]
-    releases: tuple[ReleaseClass, ...]
-    releases_per_round: int
+    private: bool
+    ledger: Ledger
 
-    def epsilon(self, rounds: int, delta: float) -> float | None:
-        """Verified epsilon after some rounds: the largest over records; None if there is none.
+    def epsilon(self, rounds: int) -> float:
+        """Verified epsilon after some rounds: the largest over records and distrusted observers."""
+        return self.ledger.verified(rounds)
 
-        It holds against the untrusted servers and the cloud, at record level, for neighbours
-        that differ by adding or removing one record.
-        """
-        if self.guarantee != "verified":
-            return None
-        compositions = rounds * self.releases_per_round
-        return max(
-            gaussian_epsilon(r.noise_multiplier, r.sampling_rate, compositions, delta)
-            for r in _undominated(self.releases)
-        )
+    def affordable_rounds(self, budget: float | None) -> int:
+        """How many of the planned rounds stay within a budget; all of them without one."""
+        planned = len(self.ledger.plans)
+        if budget is None or not self.private or self.epsilon(planned) <= budget:
+            return planned
+        within, beyond = 0, planned
+        while beyond - within > 1:
+            middle = (within + beyond) // 2
+            if self.epsilon(middle) <= budget:
+                within = middle
+            else:
+                beyond = middle
+        return within
 
 
 def check_delta(delta: float, shard_sizes: np.ndarray) -> None:
@@ -126,14 +132,17 @@ def check_delta(delta: float, shard_sizes: np.ndarray) -> None:
         )
 
 
-def no_privacy(network: Network, privacy: PrivacyConfig) -> Mechanism:
+def no_privacy(
+    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+) -> Mechanism:
     """The local step of the configured mechanism with clipping and noise off."""
-    divide_by: Literal["drawn", "expected"] = (
-        "expected" if privacy.mechanism == "gradient" else "drawn"
-    )
     single = _singletons(network)
     return Mechanism(
-        Clipping(None, None, divide_by), single, _silence(network, single), "none", (), 0
+        Clipping(_divisor(privacy)),
+        single,
+        _silence(network, single),
+        private=False,
+        ledger=open_ledger(network.tree.n_devices, plans, privacy, threat),
     )
 
 
@@ -141,139 +150,235 @@ def build_mechanism(
     network: Network,
     shard_sizes: np.ndarray,
     rates: np.ndarray,
-    training: TrainingConfig,
+    plans: Sequence[RoundPlan],
     privacy: PrivacyConfig,
+    threat: ThreatConfig,
 ) -> Mechanism:
     """The configured mechanism, calibrated to the target for this network and these shards.
 
     Args:
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), q_j.
+        plans: the rounds t = 1…T.
+
+    Raises:
+        InputError: the target can't be met for an observer that `threat` distrusts.
     """
-    if privacy.mechanism == "upload":
-        return _upload(network, rates, training, privacy)
-    return _gradient(network, shard_sizes, rates, training, privacy)
+    lock_step = _lock_step(network) if privacy.mechanism == "gradient" else _singletons(network)
+    units = _units(lock_step, shard_sizes, rates, privacy)
+    if privacy.calibration == "paper":
+        noise = _paper_noise(network, rates, plans, privacy)
+        ledger = build_ledger(network, rates, noise, units, plans, privacy, threat)
+    else:
+        noise, ledger = _least_noise(network, rates, units, plans, privacy, threat)
+    return Mechanism(
+        _clipping(privacy), lock_step, _placed(network, lock_step, noise, privacy), True, ledger
+    )
 
 
-def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[str, Any]:
-    """What a run promises, with every assumption the promise rests on, ready for JSON."""
-    result: dict[str, Any] = {"guarantee": mechanism.guarantee}
-    if mechanism.guarantee == "none":
-        return result | {"note": "no clipping and no noise: epsilon is infinite"}
-    result |= {
-        "mechanism": privacy.mechanism,
-        "calibration": privacy.calibration,
-        "epsilon_nominal": privacy.epsilon,
-        "delta": privacy.delta,
-        "clipping_norm": privacy.clipping_norm,
-    }
-    if mechanism.guarantee == "nominal only":
-        return result | {
-            "note": "J Prop. 1's noise; no accountant upholds the nominal epsilon of this run"
-        }
-    compositions = rounds * mechanism.releases_per_round
-    return result | {
-        "epsilon_verified": mechanism.epsilon(rounds, privacy.delta),
-        "accountant": ACCOUNTANT,
-        "unit": "record",
-        "adjacency": "add_remove",
-        "sampling": "poisson",
-        "observers": "untrusted servers and the cloud",
-        "assumptions": [
-            "trusted servers are trusted and links into them are not read by others",
-            "noise from a seeded generator: for simulation",
-            "the schedule does not depend on the private data",
-        ],
-        "compositions": compositions,
-        "releases": [
-            {
-                "devices": release.devices,
-                "sampling_rate": release.sampling_rate,
-                "noise_multiplier": release.noise_multiplier,
-            }
-            for release in mechanism.releases
-        ],
-    }
+def _divisor(privacy: PrivacyConfig) -> Literal["drawn", "expected"]:
+    """Record-wise clipped sums are divided by a public number, else the clip would not bound."""
+    return "expected" if _clips_records(privacy) else "drawn"
 
 
-def _upload(
-    network: Network, rates: np.ndarray, training: TrainingConfig, privacy: PrivacyConfig
-) -> Mechanism:
+def _clips_records(privacy: PrivacyConfig) -> bool:
+    if privacy.unit == "device":
+        return False
+    return privacy.mechanism == "gradient" or privacy.drift == "non_expansive"
+
+
+def _clipping(privacy: PrivacyConfig) -> Clipping:
+    norm = privacy.clipping_norm
+    if _clips_records(privacy):
+        by_class = privacy.mechanism == "upload"
+        return Clipping(_divisor(privacy), record_norm=norm, by_class=by_class)
+    if privacy.unit == "device" and privacy.mechanism == "upload":
+        return Clipping(_divisor(privacy), update_norm=norm)
+    return Clipping(_divisor(privacy), batch_norm=norm)
+
+
+def _units(
+    lock_step: LockStep, shard_sizes: np.ndarray, rates: np.ndarray, privacy: PrivacyConfig
+) -> np.ndarray:
+    """What shift 1 of each device's laws means, over eta: float64 (N_L,)."""
+    factor = 1.0
+    if _clips_records(privacy):
+        # The public divisor B_j = q_j D_j.
+        factor = 1.0 / (rates * shard_sizes)
+    elif privacy.unit == "record":
+        # Two minibatch gradients of norm G are at most 2G apart.
+        factor = 2.0
+    # Under `upload` the path's weights are part of the laws.
+    return lock_step.weights * privacy.clipping_norm * factor
+
+
+def _paper_noise(
+    network: Network, rates: np.ndarray, plans: Sequence[RoundPlan], privacy: PrivacyConfig
+) -> list[np.ndarray]:
     """J Prop. 1 with Lemma 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon, where
     Delta = 2 eta K G / (product of s_l' over the layers l' from the node's to L-1).
     """
     tree = network.tree
-    compositions = training.local_steps * training.rounds
-    factor = (
-        privacy.alpha * rates.max() * sqrt(compositions * log(1 / privacy.delta)) / privacy.epsilon
-    )
-    messages = []
+    most_steps = max(len(plan.layers) for plan in plans)
+    compositions = most_steps * len(plans)
+    scale = sqrt(compositions * log(1 / privacy.delta)) / privacy.epsilon
+    factor = privacy.alpha * rates.max() * scale
+    noise = []
     for layer, noised in enumerate(network.noised, start=1):
         shared = prod(tree.smallest_fanout(below) for below in range(layer, tree.depth))
-        sensitivity = 2 * training.local_steps * privacy.clipping_norm / shared
-        messages.append(np.where(noised, factor * sensitivity, 0.0))
-    single = _singletons(network)
-    return Mechanism(
-        Clipping(None, privacy.clipping_norm, "drawn"),
-        single,
-        Noise(np.zeros(len(single.nodes)), tuple(messages)),
-        "nominal only",
-        (),
-        0,
-    )
+        sensitivity = 2 * most_steps * privacy.clipping_norm / shared
+        noise.append(np.where(noised, factor * sensitivity, 0.0))
+    return noise
 
 
-def _gradient(
+def _least_noise(
     network: Network,
-    shard_sizes: np.ndarray,
     rates: np.ndarray,
-    training: TrainingConfig,
+    units: np.ndarray,
+    plans: Sequence[RoundPlan],
     privacy: PrivacyConfig,
-) -> Mechanism:
-    """DP-SGD at the noise-adding nodes, with the least noise that every record needs.
+    threat: ThreatConfig,
+) -> tuple[list[np.ndarray], Ledger]:
+    """The least noise for which every distrusted observer stays within the target.
 
-    One record of device j moves its group's gradient by at most omega_j C / B_j; the group's
-    noise is the largest that any of its devices asks for.
+    First each head gets what its own records need against somebody who sees its every release.
+    Where nobody distrusted does, all noises shrink by one factor until the target is met.
     """
-    lock_step = _lock_step(network)
-    expected_sizes = rates * shard_sizes
-    shifts = lock_step.weights * privacy.clipping_norm / expected_sizes
-    compositions = training.rounds * training.local_steps
-    least = {
-        rate: least_noise_multiplier(rate, compositions, privacy.epsilon, privacy.delta)
-        for rate in np.unique(rates).tolist()
+    unnoised = [np.zeros(len(parents)) for parents in network.tree.parents]
+    laws = build_ledger(network, rates, unnoised, units, plans, privacy, threat)
+    adders = noise_adders(network)
+    needed: dict[Composition, float] = {}
+    noise = [scale.copy() for scale in unnoised]
+    for line in {line.position: line for line in laws.lines}.values():
+        composition = _at_unit_noise(laws, line)
+        if composition not in needed:
+            needed[composition] = least_noise(
+                composition, privacy.epsilon, privacy.delta, privacy.adjacency
+            )
+        for device in line.position.members:
+            layer, head = adders[device]
+            scale = noise[layer - 1]
+            scale[head] = max(scale[head], needed[composition] * units[device])
+    ledger = build_ledger(network, rates, noise, units, plans, privacy, threat)
+    _refuse_messages_in_clear(ledger, privacy)
+    rounds = len(plans)
+    if ledger.verified(rounds) > 0.99 * privacy.epsilon:
+        return noise, ledger
+
+    def shrunk(log_factor: float) -> Ledger:
+        smaller = [scale * np.exp(log_factor) for scale in noise]
+        return build_ledger(network, rates, smaller, units, plans, privacy, threat)
+
+    def overspend(log_factor: float) -> float:
+        return log(max(shrunk(log_factor).verified(rounds), 1e-12) / privacy.epsilon)
+
+    low = -0.1
+    while overspend(low) <= 0:
+        low -= 0.5
+    factor = brentq(overspend, low, 0.0, xtol=1e-4)
+    while overspend(factor) > 0:
+        factor += 2.5e-4
+    return [scale * np.exp(factor) for scale in noise], shrunk(factor)
+
+
+def _at_unit_noise(ledger: Ledger, line: Line) -> Composition:
+    return ledger.composition(replace(line, noise=1.0), len(ledger.plans))
+
+
+def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
+    for line in ledger.lines:
+        if line.kind in ledger.distrusted and line.noise == 0:
+            raise InputError(
+                "privacy.epsilon",
+                privacy.epsilon,
+                f"can't be met for {line.observer} (threat: {line.kind}), who see {line.sees} of "
+                f"devices {position_name(line.position)}; trust them, or use "
+                + (
+                    "privacy.mechanism: gradient or privacy.downlink_noise: true"
+                    if line.kind in {"siblings", "downlinks"}
+                    else "a network without trusted servers"
+                ),
+            )
+
+
+def _placed(
+    network: Network, lock_step: LockStep, noise: Sequence[np.ndarray], privacy: PrivacyConfig
+) -> Noise:
+    """Noise where the mechanism draws it."""
+    silence = _silence(network, lock_step)
+    if privacy.mechanism == "gradient":
+        steps = np.array([noise[layer - 1][index] for layer, index in lock_step.nodes])
+        return replace(silence, steps=steps)
+    if not privacy.downlink_noise:
+        return replace(silence, messages=tuple(noise))
+    broadcasts = [np.zeros_like(scale) for scale in silence.broadcasts]
+    adders = noise_adders(network)
+    for device, (head_layer, head) in enumerate(adders):
+        for layer in range(head_layer, network.tree.depth):
+            node = network.tree.ancestors[layer][device]
+            broadcasts[layer][node] = noise[head_layer - 1][head]
+    return replace(silence, messages=tuple(noise), broadcasts=tuple(broadcasts))
+
+
+def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[str, Any]:
+    """What a run promises, with every assumption the promise rests on, ready for JSON.
+
+    Infinite epsilons are the text "inf", which JSON has no number for.
+    """
+    if not mechanism.private:
+        return {
+            "guarantee": "none",
+            "note": "no clipping and no noise: epsilon is infinite for everybody",
+        }
+    ledger = mechanism.ledger
+    return {
+        "guarantee": "verified",
+        "mechanism": privacy.mechanism,
+        "calibration": privacy.calibration,
+        "epsilon_nominal": privacy.epsilon,
+        "epsilon_verified": mechanism.epsilon(rounds),
+        "delta": privacy.delta,
+        "clipping_norm": privacy.clipping_norm,
+        "accountant": ACCOUNTANT,
+        "unit": privacy.unit,
+        "adjacency": privacy.adjacency,
+        "drift": privacy.drift if privacy.mechanism == "upload" else "none, noise at every step",
+        "sampling": "poisson",
+        "distrusted": sorted(ledger.distrusted),
+        "epsilon_by_observer": {
+            kind: "inf" if value == inf else value for kind, value in ledger.by_kind(rounds).items()
+        },
+        "assumptions": assumptions(privacy),
+        "rounds": rounds,
     }
-    needed = np.array([least[rate] for rate in rates.tolist()]) * shifts
-    steps = np.zeros(len(lock_step.nodes))
-    np.maximum.at(steps, lock_step.group_of, needed)
-    return Mechanism(
-        Clipping(privacy.clipping_norm, None, "expected"),
-        lock_step,
-        Noise(steps, _silence(network, lock_step).messages),
-        "verified",
-        _release_classes(rates, steps[lock_step.group_of] / shifts),
-        training.local_steps,
-    )
 
 
-def _release_classes(rates: np.ndarray, multipliers: np.ndarray) -> tuple[ReleaseClass, ...]:
-    """Equal laws share one class; multipliers are rounded down, so that epsilon is not."""
-    digits = 10.0 ** (10 - np.ceil(np.log10(multipliers)))
-    floors = np.floor(multipliers * digits) / digits
-    pairs, counts = np.unique(np.stack([rates, floors], axis=1), axis=0, return_counts=True)
-    return tuple(
-        ReleaseClass(int(count), float(rate), float(multiplier))
-        for (rate, multiplier), count in zip(pairs, counts, strict=True)
-    )
-
-
-def _undominated(releases: tuple[ReleaseClass, ...]) -> list[ReleaseClass]:
-    """The classes that can have the largest epsilon: none samples more with less noise."""
-    result: list[ReleaseClass] = []
-    for release in sorted(releases, key=lambda r: (-r.sampling_rate, r.noise_multiplier)):
-        if not result or release.noise_multiplier < result[-1].noise_multiplier:
-            result.append(release)
+def assumptions(privacy: PrivacyConfig) -> list[str]:
+    """What epsilon rests on and a run can't check."""
+    result = [
+        "trusted servers are trustworthy, and nobody else reads the links into them",
+        "tree, trust, shard sizes and schedule are public and independent of the private data",
+        "noise comes from a seeded generator: made for simulation",
+    ]
+    if privacy.mechanism == "upload" and privacy.unit == "record" and privacy.drift == "smooth":
+        result.append(f"the loss is {privacy.smoothness:g}-smooth, as declared")
     return result
+
+
+def warnings(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> list[str]:
+    """One line for each thing that a user should know before trusting the number."""
+    if not mechanism.private:
+        return []
+    exposed: dict[str, float] = {
+        kind: value
+        for kind, value in mechanism.ledger.by_kind(rounds).items()
+        if kind not in mechanism.ledger.distrusted and value > privacy.epsilon
+    }
+    names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
+    lines = [f"ε rests on: {assumption}" for assumption in assumptions(privacy)]
+    if names:
+        lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
+    return lines
 
 
 def _lock_step(network: Network) -> LockStep:
@@ -295,7 +400,9 @@ def _singletons(network: Network) -> LockStep:
 
 
 def _silence(network: Network, lock_step: LockStep) -> Noise:
+    tree = network.tree
     return Noise(
         np.zeros(len(lock_step.nodes)),
-        tuple(np.zeros(len(parents)) for parents in network.tree.parents),
+        tuple(np.zeros(tree.n_nodes(layer)) for layer in range(1, tree.depth + 1)),
+        tuple(np.zeros(tree.n_nodes(layer)) for layer in range(tree.depth)),
     )

@@ -41,11 +41,16 @@ class Backend(Protocol):
     group: int
 
     def gradient_sums(
-        self, weights: Tensor, batches: Minibatches, clipping_norm: float | None
+        self,
+        weights: Tensor,
+        batches: Minibatches,
+        clipping_norm: float | None,
+        by_class: bool = False,
     ) -> Tensor:
         """(n, M): per device, the sum over its records of gradients at weights (n, M).
 
-        Each record's gradient is clipped to `clipping_norm` unless that is None.
+        Each record's gradient is clipped to `clipping_norm` unless that is None; `by_class`
+        clips the part of each of C classes to `clipping_norm` / sqrt(C), for linear models.
         """
 
 
@@ -57,7 +62,11 @@ class ReferenceBackend:
     group: int = 1
 
     def gradient_sums(
-        self, weights: Tensor, batches: Minibatches, clipping_norm: float | None
+        self,
+        weights: Tensor,
+        batches: Minibatches,
+        clipping_norm: float | None,
+        by_class: bool = False,
     ) -> Tensor:
         sums = torch.zeros_like(weights)
         for device, record in batches.mask.nonzero().tolist():
@@ -65,7 +74,11 @@ class ReferenceBackend:
             scores = self.model.scores(vector, batches.features[device, record, None])
             loss = self.model.loss(scores, batches.labels[device, record, None]).sum()
             (gradient,) = torch.autograd.grad(loss, vector)
-            if clipping_norm is not None:
+            if clipping_norm is not None and by_class:
+                rows = gradient.view(scores.shape[-1], -1)
+                share = clipping_norm / scores.shape[-1] ** 0.5
+                gradient = (rows * clip_factor(rows.norm(dim=1, keepdim=True), share)).flatten()
+            elif clipping_norm is not None:
                 gradient = gradient * clip_factor(gradient.norm(), clipping_norm)
             sums[device] += gradient
         return sums
@@ -83,7 +96,11 @@ class StackedLinearBackend:
     group: int = 1
 
     def gradient_sums(
-        self, weights: Tensor, batches: Minibatches, clipping_norm: float | None
+        self,
+        weights: Tensor,
+        batches: Minibatches,
+        clipping_norm: float | None,
+        by_class: bool = False,
     ) -> Tensor:
         n, width = batches.mask.shape
         features = batches.features.reshape(n, width, -1)
@@ -91,11 +108,16 @@ class StackedLinearBackend:
         scores = torch.bmm(features, matrices.transpose(1, 2)).requires_grad_()
         losses = self.model.loss(scores.flatten(0, 1), batches.labels.flatten())
         (errors,) = torch.autograd.grad(losses.sum(), scores)
-        factors = batches.mask.to(errors.dtype)
+        factors = batches.mask.to(errors.dtype)[..., None]
         if clipping_norm is not None:
-            norms = features.norm(dim=-1) * errors.norm(dim=-1)
-            factors = factors * clip_factor(norms, clipping_norm)
-        return torch.bmm((errors * factors[..., None]).transpose(1, 2), features).view(n, -1)
+            norms = features.norm(dim=-1, keepdim=True)
+            if by_class:
+                share = clipping_norm / errors.shape[-1] ** 0.5
+                factors = factors * clip_factor(norms * errors.abs(), share)
+            else:
+                norms = norms * errors.norm(dim=-1, keepdim=True)
+                factors = factors * clip_factor(norms, clipping_norm)
+        return torch.bmm((errors * factors).transpose(1, 2), features).view(n, -1)
 
 
 @dataclass(frozen=True)
@@ -110,8 +132,14 @@ class StackedBackend:
     group: int = 5
 
     def gradient_sums(
-        self, weights: Tensor, batches: Minibatches, clipping_norm: float | None
+        self,
+        weights: Tensor,
+        batches: Minibatches,
+        clipping_norm: float | None,
+        by_class: bool = False,
     ) -> Tensor:
+        if by_class:
+            raise ValueError("gradients of models that are not linear have no part of a class")
         parts = [
             self._group_sums(weights[part], _select(batches, part), clipping_norm)
             for part in torch.arange(len(weights)).split(self.group)
@@ -119,7 +147,11 @@ class StackedBackend:
         return torch.cat(parts)
 
     def _group_sums(
-        self, weights: Tensor, batches: Minibatches, clipping_norm: float | None
+        self,
+        weights: Tensor,
+        batches: Minibatches,
+        clipping_norm: float | None,
+        by_class: bool = False,
     ) -> Tensor:
         def masked_loss(vector: Tensor, features: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
             losses = self.model.loss(self.model.scores(vector, features), labels)

@@ -122,17 +122,21 @@ def run_round(simulation: Simulation, state: State) -> State:
     round_ = state.round + 1
     eta = simulation.schedule.step_size(round_)
     aggregator = simulation.aggregator
-    weights = aggregator.broadcast(state.weights[None], 0)
+    weights = synchronised = aggregator.broadcast(state.weights[None], 0)
     for step in range(1, simulation.schedule.local_steps + 1):
         weights = weights - eta * _step_directions(simulation, weights, round_, step)
         layer = simulation.schedule.aggregation_layer(step)
         if layer is not None:
             models = aggregator.aggregate(
-                weights, layer, lambda at, k=step: _message_noise(simulation, eta, round_, k, at)
+                _clipped_updates(simulation, weights, synchronised, eta),
+                layer,
+                lambda at, k=step: _message_noise(simulation, eta, round_, k, at),
             )
             if layer == 0:
                 return State(round_, models[0])
-            weights = aggregator.broadcast(models, layer)
+            for node, noise in _broadcast_noise(simulation, eta, round_, step, layer).items():
+                models[node] += noise
+            weights = synchronised = aggregator.broadcast(models, layer)
     raise AssertionError("the last local step ends in the global aggregation")
 
 
@@ -151,7 +155,7 @@ def _step_directions(simulation: Simulation, weights: Tensor, round_: int, step:
         if scale > 0:
             layer, index = lock_step.nodes[group]
             groups[group] += scale * _standard_normal(
-                simulation, round_, step, int(layer), int(index)
+                simulation, "noise", round_, step, int(layer), int(index)
             )
     return groups[group_of]
 
@@ -164,7 +168,9 @@ def _device_gradients(simulation: Simulation, weights: Tensor, draw: Draw, part:
     else:
         whole = simulation.whole
         batches = Minibatches(whole.features[part], whole.labels[part], whole.mask[part])
-    sums = simulation.backend.gradient_sums(weights[part], batches, clipping.record_norm)
+    sums = simulation.backend.gradient_sums(
+        weights[part], batches, clipping.record_norm, clipping.by_class
+    )
     if clipping.divide_by == "expected":
         sizes = shards.rates[part] * shards.sizes[part]
     else:
@@ -192,20 +198,44 @@ def _whole_shards(shards: Shards) -> Minibatches | None:
     return _gather(shards, draw, slice(None))
 
 
+def _clipped_updates(
+    simulation: Simulation, weights: Tensor, synchronised: Tensor, eta: float
+) -> Tensor:
+    """The devices' models with their updates since the last synchronisation clipped."""
+    norm = simulation.mechanism.clipping.update_norm
+    if norm is None:
+        return weights
+    updates = weights - synchronised
+    return synchronised + updates * clip_factor(updates.norm(dim=1, keepdim=True), eta * norm)
+
+
 def _message_noise(
     simulation: Simulation, eta: float, round_: int, step: int, layer: int
 ) -> dict[int, Tensor]:
     scales = simulation.mechanism.noise.messages[layer - 1]
+    return _noise_of(simulation, eta * scales, "noise", round_, step, layer)
+
+
+def _broadcast_noise(
+    simulation: Simulation, eta: float, round_: int, step: int, layer: int
+) -> dict[int, Tensor]:
+    scales = simulation.mechanism.noise.broadcasts[layer]
+    return _noise_of(simulation, eta * scales, "downlink-noise", round_, step, layer)
+
+
+def _noise_of(
+    simulation: Simulation, scales: np.ndarray, purpose: str, round_: int, step: int, layer: int
+) -> dict[int, Tensor]:
+    """Noise (M,) by node, for the nodes of a layer whose standard deviation is not zero."""
     return {
-        int(node): eta
-        * float(scales[node])
-        * _standard_normal(simulation, round_, step, layer, int(node))
+        int(node): float(scales[node])
+        * _standard_normal(simulation, purpose, round_, step, layer, int(node))
         for node in np.flatnonzero(scales)
     }
 
 
 def _standard_normal(
-    simulation: Simulation, round_: int, step: int, layer: int, node: int
+    simulation: Simulation, purpose: str, round_: int, step: int, layer: int, node: int
 ) -> Tensor:
     """A node's standard normal vector (M,) at one step.
 
@@ -215,7 +245,7 @@ def _standard_normal(
     height = simulation.network.tree.depth - layer
     features = simulation.shards.features
     stream = torch_generator(
-        simulation.seed, "noise", round_, step, height, node, device=features.device
+        simulation.seed, purpose, round_, step, height, node, device=features.device
     )
     size = simulation.model.n_parameters
     return torch.randn(size, generator=stream, device=features.device).to(features.dtype)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
+from m2fdp.privacy.taint import RoundPlan
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,15 @@ class Schedule:
         if self.step_size_law == "constant":
             return self.learning_rate
         return self.learning_rate / sqrt(round_ + 1)
+
+    def round_plan(self, round_: int) -> RoundPlan:
+        """What the privacy ledger needs to know of round t."""
+        layers = tuple(self.aggregation_layer(step) for step in range(1, self.local_steps + 1))
+        return RoundPlan(layers, self.step_size(round_))
+
+    def round_plans(self) -> tuple[RoundPlan, ...]:
+        """The plans of rounds t = 1…T."""
+        return tuple(self.round_plan(round_) for round_ in range(1, self.rounds + 1))
 
     def aggregation_layer(self, step: int) -> int | None:
         """The layer up to which models travel after local step k = 1…K; None = no aggregation.

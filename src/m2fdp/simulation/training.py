@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 import pandas as pd
 from torch import Tensor
@@ -23,7 +24,7 @@ class RoundRecord:
         round: t.
         accuracy, loss: on the records the cloud holds.
         energy_j, delay_s: cumulative, joules and seconds.
-        epsilon: verified so far, or NaN where nothing is verified.
+        epsilon: verified so far, or NaN without privacy.
     """
 
     round: int
@@ -54,7 +55,7 @@ def train(
     evaluate_every: int,
     round_energy_j: float,
     round_delay_s: float,
-    delta: float,
+    planned_rounds: int,
     observer: Observer,
 ) -> tuple[State, pd.DataFrame]:
     """Train all rounds, evaluating every so many and after the last.
@@ -62,6 +63,7 @@ def train(
     Args:
         features, labels: the records that the cloud evaluates on, (R, C, H, W) and (R,).
         round_energy_j, round_delay_s: what one round costs.
+        planned_rounds: train so many of the schedule's rounds.
 
     Returns:
         The final state, and a table with a row a `RoundRecord`.
@@ -71,9 +73,9 @@ def train(
     """
     records: list[RoundRecord] = []
     started = time.perf_counter()
-    for state in rounds(simulation, initial_state(simulation)):
+    for state in islice(rounds(simulation, initial_state(simulation)), planned_rounds):
         observer.on_round(state.round, time.perf_counter() - started)
-        if state.round % evaluate_every == 0 or state.round == simulation.schedule.rounds:
+        if state.round % evaluate_every == 0 or state.round == planned_rounds:
             result = evaluate(simulation.model, state.weights, features, labels)
             if not math.isfinite(result.loss):
                 raise InputError(
@@ -81,7 +83,7 @@ def train(
                     simulation.schedule.learning_rate,
                     f"training diverged by round {state.round}; choose a smaller one",
                 )
-            epsilon = simulation.mechanism.epsilon(state.round, delta)
+            private = simulation.mechanism.private
             records.append(
                 RoundRecord(
                     state.round,
@@ -89,7 +91,7 @@ def train(
                     result.loss,
                     state.round * round_energy_j,
                     state.round * round_delay_s,
-                    math.nan if epsilon is None else epsilon,
+                    simulation.mechanism.epsilon(state.round) if private else math.nan,
                 )
             )
             observer.on_evaluation(records[-1])

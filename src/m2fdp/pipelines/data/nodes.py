@@ -6,7 +6,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from m2fdp.algorithms import check_data
-from m2fdp.config import ModelConfig, PartitionConfig, PrivacyConfig, TopologyConfig
+from m2fdp.config import (
+    ModelConfig,
+    PartitionConfig,
+    PrivacyConfig,
+    TopologyConfig,
+    TrainingConfig,
+)
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import label_counts, make_manifest, shards_of
 from m2fdp.reporting import figures
@@ -18,6 +24,7 @@ def split(
     partition: PartitionConfig,
     topology: TopologyConfig,
     model: ModelConfig,
+    training: TrainingConfig,
     privacy: PrivacyConfig,
     seed: int,
 ) -> pd.DataFrame:
@@ -28,7 +35,8 @@ def split(
     """
     tree = build_tree(topology)
     manifest = make_manifest(dataset, partition, tree.ancestors[tree.depth - 1], seed)
-    check_data(dataset.shape, dataset.n_classes, shards_of(manifest).sizes, model, privacy.delta)
+    sizes = shards_of(manifest).sizes
+    check_data(dataset.shape, dataset.n_classes, sizes, model, training, privacy)
     return manifest
 
 

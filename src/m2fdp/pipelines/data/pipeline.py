@@ -18,6 +18,7 @@ def create_pipeline() -> Pipeline:
                     "params:partition",
                     "params:topology",
                     "params:model",
+                    "params:training",
                     "params:privacy",
                     "params:seed",
                 ],

@@ -9,39 +9,26 @@ import torch
 from torch import Tensor
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import ModelConfig, PrivacyConfig, ResourcesConfig, TrainingConfig
+from m2fdp.config import ModelConfig, ResourcesConfig, TrainingConfig
 from m2fdp.control.resources import round_cost
 from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.models.registry import build_model
 from m2fdp.pipelines.training.tracking import tracked_progress
-from m2fdp.privacy.mechanisms import Mechanism, build_mechanism, no_privacy, summary
+from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.engine import Shards, build_simulation
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.training import train
 
 
-def calibrate(
-    plan: Plan, manifest: pd.DataFrame, training: TrainingConfig, privacy: PrivacyConfig
-) -> tuple[Mechanism, dict[str, Any]]:
-    """The mechanism with its noise, and the summary of what it promises."""
-    sizes = shards_of(manifest).sizes
-    if plan.private:
-        rates = sampling_rates(sizes, training.batch_size)
-        mechanism = build_mechanism(plan.network, sizes, rates, training, privacy)
-    else:
-        mechanism = no_privacy(plan.network, privacy)
-    return mechanism, summary(mechanism, training.rounds, privacy)
-
-
 def train_model(
     plan: Plan,
     mechanism: Mechanism,
+    affordable_rounds: int,
     dataset: Dataset,
     manifest: pd.DataFrame,
     model: ModelConfig,
     training: TrainingConfig,
-    privacy: PrivacyConfig,
     resources: ResourcesConfig,
     seed: int,
     device: str,
@@ -69,14 +56,14 @@ def train_model(
         simulation.model.n_parameters,
         resources,
     )
-    with tracked_progress(training.rounds) as observer:
+    with tracked_progress(affordable_rounds) as observer:
         state, metrics = train(
             simulation,
             *_records(dataset, held_by_cloud(manifest, training.evaluate_on), device),
             training.evaluate_every,
             cost.energy_j,
             cost.delay_s,
-            privacy.delta,
+            affordable_rounds,
             observer,
         )
     parameters = simulation.model.unflatten(state.weights.cpu())

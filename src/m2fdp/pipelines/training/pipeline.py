@@ -6,25 +6,19 @@ from m2fdp.pipelines.training import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Plan, data set and manifest to privacy summary, model and round metrics."""
+    """Plan, mechanism, data set and manifest to model and round metrics."""
     return Pipeline(
         [
-            Node(
-                nodes.calibrate,
-                ["plan", "manifest", "params:training", "params:privacy"],
-                ["mechanism", "privacy_summary"],
-                name="calibrate",
-            ),
             Node(
                 nodes.train_model,
                 [
                     "plan",
                     "mechanism",
+                    "affordable_rounds",
                     "dataset",
                     "manifest",
                     "params:model",
                     "params:training",
-                    "params:privacy",
                     "params:resources",
                     "params:seed",
                     "params:device",

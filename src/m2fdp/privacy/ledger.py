@@ -1,0 +1,448 @@
+"""The privacy ledger: for every position of a data owner, what every observer learns.
+
+Positions are devices that share everything an accountant needs: where their noise is added,
+their weights on the path below it, their sampling rate and their noise. Each observer of a
+position is one line; what carries no noise is a line with an infinite epsilon, never dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from math import ceil, inf, log
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.config import PrivacyConfig, ThreatConfig
+from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, scaled, subsampled
+from m2fdp.privacy.taint import RoundPlan, device_law, record_law, windows
+from m2fdp.topology.network import Network, noise_adders
+
+# The column of `positions`' keys at which rho of layer 1 stands.
+_FIRST_SHARE = 7
+# A law that moves the release for certain, without noise.
+_IN_CLEAR = ShiftLaw((inf,), (1.0,))
+
+
+@dataclass(frozen=True, eq=False)
+class Position:
+    """Devices in equal positions.
+
+    Attributes:
+        members: the devices, by index.
+        head_layer: the layer of the node that noises for them, their head.
+        is_device: whether each is its own head.
+        shares: rho of the nodes on the path from below the head down to the device.
+        sampling_rate: q.
+        unit: what shift 1 of the laws means.
+        noise: the head's noise, in the unit of the position's laws.
+        crowd: the noise of the mean that the head's parent forms, over the head's weight in it.
+        crowd_without_one: the same for the worst sibling of the head, who knows its own noise;
+            None without siblings that add noise.
+        parent_is_cloud: whether the head's parent is the cloud.
+    """
+
+    members: tuple[int, ...]
+    head_layer: int
+    is_device: bool
+    shares: tuple[float, ...]
+    sampling_rate: float
+    unit: float
+    noise: float
+    crowd: float
+    crowd_without_one: float | None
+    parent_is_cloud: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one kind of observer learns about the records of one position.
+
+    Attributes:
+        observer: who, in words.
+        kind: the name under which `threat` distrusts it; `trusted_servers` never is.
+        sees: what, in words.
+        noise: the part of the noise that the observer can't subtract, in the unit of the
+            position's laws; 0 for messages in clear.
+        assumption: what the line rests on.
+    """
+
+    position: Position
+    observer: str
+    kind: str
+    sees: str
+    noise: float
+    assumption: str
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """All lines of a run.
+
+    Attributes:
+        laws: the laws of a position's releases in one round, with their counts.
+        plans: the rounds t = 1…T, in order.
+        distrusted: the kinds of observers that must not learn more than the target.
+    """
+
+    lines: tuple[Line, ...]
+    laws: Callable[[Position, RoundPlan], Composition]
+    plans: tuple[RoundPlan, ...]
+    distrusted: frozenset[str]
+    delta: float
+    adjacency: Adjacency
+
+    def epsilon(self, line: Line, rounds: int) -> float:
+        """An upper bound on the line's epsilon after some rounds."""
+        return epsilon(self.composition(line, rounds), self.delta, self.adjacency)
+
+    def verified(self, rounds: int) -> float:
+        """The largest epsilon over records and distrusted observers after some rounds."""
+        return self._largest([x for x in self.lines if x.kind in self.distrusted], rounds)
+
+    def by_kind(self, rounds: int) -> dict[str, float]:
+        """The largest epsilon of each kind of observer after some rounds."""
+        kinds = dict.fromkeys(line.kind for line in self.lines)
+        return {
+            kind: self._largest([x for x in self.lines if x.kind == kind], rounds) for kind in kinds
+        }
+
+    def composition(self, line: Line, rounds: int) -> Composition:
+        """What the observer sees in so many rounds, over the noise."""
+        sums: Counter[ShiftLaw] = Counter()
+        for plan, times in self._counted[rounds].items():
+            for law, count in self.laws(line.position, plan):
+                sums[law] += count * times
+        if line.noise == 0:
+            return ((_IN_CLEAR, sum(sums.values())),)
+        return scaled(tuple(sums.items()), 1.0 / line.noise)
+
+    def _largest(self, lines: Sequence[Line], rounds: int) -> float:
+        """Only the least noise of each position matters, all its observers seeing one law."""
+        loudest: dict[Position, Line] = {}
+        for line in lines:
+            if line.position not in loudest or line.noise < loudest[line.position].noise:
+                loudest[line.position] = line
+        compositions = {self.composition(line, rounds) for line in loudest.values()}
+        return max(
+            (epsilon(c, self.delta, self.adjacency) for c in undominated(compositions)),
+            default=0.0,
+        )
+
+    @cached_property
+    def _counted(self) -> tuple[Counter[RoundPlan], ...]:
+        """How often each plan has occurred after t = 0…T rounds."""
+        counts: Counter[RoundPlan] = Counter()
+        result = [Counter(counts)]
+        for plan in self.plans:
+            counts[plan] += 1
+            result.append(Counter(counts))
+        return tuple(result)
+
+
+def ledger_table(ledger: Ledger, rounds: int) -> pd.DataFrame:
+    """One row a line: who sees what of whom, how often, behind how much noise, and epsilon.
+
+    `largest_shift` and `noise` share the unit that the mechanism's releases have.
+    """
+    rows = []
+    for line in ledger.lines:
+        position = line.position
+        releases = [ledger.laws(position, plan) for plan in ledger.plans[:rounds]]
+        shifts = [law.largest for laws in set(releases) for law, _ in laws]
+        rows.append(
+            {
+                "position": position_name(position),
+                "devices": len(position.members),
+                "observer": line.observer,
+                "kind": line.kind,
+                "distrusted": line.kind in ledger.distrusted,
+                "sees": line.sees,
+                "releases": sum(count for laws in releases for _, count in laws),
+                "sampling_rate": position.sampling_rate,
+                "largest_shift": max(shifts, default=0.0) * position.unit,
+                "noise": line.noise * position.unit,
+                "epsilon": ledger.epsilon(line, rounds),
+                "delta": ledger.delta,
+                "adjacency": ledger.adjacency,
+                "assumption": line.assumption,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def epsilon_over_rounds(ledger: Ledger, rounds: int) -> pd.DataFrame:
+    """Epsilon of every kind of observer after up to 12 numbers of rounds, a row each.
+
+    Columns: round, then one a kind.
+    """
+    chosen = np.unique(np.geomspace(1, rounds, 12).round().astype(int))
+    return pd.DataFrame([{"round": int(t), **ledger.by_kind(int(t))} for t in chosen])
+
+
+def position_name(position: Position) -> str:
+    """Where the data owner is, in words."""
+    if position.is_device:
+        where = "below an untrusted parent"
+    else:
+        where = f"below a trusted server of layer {position.head_layer}"
+    return f"{where}, q = {position.sampling_rate:.3g}"
+
+
+def build_ledger(
+    network: Network,
+    rates: np.ndarray,
+    noise: Sequence[np.ndarray],
+    units: np.ndarray,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+) -> Ledger:
+    """The ledger of a run.
+
+    Args:
+        rates: float64 (N_L,), q_j.
+        noise: for layer l = 1…L, float64 (N_l,): the standard deviation that the node adds, to
+            its messages under `upload` and to its group's gradients under `gradient`.
+        units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
+        plans: the rounds t = 1…T.
+    """
+    gradient = privacy.mechanism == "gradient"
+    synchronised = {
+        layer
+        for plan in set(plans)
+        for layer in plan.layers
+        if layer is not None and not privacy.downlink_noise
+    }
+    lines = [
+        line
+        for position in positions(network, rates, noise, units)
+        for line in (
+            _gradient_lines(position)
+            if gradient
+            else _upload_lines(position, max(synchronised, default=0) >= position.head_layer)
+        )
+    ]
+    laws = _gradient_laws if gradient else _upload_laws
+    return Ledger(
+        tuple(lines),
+        lru_cache(maxsize=None)(partial(laws, privacy=privacy)),
+        tuple(plans),
+        distrusted_kinds(threat),
+        privacy.delta,
+        privacy.adjacency,
+    )
+
+
+def open_ledger(
+    n_devices: int, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+) -> Ledger:
+    """The ledger of a run without noise: everybody sees everything in clear."""
+    position = Position(tuple(range(n_devices)), 0, True, (), 1.0, 1.0, 0.0, 0.0, None, False)
+    lines = tuple(
+        Line(position, who, kind, "un-noised models", 0.0, "–") for kind, who in _EVERYBODY.items()
+    )
+    return Ledger(
+        lines,
+        lambda position, plan: ((subsampled(1.0), 1),),
+        tuple(plans),
+        distrusted_kinds(threat),
+        privacy.delta,
+        privacy.adjacency,
+    )
+
+
+def distrusted_kinds(threat: ThreatConfig) -> frozenset[str]:
+    """The kinds of observers that a threat model distrusts."""
+    return frozenset([*threat.distrusted, *threat.open_links])
+
+
+_EVERYBODY = {
+    "servers": "untrusted servers",
+    "cloud": "the cloud",
+    "siblings": "devices of the same server",
+    "far_devices": "devices elsewhere",
+    "public": "anyone with the final model",
+    "uplinks": "eavesdropper on uplinks",
+    "downlinks": "eavesdropper on downlinks",
+}
+
+
+def positions(
+    network: Network, rates: np.ndarray, noise: Sequence[np.ndarray], units: np.ndarray
+) -> list[Position]:
+    """The classes of devices in equal positions, by first device."""
+    tree = network.tree
+    adders = noise_adders(network)
+    depth = tree.depth
+    # Columns: head layer, q, unit, noise, crowd, crowd without one, cloud above, shares.
+    keys = np.zeros((tree.n_devices, _FIRST_SHARE + depth))
+    keys[:, 0] = adders[:, 0]
+    keys[:, 1] = rates
+    keys[:, 2] = units
+    for layer in np.unique(adders[:, 0]):
+        members = np.flatnonzero(adders[:, 0] == layer)
+        heads = adders[members, 1]
+        weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
+        variance = (weights * noise[layer - 1]) ** 2
+        together = np.bincount(parents, weights=variance)[parents]
+        loudest = _loudest_sibling(parents, variance)
+        for column, scale in (
+            (3, noise[layer - 1]),
+            (4, np.sqrt(together) / weights),
+            (5, np.where(loudest > 0, np.sqrt(np.maximum(together - loudest, 0)) / weights, -1)),
+        ):
+            known = scale[heads] >= 0
+            keys[members, column] = np.where(known, scale[heads] / units[members], -1)
+        keys[members, 6] = layer == 1
+        for below in range(layer + 1, depth + 1):
+            shares = network.weights[below - 1][tree.ancestors[below][members]]
+            keys[members, _FIRST_SHARE + below - 1] = shares
+    unique, first, inverse, counts = np.unique(
+        np.round(keys, 12), axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
+    return [
+        Position(
+            members=tuple(devices.tolist()),
+            head_layer=int(key[0]),
+            is_device=int(key[0]) == depth,
+            shares=tuple(key[_FIRST_SHARE + int(key[0]) :].tolist()),
+            sampling_rate=float(key[1]),
+            unit=float(key[2]),
+            noise=float(key[3]),
+            crowd=float(key[4]),
+            crowd_without_one=None if key[5] < 0 else float(key[5]),
+            parent_is_cloud=bool(key[6]),
+        )
+        for _, key, devices in sorted(zip(first, unique, members, strict=True), key=lambda r: r[0])
+    ]
+
+
+def _loudest_sibling(parents: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """For each node the largest variance among its siblings, itself left out; 0 if none."""
+    n = int(parents.max()) + 1
+    order = np.lexsort((-variance, parents))
+    starts = np.searchsorted(parents[order], np.arange(n))
+    best = order[starts]
+    largest = variance[best][parents]
+    second = np.zeros(n)
+    has_second = np.bincount(parents, minlength=n) > 1
+    second[has_second] = variance[order[starts[has_second] + 1]]
+    mine = best[parents] == np.arange(len(parents))
+    return np.where(mine, second[parents], largest)
+
+
+def _gradient_laws(position: Position, plan: RoundPlan, privacy: PrivacyConfig) -> Composition:
+    """One release a local step."""
+    rate = 1.0 if privacy.unit == "device" else position.sampling_rate
+    return ((subsampled(rate), len(plan.layers)),)
+
+
+def _upload_laws(position: Position, plan: RoundPlan, privacy: PrivacyConfig) -> Composition:
+    """One release a window."""
+    growth = 1.0 + _rounded_up(plan.step_size * (privacy.smoothness or 0.0))
+    laws: Counter[ShiftLaw] = Counter()
+    for window in windows(plan, position.head_layer, privacy.downlink_noise):
+        if privacy.unit == "device":
+            laws[device_law(window, position.head_layer, position.shares)] += 1
+        else:
+            laws[
+                record_law(
+                    window,
+                    position.head_layer,
+                    position.shares,
+                    position.sampling_rate,
+                    privacy.drift,
+                    growth,
+                )
+            ] += 1
+    return tuple(laws.items())
+
+
+def _rounded_up(growth: float) -> float:
+    """To the next power of 1.2, so that decaying step sizes share their laws."""
+    return 1.2 ** ceil(log(growth, 1.2) - 1e-9) if growth > 0 else 0.0
+
+
+def _gradient_lines(position: Position) -> list[Line]:
+    """Under `gradient` all that leaves the head is computed from its noised gradients."""
+    noised = "what follows from every step's noised gradient"
+    rests = "as if every noised gradient were seen"
+
+    def line(kind: str) -> Line:
+        if kind == "uplinks" and not position.is_device:
+            return _in_clear(position, kind, "clipped gradients on their way to the head")
+        return Line(position, _EVERYBODY[kind], kind, noised, position.noise, rests)
+
+    lines = [line(kind) for kind in _EVERYBODY]
+    return lines if position.is_device else [*lines, _trusted(position, "clipped gradients")]
+
+
+def _upload_lines(position: Position, synchronised: bool) -> list[Line]:
+    """Who sees which message at the end of a window.
+
+    Args:
+        synchronised: whether devices below the head receive un-noised local aggregations.
+    """
+    above = "cloud" if position.parent_is_cloud else "servers"
+    parent = "the cloud, its parent" if position.parent_is_cloud else "its untrusted parent"
+    rests = "as if the parent's mean were seen at every release"
+
+    def behind_own(kind: str, who: str) -> Line:
+        return Line(position, who, kind, "the noised model at every release", position.noise, "–")
+
+    def behind_crowd(kind: str, noise: float = position.crowd, assumption: str = rests) -> Line:
+        seen = "the noised mean of the parent's children"
+        return Line(position, _EVERYBODY[kind], kind, seen, noise, assumption)
+
+    lines = [behind_own(above, parent)]
+    if not position.parent_is_cloud:
+        lines.append(behind_crowd("cloud"))
+    if not (position.is_device and position.parent_is_cloud):  # in a star all are siblings
+        lines.append(behind_crowd("far_devices"))
+    lines.append(behind_crowd("public"))
+    if position.is_device:
+        if position.crowd_without_one is not None:
+            alone = "siblings do not pool what they know of their own noises"
+            lines.append(behind_crowd("siblings", position.crowd_without_one, alone))
+        lines += [behind_own("uplinks", _EVERYBODY["uplinks"]), behind_crowd("downlinks")]
+        return lines
+    for kind in ("siblings", "downlinks"):
+        if synchronised:
+            lines.append(_in_clear(position, kind, "un-noised local aggregations"))
+        else:
+            lines.append(behind_own(kind, _EVERYBODY[kind]))
+    lines.append(_in_clear(position, "uplinks", "un-noised models on their way to the head"))
+    return [*lines, _trusted(position, "un-noised models")]
+
+
+def _in_clear(position: Position, kind: str, sees: str) -> Line:
+    return Line(position, _EVERYBODY[kind], kind, sees, 0.0, "–")
+
+
+def _trusted(position: Position, sees: str) -> Line:
+    kind, who = "trusted_servers", "the trusted servers above"
+    return Line(position, who, kind, sees, 0.0, "trusted by declaration")
+
+
+def undominated(compositions: set[Composition]) -> list[Composition]:
+    """Without the subsampled ones that another, of more samples and less noise, dominates."""
+    kept = []
+    alike: dict[int, list[Composition]] = {}
+    for composition in compositions:
+        (law, count), *others = composition
+        if others or len(law.shifts) > 2 or law.moved == 0 or law.largest == inf:
+            kept.append(composition)
+        else:
+            alike.setdefault(count, []).append(composition)
+    for group in alike.values():
+        most = 0.0
+        for composition in sorted(group, key=lambda c: (-c[0][0].moved, -c[0][0].largest)):
+            if composition[0][0].largest > most:
+                most = composition[0][0].largest
+                kept.append(composition)
+    return kept

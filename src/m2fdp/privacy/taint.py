@@ -1,0 +1,196 @@
+"""How far one record, or one device, moves a release under `upload` (DESIGN of the ledger).
+
+A record of device j first enters at some local step; from then on two runs that differ by it
+may part. Time is cut at public resets: moments after which all state that depends on the
+record is a function of noised releases. Within such a window the difference spreads: steps
+widen it, and every un-noised synchronisation averages it and hands it to all devices below.
+
+The difference is tracked per *kin*: devices whose deepest common ancestor with j lies at the
+same layer differ equally, so a window costs one number a layer, whatever the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from m2fdp.privacy.accounting import ShiftLaw
+
+Drift = Literal["worst_case", "smooth", "non_expansive"]
+
+# A law of more shifts than this is rounded up to so many; each shift costs time.
+_MOST_SHIFTS = 32
+# Shifts rarer than this are rounded up to the largest.
+_RARE = 1e-10
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """What the ledger needs to know of one round.
+
+    Attributes:
+        layers: for local step k = 1…K the layer up to which models travel after it, or None;
+            the last is 0.
+        step_size: eta^t.
+    """
+
+    layers: tuple[int | None, ...]
+    step_size: float
+
+
+@dataclass(frozen=True)
+class Window:
+    """The local steps between two public resets.
+
+    Attributes:
+        syncs: per step, the layer of the un-noised synchronisation after it, or None; the last
+            step ends in the release, and its entry is None.
+        release_layer: the layer whose node averages the released model.
+    """
+
+    syncs: tuple[int | None, ...]
+    release_layer: int
+
+
+def windows(plan: RoundPlan, head_layer: int, downlink_noise: bool) -> list[Window]:
+    """One round's windows for a device whose noise is added at layer `head_layer` (h).
+
+    An aggregation above h makes the head release. One at or below h is an un-noised
+    synchronisation, unless trusted servers noise what they broadcast; then it is a release too.
+    """
+    result: list[Window] = []
+    syncs: list[int | None] = []
+    for layer in plan.layers:
+        if layer is None:
+            syncs.append(None)
+        elif layer < head_layer or downlink_noise:
+            result.append(Window((*syncs, None), max(layer, head_layer)))
+            syncs = []
+        else:
+            syncs.append(layer)
+    return result
+
+
+def record_law(
+    window: Window,
+    head_layer: int,
+    shares: Sequence[float],
+    sampling_rate: float,
+    drift: Drift,
+    growth: float = 1.0,
+) -> ShiftLaw:
+    """The law of a record's shift at the window's release.
+
+    Args:
+        shares: rho of the nodes on the path from layer h+1 down to the device.
+        growth: 1 + eta·beta, how far a step of a beta-smooth loss spreads two models.
+
+    Returns:
+        In units of what one step can move: 2·eta·G for a clipped minibatch gradient, and
+        eta·C/B for `non_expansive`.
+    """
+    n = len(window.syncs)
+    if drift == "worst_case":
+        shifts = [
+            _spread(window, head_layer, shares, first, own=1.0, others=1.0)
+            for first in range(1, n + 1)
+        ]
+        # First drawn at step k: q (1-q)^(k-1).
+        chances = sampling_rate * (1 - sampling_rate) ** np.arange(n)
+        return _law([0.0, *shifts], [(1 - sampling_rate) ** n, *chances])
+    # Averages keep the weighted sum of differences, so each draw counts with j's share, grown.
+    share = prod(shares[window.release_layer - head_layer :])
+    spread = growth if drift == "smooth" else 1.0
+    return _sum_law([share * spread**later for later in range(n)], sampling_rate)
+
+
+def device_law(window: Window, head_layer: int, shares: Sequence[float]) -> ShiftLaw:
+    """The shift when a whole device is added or removed and updates are clipped.
+
+    Every device's update between synchronisations is clipped to eta·S, the unit. The device's
+    own update is there or not, so it adds 1; another device's differs by up to 2.
+    """
+    return ShiftLaw(
+        (_spread(window, head_layer, shares, 1, own=1.0, others=2.0, unit="sync"),), (1.0,)
+    )
+
+
+def _spread(
+    window: Window,
+    head_layer: int,
+    shares: Sequence[float],
+    first: int,
+    own: float,
+    others: float,
+    unit: Literal["step", "sync"] = "step",
+) -> float:
+    """The release's shift when the difference starts at step `first`.
+
+    `own` and `others` are what a step, or a whole stretch between synchronisations, adds to
+    the device's own difference and to that of any other device that already differs.
+    """
+    depth = head_layer + len(shares)
+    # differences[i]: of the kin at layer head_layer + i; the last is the device itself.
+    differences = np.zeros(depth - head_layer + 1)
+    n = len(window.syncs)
+    for step, sync in enumerate(window.syncs, start=1):
+        ends = step == n or sync is not None
+        if step >= first and (unit == "step" or ends):
+            differences[:-1][differences[:-1] > 0] += others
+            differences[-1] += own
+        if sync is not None:
+            differences[sync - head_layer :] = _average(differences, shares, sync - head_layer)
+    return float(_average(differences, shares, window.release_layer - head_layer))
+
+
+def _average(differences: np.ndarray, shares: Sequence[float], top: int) -> float:
+    """The difference of the average over all devices below the ancestor at index `top`."""
+    total, weight = 0.0, 1.0
+    for i in range(top, len(shares)):
+        total += weight * (1 - shares[i]) * differences[i]
+        weight *= shares[i]
+    return total + weight * differences[-1]
+
+
+def _sum_law(contributions: Sequence[float], probability: float) -> ShiftLaw:
+    """The law of the sum of the contributions, each there independently with a probability."""
+    largest = sum(contributions)
+    # A grid on which equal contributions lie exactly and others are rounded up.
+    step = min(contributions)
+    if max(contributions) > step * (1 + 1e-9):
+        step = step / 4
+    chances = np.array([1.0])
+    for contribution in contributions:
+        jump = int(np.ceil(contribution / step - 1e-9))
+        moved = np.zeros(len(chances) + jump)
+        moved[jump:] = chances * probability
+        moved[: len(chances)] += chances * (1 - probability)
+        chances = moved
+    return _law((np.arange(len(chances)) * step).tolist(), chances.tolist(), cap=largest)
+
+
+def _law(shifts: Sequence[float], chances: Sequence[float], cap: float | None = None) -> ShiftLaw:
+    """A law with equal shifts merged, and at most so many shifts; rounding is always up."""
+    sums: dict[float, float] = {}
+    for shift, chance in zip(shifts, chances, strict=True):
+        key = round(shift if cap is None else min(shift, cap), 12)
+        sums[key] = sums.get(key, 0.0) + chance
+    kept = sorted((shift, chance) for shift, chance in sums.items() if chance > 0)
+    if len(kept) > _MOST_SHIFTS:
+        kept = _coarser(kept)
+    total = sum(chance for _, chance in kept)
+    return ShiftLaw(tuple(s for s, _ in kept), tuple(c / total for _, c in kept))
+
+
+def _coarser(kept: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    shifts, chances = np.array(kept).T
+    beyond = chances[::-1].cumsum()[::-1]
+    usual = shifts[beyond > _RARE].max()
+    grid = np.append(np.linspace(0.0, usual, _MOST_SHIFTS - 1), shifts[-1])
+    places = np.searchsorted(grid, shifts - 1e-12)
+    sums = np.bincount(places, weights=chances, minlength=len(grid))
+    return [(float(s), float(c)) for s, c in zip(grid, sums, strict=True) if c > 0]
