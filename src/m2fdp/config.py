@@ -205,6 +205,16 @@ class ThreatConfig(Block):
     open_links: Annotated[list[Literal["uplinks", "downlinks"]], BeforeValidator(_split_bars)] = []
 
 
+class AuditConfig(Block):
+    """How `kedro run --pipelines=audit` tests the promise."""
+
+    # Of each world, with and without the canary.
+    repetitions: Annotated[int, Field(ge=20)] = 1000
+    # At most so many of the run's rounds; null = all.
+    rounds: Count | None = None
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+
+
 class ResourcesConfig(Block):
     """Powers, rates and costs of the energy and delay model (J Sec. VI-A)."""
 
@@ -234,8 +244,9 @@ class Config(Block):
     model: ModelConfig
     training: TrainingConfig
     privacy: PrivacyConfig
-    threat: ThreatConfig
+    threat: ThreatConfig = ThreatConfig()
     resources: ResourcesConfig
+    audit: AuditConfig = AuditConfig()
 
     @model_validator(mode="after")
     def _validation_records(self) -> Config:

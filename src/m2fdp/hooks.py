@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import platform
 import subprocess
 import time
@@ -118,7 +119,12 @@ class RunHooks:
         self._record_split(dataset_name)
         if dataset_name == "privacy_summary":
             mlflow.set_tag("privacy", data["guarantee"])
-            mlflow.log_metrics({name: data[name] for name in EPSILONS if name in data})
+            mlflow.log_metrics(_epsilons(data))
+        if dataset_name == "round_metrics":
+            trained = int(data["round"].iloc[-1])
+            mlflow.log_metric("rounds_trained", trained)
+            if trained < self._config.training.rounds:
+                mlflow.set_tag("stopped_early", "true")
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str) -> None:
@@ -147,6 +153,14 @@ def _parameters(context: KedroContext) -> dict[str, Any]:
         folders = Path(context.config_loader.conf_source).iterdir()
         known = ", ".join(sorted(folder.name for folder in folders if folder.is_dir()))
         raise InputError("--env", context.env, f"no such environment; there are {known}") from None
+
+
+def _epsilons(summary: dict[str, Any]) -> dict[str, float]:
+    """The finite epsilons of a privacy summary by metric; there is none for an infinite one."""
+    values = {name: summary[name] for name in EPSILONS if name in summary}
+    for kind, value in summary.get("epsilon_by_observer", {}).items():
+        values[f"epsilon_observer/{kind}"] = value
+    return {name: float(value) for name, value in values.items() if math.isfinite(float(value))}
 
 
 def _run_name(config: Config) -> str:

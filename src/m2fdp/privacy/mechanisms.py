@@ -336,7 +336,7 @@ def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[s
         "mechanism": privacy.mechanism,
         "calibration": privacy.calibration,
         "epsilon_nominal": privacy.epsilon,
-        "epsilon_verified": mechanism.epsilon(rounds),
+        "epsilon_verified": _for_json(mechanism.epsilon(rounds)),
         "delta": privacy.delta,
         "clipping_norm": privacy.clipping_norm,
         "accountant": ACCOUNTANT,
@@ -346,11 +346,15 @@ def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[s
         "sampling": "poisson",
         "distrusted": sorted(ledger.distrusted),
         "epsilon_by_observer": {
-            kind: "inf" if value == inf else value for kind, value in ledger.by_kind(rounds).items()
+            kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
         },
         "assumptions": assumptions(privacy),
         "rounds": rounds,
     }
+
+
+def _for_json(value: float) -> float | str:
+    return "inf" if value == inf else value
 
 
 def assumptions(privacy: PrivacyConfig) -> list[str]:
@@ -372,7 +376,7 @@ def warnings(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> list[
     exposed: dict[str, float] = {
         kind: value
         for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind not in mechanism.ledger.distrusted and value > privacy.epsilon
+        if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > privacy.epsilon
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε rests on: {assumption}" for assumption in assumptions(privacy)]

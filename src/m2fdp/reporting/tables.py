@@ -1,4 +1,4 @@
-"""The comparison of runs as a table: numbers first, text only where it is shown."""
+"""Tables of runs and of privacy ledgers: numbers first, text only where it is shown."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ TABLE_COLUMNS = (
     "delay_s",
 )
 ACCURACY = "accuracy ± std"  # the header
+PRINTED_POSITIONS = 4
 
 
 def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
@@ -50,8 +51,8 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
     Returns:
         `TABLE_COLUMNS` and the swept ones, all numbers: how many seeds, mean and sample
         standard deviation (NaN for one seed) of the accuracy, the largest epsilons over the
-        seeds as they are upper bounds (infinite without privacy, NaN where nothing is
-        verified), and mean loss, energy and delay.
+        seeds as they are upper bounds (a missing one is infinite), and mean loss, energy and
+        delay.
 
     Raises:
         InputError: no runs, a seed twice in a row's runs, or an unknown algorithm.
@@ -68,12 +69,8 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
             f"{first['algorithm']}, seed {first['seed']}",
             "is there more than once; keep one run, or compare by the parameter that differs",
         )
-    without = runs["privacy"] == "none"
-    verified = runs["epsilon_verified"].astype(float).where(runs["privacy"] == "verified")
-    bounds = {
-        "epsilon_nominal": runs["epsilon_nominal"].astype(float).mask(without, math.inf),
-        "epsilon_verified": verified.mask(without, math.inf),
-    }
+    epsilons = ("epsilon_nominal", "epsilon_verified")
+    bounds = {name: runs[name].astype(float).fillna(math.inf) for name in epsilons}
     rows = (
         runs.sort_values("seed")  # so that sums do not depend on the order of the runs
         .assign(place=runs["algorithm"].map(position), **bounds)
@@ -83,8 +80,8 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
             accuracy_mean=("accuracy", "mean"),
             accuracy_std=("accuracy", "std"),
             loss_mean=("loss", "mean"),
-            epsilon_nominal=("epsilon_nominal", _largest),
-            epsilon_verified=("epsilon_verified", _largest),
+            epsilon_nominal=("epsilon_nominal", "max"),
+            epsilon_verified=("epsilon_verified", "max"),
             energy_j=("energy_j", "mean"),
             delay_s=("delay_s", "mean"),
         )
@@ -140,14 +137,57 @@ def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
     console.print(result, crop=False)  # no column is lost, however narrow the terminal
 
 
+def worst_positions(ledger: pd.DataFrame, most: int) -> pd.DataFrame:
+    """A ledger's lines with one a position and observer, of the positions that lose most.
+
+    Positions of one name differ in what only accountants care about; the largest epsilon of
+    them stands for all.
+
+    Args:
+        ledger: with the columns of `m2fdp.privacy.ledger.ledger_table`.
+        most: how many positions are kept, those with the largest epsilons for distrusted
+            observers; all stay in the ledger's order.
+
+    Returns:
+        The same columns; `devices` counts those of all positions of the name.
+    """
+    keys = ["position", "observer"]
+    groups = ledger.groupby(keys, sort=False)
+    lines = ledger.loc[groups["epsilon"].idxmax()]
+    lines["devices"] = groups["devices"].sum().to_numpy()
+    spent = lines["epsilon"].where(lines["distrusted"], 0.0).groupby(lines["position"]).max()
+    kept = spent.sort_values(ascending=False, kind="stable").index[:most]
+    return lines[lines["position"].isin(kept)].reset_index(drop=True)
+
+
+def print_ledger(ledger: pd.DataFrame, console: Console) -> None:
+    """A privacy ledger in the terminal: under each position, who learns how much about it."""
+    shown = worst_positions(ledger, PRINTED_POSITIONS)
+    title = f"Privacy ledger at δ = {ledger['delta'].iloc[0]:g} ({ledger['adjacency'].iloc[0]})"
+    n_shown, n_all = shown["position"].nunique(), ledger["position"].nunique()
+    if n_shown < n_all:
+        title += f", the {n_shown} of {n_all} positions that lose most"
+    result = Table(title=Text(title), title_justify="left")
+    result.add_column("observer")
+    for name, width in (("distrusted", 10), ("releases", 8), ("noise", 7), ("ε", 7)):
+        result.add_column(name, justify="right", no_wrap=True, min_width=width)
+    for name, lines in shown.groupby("position", sort=False):
+        result.add_row(Text(f"{name} (devices: {lines['devices'].max():,})", "bold"))
+        for line in lines.to_dict("records"):
+            result.add_row(
+                Text(f"  {line['observer']}"),
+                "yes" if line["distrusted"] else "",
+                f"{line['releases']:,}",
+                f"{line['noise']:.3g}" if line["noise"] else "none",
+                upper_bound(line["epsilon"]),
+            )
+        result.add_section()
+    console.print(result, crop=False)
+
+
 def _text_columns(shown: pd.DataFrame) -> list[str]:
     """The algorithm and the swept parameters."""
     return list(shown.columns[: shown.columns.get_loc(ACCURACY)])
-
-
-def _largest(values: pd.Series) -> float:
-    """The largest bound; NaN as soon as one is missing."""
-    return float(values.max(skipna=False))
 
 
 def _mean_and_std(mean: float, std: float, seeds: int) -> str:
@@ -155,15 +195,11 @@ def _mean_and_std(mean: float, std: float, seeds: int) -> str:
 
 
 def _nominal(epsilon: float) -> str:
-    if math.isnan(epsilon):
-        return "–"
     return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
 
 
 def _verified(privacy: str, epsilon: float) -> str:
-    if privacy == "none":
-        return "none"
-    return "nominal only" if math.isnan(epsilon) else upper_bound(epsilon)
+    return "none" if privacy == "none" else upper_bound(epsilon)
 
 
 def _quantity(value: float) -> str:

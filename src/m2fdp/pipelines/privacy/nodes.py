@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from rich.console import Console
 
 from m2fdp.algorithms import Plan
 from m2fdp.config import PrivacyConfig, ThreatConfig, TrainingConfig
@@ -14,7 +15,7 @@ from m2fdp.data.manifest import shards_of
 from m2fdp.errors import InputError
 from m2fdp.privacy import ledger
 from m2fdp.privacy.mechanisms import Mechanism, build_mechanism, no_privacy, summary, warnings
-from m2fdp.reporting import figures
+from m2fdp.reporting import figures, tables
 from m2fdp.simulation.sampling import sampling_rates
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,11 @@ def summarise_privacy(
 def tabulate_ledger(mechanism: Mechanism, affordable_rounds: int) -> pd.DataFrame:
     """One row for each observer of each position of a data owner."""
     return ledger.ledger_table(mechanism.ledger, affordable_rounds)
+
+
+def print_ledger(table: pd.DataFrame) -> None:
+    """The ledger in the terminal."""
+    tables.print_ledger(table, Console(highlight=False))
 
 
 def draw_ledger(table: pd.DataFrame) -> Figure:

@@ -27,6 +27,7 @@ def create_pipeline() -> Pipeline:
                 "privacy_ledger",
                 name="tabulate_ledger",
             ),
+            Node(nodes.print_ledger, "privacy_ledger", None, name="print_ledger"),
             Node(nodes.draw_ledger, "privacy_ledger", "privacy_ledger_figure", name="draw_ledger"),
             Node(
                 nodes.trace_epsilon,

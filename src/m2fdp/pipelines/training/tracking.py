@@ -13,6 +13,7 @@ from mlflow.entities import Metric
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from m2fdp.reporting.style import upper_bound
 from m2fdp.simulation.training import Observer, RoundRecord
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
@@ -57,12 +58,12 @@ def tracked_progress(rounds: int) -> Iterator[Observer]:
     def on_evaluation(record: RoundRecord) -> None:
         latest = f"accuracy {record.accuracy:.3f}"
         if not math.isnan(record.epsilon):
-            latest += f"  ε {record.epsilon:.2f}"
+            latest += f"  ε {upper_bound(record.epsilon)}"
         progress.update(task, latest=latest)
         values = asdict(record)
         round_ = values.pop("round")
         buffer.extend(
-            _metric(name, value, round_) for name, value in values.items() if not math.isnan(value)
+            _metric(name, value, round_) for name, value in values.items() if math.isfinite(value)
         )
 
     with progress:
