@@ -52,6 +52,10 @@ class ShiftLaw:
         return self.shifts[-1]
 
     @property
+    def mean(self) -> float:
+        return sum(s * p for s, p in zip(self.shifts, self.probabilities, strict=True))
+
+    @property
     def moved(self) -> float:
         """The probability that the shift is not zero."""
         return sum(p for s, p in zip(self.shifts, self.probabilities, strict=True) if s > 0)
@@ -218,10 +222,7 @@ def _first_guess(composition: Composition, target: float, delta: float) -> float
         return norm.cdf(-target / mu + mu / 2) - exp(min(target + tail, 0.0)) - delta
 
     mu = brentq(excess, 1e-9, 1e6)
-    sampled = sum(
-        count * (sum(s * p for s, p in zip(law.shifts, law.probabilities, strict=True))) ** 2
-        for law, count in composition
-    )
+    sampled = sum(count * law.mean**2 for law, count in composition)
     largest = max(law.largest for law, _ in composition)
     moved = max(law.moved for law, _ in composition)
     # Solves sum of (q shift)^2 (exp(1/z^2) - 1) = mu^2 for noise z in units of the largest shift.

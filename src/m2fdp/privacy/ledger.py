@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
+from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, scaled, subsampled
 from m2fdp.privacy.taint import RoundPlan, device_law, record_law, windows
 from m2fdp.topology.network import Network, noise_adders
@@ -209,6 +210,9 @@ def build_ledger(
             its messages under `upload` and to its group's gradients under `gradient`.
         units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
         plans: the rounds t = 1…T.
+
+    Raises:
+        InputError: nobody whom `threat` distrusts receives anything in this network.
     """
     gradient = privacy.mechanism == "gradient"
     synchronised = {
@@ -217,21 +221,35 @@ def build_ledger(
         for layer in plan.layers
         if layer is not None and not privacy.downlink_noise
     }
+    untrusted_servers = any(not trusted.all() for trusted in network.trust[1:])
     lines = [
         line
         for position in positions(network, rates, noise, units)
         for line in (
             _gradient_lines(position)
             if gradient
-            else _upload_lines(position, max(synchronised, default=0) >= position.head_layer)
+            else _upload_lines(
+                position,
+                max(synchronised, default=0) >= position.head_layer,
+                untrusted_servers,
+            )
         )
     ]
+    distrusted = distrusted_kinds(threat)
+    present = {line.kind for line in lines}
+    if not distrusted & present:
+        raise InputError(
+            "threat.distrusted",
+            ", ".join(sorted(distrusted)),
+            "are nobody in this network, so that there is nothing to verify; present are "
+            + ", ".join(sorted(present - {"trusted_servers"})),
+        )
     laws = _gradient_laws if gradient else _upload_laws
     return Ledger(
         tuple(lines),
         lru_cache(maxsize=None)(partial(laws, privacy=privacy)),
         tuple(plans),
-        distrusted_kinds(threat),
+        distrusted,
         privacy.delta,
         privacy.adjacency,
     )
@@ -382,11 +400,12 @@ def _gradient_lines(position: Position) -> list[Line]:
     return lines if position.is_device else [*lines, _trusted(position, "clipped gradients")]
 
 
-def _upload_lines(position: Position, synchronised: bool) -> list[Line]:
+def _upload_lines(position: Position, synchronised: bool, untrusted_servers: bool) -> list[Line]:
     """Who sees which message at the end of a window.
 
     Args:
         synchronised: whether devices below the head receive un-noised local aggregations.
+        untrusted_servers: whether the network has any; they hand every broadcast on.
     """
     above = "cloud" if position.parent_is_cloud else "servers"
     parent = "the cloud, its parent" if position.parent_is_cloud else "its untrusted parent"
@@ -402,6 +421,8 @@ def _upload_lines(position: Position, synchronised: bool) -> list[Line]:
     lines = [behind_own(above, parent)]
     if not position.parent_is_cloud:
         lines.append(behind_crowd("cloud"))
+    elif untrusted_servers:
+        lines.append(behind_crowd("servers"))
     if not (position.is_device and position.parent_is_cloud):  # in a star all are siblings
         lines.append(behind_crowd("far_devices"))
     lines.append(behind_crowd("public"))
@@ -434,10 +455,11 @@ def undominated(compositions: set[Composition]) -> list[Composition]:
     kept = []
     alike: dict[int, list[Composition]] = {}
     for composition in compositions:
-        (law, count), *others = composition
-        if others or len(law.shifts) > 2 or law.moved == 0 or law.largest == inf:
+        alone = len(composition) == 1
+        if not alone or not _is_subsampled(composition[0][0]):
             kept.append(composition)
         else:
+            count = composition[0][1]
             alike.setdefault(count, []).append(composition)
     for group in alike.values():
         most = 0.0
@@ -446,3 +468,9 @@ def undominated(compositions: set[Composition]) -> list[Composition]:
                 most = composition[0][0].largest
                 kept.append(composition)
     return kept
+
+
+def _is_subsampled(law: ShiftLaw) -> bool:
+    """Whether it is no shift or, with some probability, one finite one."""
+    some = law.shifts[1:] if law.shifts[0] == 0 else law.shifts
+    return len(some) == 1 and some[0] < inf

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Literal
 
 import numpy as np
@@ -24,6 +24,9 @@ Drift = Literal["worst_case", "smooth", "non_expansive"]
 
 # A law of more shifts than this is rounded up to so many; each shift costs time.
 _MOST_SHIFTS = 32
+# The grid of a sum of unequal contributions: points to the smallest of them, and in all.
+_FINENESS = 32
+_MOST_POINTS = 20_000
 # Shifts rarer than this are rounded up to the largest.
 _RARE = 1e-10
 
@@ -94,18 +97,26 @@ def record_law(
         eta·C/B for `non_expansive`.
     """
     n = len(window.syncs)
-    if drift == "worst_case":
-        shifts = [
-            _spread(window, head_layer, shares, first, own=1.0, others=1.0)
-            for first in range(1, n + 1)
-        ]
-        # First drawn at step k: q (1-q)^(k-1).
-        chances = sampling_rate * (1 - sampling_rate) ** np.arange(n)
-        return _law([0.0, *shifts], [(1 - sampling_rate) ** n, *chances])
-    # Averages keep the weighted sum of differences, so each draw counts with j's share, grown.
     share = prod(shares[window.release_layer - head_layer :])
-    spread = growth if drift == "smooth" else 1.0
-    return _sum_law([share * spread**later for later in range(n)], sampling_rate)
+    if drift == "non_expansive":
+        # Averages keep the weighted sum of differences, so each draw counts with j's share.
+        return _sum_law([share] * n, sampling_rate, cap=n * share)
+    shifts = [
+        _spread(window, head_layer, shares, first, own=1.0, others=1.0) for first in range(1, n + 1)
+    ]
+    # First drawn at step k: q (1-q)^(k-1).
+    chances = sampling_rate * (1 - sampling_rate) ** np.arange(n)
+    worst = _law([0.0, *shifts], [(1 - sampling_rate) ** n, *chances])
+    if drift == "worst_case":
+        return worst
+    # The differences of several draws add up at most, each grown since, and none beyond what
+    # any model allows; of the two bounds the one with the smaller mean is kept.
+    contributions, grown = [], share
+    for shift in reversed(shifts):
+        contributions.append(min(grown, shift))
+        grown = min(grown * growth, worst.largest)
+    smooth = _sum_law(contributions, sampling_rate, cap=min(sum(contributions), worst.largest))
+    return min(smooth, worst, key=lambda law: law.mean)
 
 
 def device_law(window: Window, head_layer: int, shares: Sequence[float]) -> ShiftLaw:
@@ -156,28 +167,33 @@ def _average(differences: np.ndarray, shares: Sequence[float], top: int) -> floa
     return total + weight * differences[-1]
 
 
-def _sum_law(contributions: Sequence[float], probability: float) -> ShiftLaw:
-    """The law of the sum of the contributions, each there independently with a probability."""
-    largest = sum(contributions)
+def _sum_law(contributions: Sequence[float], probability: float, cap: float) -> ShiftLaw:
+    """The law of the sum of the contributions, each there independently with a probability.
+
+    Args:
+        cap: what the sum never passes.
+    """
     # A grid on which equal contributions lie exactly and others are rounded up.
     step = min(contributions)
     if max(contributions) > step * (1 + 1e-9):
-        step = step / 4
-    chances = np.array([1.0])
+        step = max(step / _FINENESS, cap / _MOST_POINTS)
+    points = ceil(cap / step - 1e-9) + 1
+    chances = np.zeros(points)
+    chances[0] = 1.0
     for contribution in contributions:
-        jump = int(np.ceil(contribution / step - 1e-9))
-        moved = np.zeros(len(chances) + jump)
-        moved[jump:] = chances * probability
-        moved[: len(chances)] += chances * (1 - probability)
-        chances = moved
-    return _law((np.arange(len(chances)) * step).tolist(), chances.tolist(), cap=largest)
+        jump = min(ceil(contribution / step - 1e-9), points - 1)
+        moved = np.zeros(points)
+        moved[jump:] = chances[: points - jump]
+        moved[-1] += chances[points - jump :].sum()
+        chances = probability * moved + (1 - probability) * chances
+    return _law(np.minimum(np.arange(points) * step, cap).tolist(), chances.tolist())
 
 
-def _law(shifts: Sequence[float], chances: Sequence[float], cap: float | None = None) -> ShiftLaw:
+def _law(shifts: Sequence[float], chances: Sequence[float]) -> ShiftLaw:
     """A law with equal shifts merged, and at most so many shifts; rounding is always up."""
     sums: dict[float, float] = {}
     for shift, chance in zip(shifts, chances, strict=True):
-        key = round(shift if cap is None else min(shift, cap), 12)
+        key = round(shift, 12)
         sums[key] = sums.get(key, 0.0) + chance
     kept = sorted((shift, chance) for shift, chance in sums.items() if chance > 0)
     if len(kept) > _MOST_SHIFTS:
