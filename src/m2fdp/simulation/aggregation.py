@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,6 +14,9 @@ from m2fdp.topology.network import Network
 
 # Noise for the messages of one layer: layer -> {node index: noise (M,)}.
 MessageNoise = Callable[[int], dict[int, Tensor]]
+# Called with what travels, for somebody who listens: the direction, the layer l of the senders,
+# and the models (N_l, M) as they are sent.
+Tap = Callable[[Literal["up", "down"], int, Tensor], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +38,12 @@ class Aggregator:
     ancestors: tuple[Tensor, ...]
     copies: tuple[tuple[Tensor, Tensor], ...]
 
-    def aggregate(self, models: Tensor, top: int, noise: MessageNoise) -> Tensor:
+    def aggregate(
+        self, models: Tensor, top: int, noise: MessageNoise, tap: Tap | None = None
+    ) -> Tensor:
         """The models (N_top, M) of layer `top` from those of the devices (N_L, M).
 
-        Every message that travels carries the noise that `noise` has for it.
+        Every message that travels carries the noise that `noise` has for it; `tap` sees them.
         """
         for layer in range(len(self.parents), top, -1):
             drawn = noise(layer)
@@ -45,6 +51,8 @@ class Aggregator:
                 models = models.clone()
                 for node, value in drawn.items():
                     models[node] += value
+            if tap is not None:
+                tap("up", layer, models)
             above = models.new_zeros(self.sizes[layer - 1], models.shape[1])
             above.index_add_(0, self.parents[layer - 1], models * self.weights[layer - 1])
             copied, representatives = self.copies[layer - 1]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.aggregation import Aggregator, build_aggregator
+from m2fdp.simulation.aggregation import Aggregator, Tap, build_aggregator
 from m2fdp.simulation.backends import Backend, Minibatches, build_backend, clip_factor
 from m2fdp.simulation.sampling import Draw, poisson_draw
 from m2fdp.simulation.schedule import Schedule
@@ -117,8 +117,11 @@ def rounds(simulation: Simulation, state: State) -> Iterator[State]:
         yield state
 
 
-def run_round(simulation: Simulation, state: State) -> State:
-    """Round t of J Alg. 1: K local steps, local aggregations, the global aggregation."""
+def run_round(simulation: Simulation, state: State, tap: Tap | None = None) -> State:
+    """Round t of J Alg. 1: K local steps, local aggregations, the global aggregation.
+
+    `tap` sees every message up, and every broadcast down of a local aggregation.
+    """
     round_ = state.round + 1
     eta = simulation.schedule.step_size(round_)
     aggregator = simulation.aggregator
@@ -131,11 +134,14 @@ def run_round(simulation: Simulation, state: State) -> State:
                 _clipped_updates(simulation, weights, synchronised, eta),
                 layer,
                 lambda at, k=step: _message_noise(simulation, eta, round_, k, at),
+                tap,
             )
             if layer == 0:
                 return State(round_, models[0])
             for node, noise in _broadcast_noise(simulation, eta, round_, step, layer).items():
                 models[node] += noise
+            if tap is not None:
+                tap("down", layer, models)
             weights = synchronised = aggregator.broadcast(models, layer)
     raise AssertionError("the last local step ends in the global aggregation")
 
