@@ -1,0 +1,317 @@
+"""Shifts of releases: by hand, in closed form, and against simulations device by device."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m2fdp.privacy.accounting import ShiftLaw, epsilon
+from m2fdp.privacy.taint import RoundPlan, Window, device_law, record_law, windows
+from m2fdp.topology.builders import tree_from_edges
+
+DELTA = 1e-5
+
+
+def law_dict(law):
+    return dict(zip(law.shifts, law.probabilities, strict=True))
+
+
+def worst(window, head_layer, shares, q):
+    return record_law(window, head_layer, shares, q, "worst_case")
+
+
+# --- windows -------------------------------------------------------------------------------
+
+ROUND = RoundPlan((None, 2, None, 1, None, 0), 0.1)
+
+
+def test_a_device_below_an_untrusted_parent_releases_at_every_aggregation():
+    result = windows(ROUND, head_layer=3, downlink_noise=False)
+    assert result == [Window((None, None), 3)] * 3
+
+
+def test_aggregations_at_or_below_the_head_do_not_reset():
+    assert windows(ROUND, head_layer=1, downlink_noise=False) == [
+        Window((None, 2, None, 1, None, None), 1)
+    ]
+    # Below a trusted server of layer 2, the aggregation up to layer 1 is a release.
+    assert windows(ROUND, head_layer=2, downlink_noise=False) == [
+        Window((None, 2, None, None), 2),
+        Window((None, None), 2),
+    ]
+
+
+def test_noised_broadcasts_reset_too_and_release_where_they_start():
+    assert windows(ROUND, head_layer=1, downlink_noise=True) == [
+        Window((None, None), 2),
+        Window((None, None), 1),
+        Window((None, None), 1),
+    ]
+
+
+# --- by hand -------------------------------------------------------------------------------
+
+
+def test_two_steps_two_siblings_without_synchronisation():
+    q = 0.3
+    law = worst(Window((None, None), 1), 1, (0.5,), q)
+    assert law_dict(law) == pytest.approx({1.0: q, 0.5: q * (1 - q), 0.0: (1 - q) ** 2})
+
+
+def test_two_steps_two_siblings_with_an_unnoised_synchronisation():
+    """Drawn first at step 1: the average differs by 1/2 and both siblings start from it; in
+    step 2 both may part by 1 more, so that the release moves by 3/2. Drawn at step 2: 1/2."""
+    q = 0.3
+    law = worst(Window((1, None), 1), 1, (0.5,), q)
+    assert law_dict(law) == pytest.approx({1.5: q, 0.5: q * (1 - q), 0.0: (1 - q) ** 2})
+
+
+# --- closed forms --------------------------------------------------------------------------
+
+
+def first_draws(q, shifts):
+    """The law when the record first enters at step k and then moves the release by shifts[k]."""
+    result = {0.0: (1 - q) ** len(shifts)}
+    for k, shift in enumerate(shifts):
+        result[shift] = result.get(shift, 0.0) + q * (1 - q) ** k
+    return result
+
+
+def assert_same_law(law, expected):
+    assert law.shifts == pytest.approx(sorted(expected))
+    assert law.probabilities == pytest.approx([expected[s] for s in sorted(expected)])
+
+
+@pytest.mark.parametrize("s", [1, 5, 20])
+def test_device_below_an_untrusted_parent(s):
+    law = worst(Window((None,) * s, 2), 2, (), 0.1)
+    assert_same_law(law, first_draws(0.1, [s - k + 1 for k in range(1, s + 1)]))
+
+
+@pytest.mark.parametrize("fanouts", [(5,), (2, 4), (3, 1, 2)])
+def test_trusted_server_without_local_aggregation(fanouts):
+    K = 12
+    law = worst(Window((None,) * K, 1), 1, tuple(1 / s for s in fanouts), 0.1)
+    assert_same_law(law, first_draws(0.1, [(K - k + 1) / prod(fanouts) for k in range(1, K + 1)]))
+
+
+@pytest.mark.parametrize("every", [3, 4, 5])
+def test_trusted_server_with_local_aggregation_loses_its_share(every):
+    K, s = 14, 5
+    syncs = tuple(1 if k % every == 0 else None for k in range(1, K)) + (None,)
+    law = worst(Window(syncs, 1), 1, (1 / s,), 0.1)
+    expected = []
+    for k in range(1, K + 1):
+        left = min(-k % every + 1, K - k + 1)  # steps up to the next synchronisation
+        expected.append(left / s + (K - k + 1 - left))
+    assert_same_law(law, first_draws(0.1, expected))
+
+
+def test_noise_at_every_aggregation_leaves_one_step():
+    (first, *_) = windows(RoundPlan((1, 1, 0), 0.1), 1, downlink_noise=True)
+    assert_same_law(worst(first, 1, (0.25,), 0.1), {0.25: 0.1, 0.0: 0.9})
+
+
+# --- brute force: every device's difference, step by step ----------------------------------
+
+# Ragged and deep; the head is "h" at layer 1, device "x" the owner of the record.
+RAGGED = [("c", "h"), ("h", "a"), ("h", "b"), ("h", "e"), ("a", "a1"), ("a", "a2"), ("b", "b1")]
+RAGGED += [("e", "e1"), ("e", "e2"), ("e", "e3")]
+RAGGED += [("a1", "x"), ("a1", "1"), ("a1", "2"), ("a2", "3"), ("b1", "4"), ("b1", "5")]
+RAGGED += [("e1", "6"), ("e2", "7"), ("e2", "8"), ("e3", "9")]
+TREE = tree_from_edges(RAGGED)
+WEIGHTS = np.ones(TREE.n_devices)
+for layer in range(2, TREE.depth + 1):
+    WEIGHTS *= TREE.uniform_weights[layer - 1][TREE.ancestors[layer]]
+
+
+def averaged(difference, layer):
+    """Every device's difference after all its ancestor's devices at the layer were averaged."""
+    below = np.array(
+        [
+            np.prod(
+                [
+                    TREE.uniform_weights[m - 1][TREE.ancestors[m][j]]
+                    for m in range(layer + 1, TREE.depth + 1)
+                ]
+            )
+            for j in range(TREE.n_devices)
+        ]
+    )
+    result = np.empty(TREE.n_devices)
+    for j in range(TREE.n_devices):
+        family = TREE.ancestors[layer] == TREE.ancestors[layer][j]
+        result[j] = (below * difference)[family].sum()
+    return result
+
+
+def simulated(syncs, owner, first, own=1.0, others=1.0, per_sync=False):
+    difference = np.zeros(TREE.n_devices)
+    for step, sync in enumerate(syncs, start=1):
+        adds = step >= first and (not per_sync or sync is not None or step == len(syncs))
+        if adds:
+            for j in range(TREE.n_devices):
+                if j == owner:
+                    difference[j] += own
+                elif difference[j] > 0:
+                    difference[j] += others
+        if sync is not None:
+            difference = averaged(difference, sync)
+    return float((WEIGHTS * difference).sum())
+
+
+def path_shares(owner):
+    return tuple(
+        TREE.uniform_weights[layer - 1][TREE.ancestors[layer][owner]]
+        for layer in range(2, TREE.depth + 1)
+    )
+
+
+SYNCS = st.lists(st.sampled_from([None, None, 1, 2, 3]), min_size=0, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SYNCS, st.integers(0, TREE.n_devices - 1), st.floats(0.05, 1.0))
+def test_ragged_deep_trees_against_every_device(syncs, owner, q):
+    window = Window((*syncs, None), 1)
+    n = len(window.syncs)
+    shifts = [round(simulated(window.syncs, owner, k), 9) for k in range(1, n + 1)]
+    law = worst(window, 1, path_shares(owner), q)
+    mean = sum(q * (1 - q) ** (k - 1) * shift for k, shift in enumerate(shifts, start=1))
+    assert law.largest == pytest.approx(
+        max(s for s, k in zip(shifts, range(n), strict=True) if q * (1 - q) ** k > 0)
+    )
+    assert law.mean == pytest.approx(mean)
+    assert set(np.round(law.shifts, 9)) <= {0.0, *shifts}
+
+
+@settings(max_examples=40, deadline=None)
+@given(SYNCS, st.integers(0, TREE.n_devices - 1))
+def test_device_unit_against_every_device(syncs, owner):
+    window = Window((*syncs, None), 1)
+    law = device_law(window, 1, path_shares(owner))
+    shift = simulated(window.syncs, owner, 1, own=1.0, others=2.0, per_sync=True)
+    assert law.shifts == pytest.approx((shift,))
+    assert law.probabilities == (1.0,)
+
+
+# --- smooth and non-expansive losses: all draw patterns ------------------------------------
+
+
+def enumerated(contributions, q):
+    """All (shift, probability) over which steps draw the record."""
+    return [
+        (
+            sum(c for c, d in zip(contributions, drawn, strict=True) if d),
+            prod(q if d else 1 - q for d in drawn),
+        )
+        for drawn in product([False, True], repeat=len(contributions))
+    ]
+
+
+def tail(pairs, x):
+    return sum(p for s, p in pairs if s > x + 1e-9)
+
+
+def pairs_of(law):
+    return list(zip(law.shifts, law.probabilities, strict=True))
+
+
+@pytest.mark.parametrize(("q", "n"), [(0.1, 1), (0.3, 6), (1.0, 4)])
+def test_non_expansive_draws_add_up(q, n):
+    window = Window((1,) * (n - 1) + (None,), 1)
+    law = record_law(window, 1, (0.25,), q, "non_expansive")
+    expected = {}
+    for shift, p in enumerated([0.25] * n, q):
+        if p > 0:
+            expected[shift] = expected.get(shift, 0.0) + p
+    assert_same_law(law, expected)
+
+
+@pytest.mark.parametrize("growth", [1.0, 1.02, 1.1])
+@pytest.mark.parametrize("syncs", [(None,) * 7, (None, 1, None, 1, None, None, None)])
+def test_smooth_draws_grow_and_rounding_is_upward(growth, syncs):
+    q, window = 0.2, Window(syncs, 1)
+    law = record_law(window, 1, (0.5,), q, "smooth", growth)
+    exact = enumerated([0.5 * growth**later for later in range(7)], q)
+    cap = worst(window, 1, (0.5,), q).largest
+    exact = [(min(shift, cap), p) for shift, p in exact]
+    # Stochastic dominance, and no more than the grids cost.
+    for x in [s for s, _ in exact]:
+        assert tail(pairs_of(law), x - 2e-9) >= tail(exact, x - 2e-9) - 1e-12
+    assert law.mean <= 1.12 * sum(s * p for s, p in exact)
+
+
+def simulated_smooth(syncs, owner, drawn, growth):
+    """Every device's difference when a step spreads it by at most `growth`, and by 1 at most."""
+    difference = np.zeros(TREE.n_devices)
+    for step, sync in enumerate(syncs):
+        spread = np.minimum(difference * growth, difference + 1.0)
+        if drawn[step]:
+            spread[owner] = difference[owner] + 1.0
+        difference = spread if sync is None else averaged(spread, sync)
+    return float((WEIGHTS * difference).sum())
+
+
+@pytest.mark.parametrize("growth", [1.05, 1.5, 4.0])
+@pytest.mark.parametrize("syncs", [(None, 2, 3, None, None), (1, None, 2, None, None)])
+def test_smooth_on_a_ragged_tree_covers_every_draw_pattern(growth, syncs):
+    q, owner = 0.4, 0
+    law = record_law(Window(syncs, 1), 1, path_shares(owner), q, "smooth", growth)
+    exact = [
+        (
+            simulated_smooth(syncs, owner, drawn, growth),
+            prod(q if d else 1 - q for d in drawn),
+        )
+        for drawn in product([False, True], repeat=len(syncs))
+    ]
+    for x in [s for s, _ in exact]:
+        assert tail(pairs_of(law), x - 2e-9) >= tail(exact, x - 2e-9) - 1e-12
+
+
+@pytest.mark.parametrize("growth", [1.0, 1.3, 3.0, 1e3, 1e300])
+def test_smoothness_never_costs_more_than_none_and_stays_finite(growth):
+    window = Window((None, None, 1) * 6 + (None,), 1)
+    smooth = record_law(window, 1, (0.2,), 0.05, "smooth", growth)
+    anything = worst(window, 1, (0.2,), 0.05)
+    assert smooth.largest <= anything.largest
+    assert smooth.mean <= anything.mean
+
+
+# --- coarsening ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "q"), [(60, 0.01), (200, 0.003), (100, 0.2)])
+def test_many_shifts_are_rounded_up_only(n, q):
+    law = worst(Window((None,) * n, 1), 1, (), q)
+    assert len(law.shifts) <= 32
+    exact = [((1 - q) ** n, 0.0)] + [(q * (1 - q) ** (k - 1), n - k + 1) for k in range(1, n + 1)]
+    for x in range(n + 1):
+        beyond = sum(p for p, shift in exact if shift >= x)
+        assert sum(p for s, p in pairs_of(law) if s >= x - 1e-9) >= beyond - 1e-12
+    assert sum(law.probabilities) == pytest.approx(1.0)
+
+
+def test_coarsening_never_lowers_epsilon():
+    n, q = 40, 0.02
+    law = worst(Window((None,) * n, 1), 1, (), q)
+    exact = ShiftLaw(
+        tuple(float(x) for x in range(n + 1)),
+        ((1 - q) ** n, *(q * (1 - q) ** (n - x) for x in range(1, n + 1))),
+    )
+    fine = epsilon(((exact.scaled(1 / 60), 50),), DELTA)
+    coarse = epsilon(((law.scaled(1 / 60), 50),), DELTA)
+    assert fine <= coarse <= 1.05 * fine
+
+
+@settings(max_examples=25, deadline=None)
+@given(SYNCS, st.floats(0.05, 0.9), st.integers(2, 6))
+def test_more_siblings_never_move_more(syncs, q, s):
+    window = Window((*(None if x is None else 1 for x in syncs), None), 1)
+    fewer = worst(window, 1, (1 / s,), q)
+    more = worst(window, 1, (1 / (s + 1),), q)
+    assert more.largest <= fewer.largest + 1e-12
+    assert more.mean <= fewer.mean + 1e-12
