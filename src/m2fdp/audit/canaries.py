@@ -210,9 +210,7 @@ def _copied_mechanism(
 
     lock_step = mechanism.lock_step
     devices = ranges[-1]
-    groups, local = np.unique(
-        lock_step.group_of[devices.start : devices.stop], return_inverse=True
-    )
+    groups, local = np.unique(lock_step.group_of[devices.start : devices.stop], return_inverse=True)
     layers, indices = lock_step.nodes[groups].T
     lengths = np.array([len(ranges[at - top]) for at in layers])
     inside = indices - np.array([ranges[at - top].start for at in layers])

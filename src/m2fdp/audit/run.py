@@ -180,7 +180,9 @@ def _window_laws(
     result = []
     for window in windows(plan, head, privacy.downlink_noise):
         top = 0 if window.release_layer == head else window.release_layer
-        ((law, count),) = ledger.laws(position, RoundPlan((*window.syncs[:-1], top), plan.step_size))
+        ((law, count),) = ledger.laws(
+            position, RoundPlan((*window.syncs[:-1], top), plan.step_size)
+        )
         if count > 1:  # the message holds the sum of several noised steps
             numbers = np.arange(count + 1)
             chances = binom.pmf(numbers, count, law.moved)

@@ -277,6 +277,53 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
     return figure
 
 
+def audit_bounds(bounds: pd.DataFrame) -> Figure:
+    """What every audited observer learns at least, at most, and should.
+
+    Args:
+        bounds: position, observer, epsilon_lower, epsilon_upper, epsilon_nominal, confidence
+            and rounds; a row an observer.
+    """
+    n = len(bounds)
+    figure = style.new_figure(7.0, 2.2 + 0.9 * n)
+    axes = figure.subplots()
+    for offset, column, colour, name, written in (
+        (-0.25, "epsilon_lower", style.COLOURS[2], "lower bound (audit)", style.lower_bound),
+        (0.0, "epsilon_upper", style.EPSILON_COLOUR, "upper bound (ledger)", style.upper_bound),
+        (0.25, "epsilon_nominal", style.COLOURS[0], "nominal (target)", style.upper_bound),
+    ):
+        rows = np.arange(n) + offset
+        axes.barh(rows, bounds[column], height=0.22, color=colour, label=name)
+        for row, value in zip(rows, bounds[column], strict=True):
+            axes.text(
+                value,
+                row,
+                f" {written(value)}",
+                va="center",
+                fontsize=style.TICK_SIZE,
+                color=style.INK,
+            )
+    # Linear up to the least target, so that a lower bound of zero has its place.
+    axes.set_xscale("symlog", linthresh=float(bounds["epsilon_nominal"].min()))
+    axes.set_xlim(0, 3 * float(bounds[["epsilon_upper", "epsilon_nominal"]].max().max()))
+    labels = [
+        f"{observer}\nabout devices {position}"
+        for position, observer in zip(bounds["position"], bounds["observer"], strict=True)
+    ]
+    axes.set_yticks(range(n), labels)
+    axes.invert_yaxis()
+    style.tidy(axes, "ε", "")
+    axes.set_title(
+        f"Audit of {bounds['rounds'].iloc[0]} rounds, "
+        f"{bounds['confidence'].iloc[0]:.0%} confidence",
+        fontsize=style.TITLE_SIZE,
+        color=style.INK,
+        loc="left",
+    )
+    figure.legend(loc="outside lower center", ncols=3, fontsize=style.TICK_SIZE, frameon=False)
+    return figure
+
+
 def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNorm) -> None:
     """The text of one cell, and the look of one that has no colour."""
     if not np.isfinite(value):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -81,9 +81,18 @@ def tidy(axes: Axes, x_label: str, y_label: str, *, whole_x: bool = False) -> No
 
 def upper_bound(value: float, digits: int = 3) -> str:
     """A bound in so many significant digits, rounded up: what is shown is never too small."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def lower_bound(value: float, digits: int = 3) -> str:
+    """A bound in so many significant digits, rounded down: what is shown is never too large."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
     if math.isinf(value):
         return "∞"
-    rounded = Context(prec=digits, rounding=ROUND_CEILING).plus(Decimal(value))
+    rounded = Context(prec=digits, rounding=rounding).plus(Decimal(value))
     if rounded and not -4 <= rounded.adjusted() <= 6:
         return f"{rounded:e}"
     return f"{rounded:f}"

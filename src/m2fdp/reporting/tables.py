@@ -11,7 +11,14 @@ from rich.text import Text
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.errors import InputError
-from m2fdp.reporting.style import ARM, parameter, position, swept_columns, upper_bound
+from m2fdp.reporting.style import (
+    ARM,
+    lower_bound,
+    parameter,
+    position,
+    swept_columns,
+    upper_bound,
+)
 
 RUN_COLUMNS = (
     "algorithm",
@@ -182,6 +189,37 @@ def print_ledger(ledger: pd.DataFrame, console: Console) -> None:
                 upper_bound(line["epsilon"]),
             )
         result.add_section()
+    console.print(result, crop=False)
+
+
+def print_audit(bounds: pd.DataFrame, console: Console) -> None:
+    """An audit in the terminal: what each observer learns at least, at most, and should.
+
+    Args:
+        bounds: with the columns of `m2fdp.audit.Bounds`, a row an observer.
+    """
+    first = bounds.iloc[0]
+    result = Table(
+        title=Text(f"Audit of {first['rounds']} rounds at δ = {first['delta']:g}"),
+        title_justify="left",
+        caption=Text(
+            f"Each lower bound holds at {first['confidence']:.0%} confidence; with "
+            f"{first['repetitions']:,} repetitions of each world none can pass "
+            f"{lower_bound(first['largest_lower'])}."
+        ),
+        caption_justify="left",
+    )
+    result.add_column("observer, and the devices it observes")
+    for name in ("releases", "ε at least", "ε at most", "ε nominal"):
+        result.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+    for row in bounds.to_dict("records"):
+        result.add_row(
+            Text(f"{row['observer']}: {row['position']}"),
+            f"{row['releases']:,}",
+            lower_bound(row["epsilon_lower"]),
+            upper_bound(row["epsilon_upper"]),
+            _nominal(row["epsilon_nominal"]),
+        )
     console.print(result, crop=False)
 
 

@@ -1,0 +1,28 @@
+"""The audit pipeline."""
+
+from kedro.pipeline import Node, Pipeline
+
+from m2fdp.pipelines.audit import nodes
+
+
+def create_pipeline() -> Pipeline:
+    """Plan, mechanism and manifest to empirical bounds on epsilon beside the ledger's."""
+    return Pipeline(
+        [
+            Node(
+                nodes.audit_mechanism,
+                [
+                    "plan",
+                    "mechanism",
+                    "affordable_rounds",
+                    "manifest",
+                    "params:privacy",
+                    "params:audit",
+                    "params:seed",
+                ],
+                ["audit", "audit_epsilon_lower", "audit_epsilon_upper"],
+                name="audit_mechanism",
+            ),
+            Node(nodes.draw_bounds, "audit", "audit_bounds", name="draw_bounds"),
+        ]
+    )
