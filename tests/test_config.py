@@ -15,8 +15,10 @@ VALID = {
     "model": {},
     "training": {"rounds": 5, "local_steps": 2, "learning_rate": 1},
     "privacy": {"epsilon": 1, "delta": 1e-5, "clipping_norm": 1},
+    "threat": {},
     "resources": {},
 }
+UPLOAD = VALID["privacy"] | {"mechanism": "upload"}
 
 
 def with_key(dotted, value):
@@ -40,8 +42,17 @@ def with_key(dotted, value):
         ("training.learning_rate", float("inf"), "finite"),
         ("privacy.epsilon", 0, "greater than 0"),
         ("privacy.delta", 1, "less than 1"),
-        ("privacy.calibration", "paper", "use calibration: accountant"),
-        ("privacy.mechanism", "upload", "use calibration: paper"),
+        ("privacy.calibration", "paper", "not defined for mechanism: gradient; use accountant"),
+        ("privacy.drift", "smooth", "drift belongs to mechanism: upload"),
+        ("privacy.downlink_noise", True, "downlink_noise belongs to mechanism: upload"),
+        ("privacy.smoothness", 1.0, "belong together"),
+        ("privacy", UPLOAD | {"drift": "smooth"}, "belong together"),
+        ("privacy", UPLOAD | {"adjacency": "replace_one"}, "use add_remove"),
+        ("privacy", UPLOAD | {"unit": "device", "drift": "non_expansive"}, "needs no drift"),
+        ("privacy", UPLOAD | {"calibration": "paper", "unit": "device"}, "knows records"),
+        ("threat.distrusted", [], "at least 1 item"),
+        ("threat.distrusted", ["trusted_servers"], "'servers'"),
+        ("threat.open_links", ["cloud"], "'uplinks'"),
         ("dataset.name", "imagenet", "'digits'"),
         ("partition.validation_fraction", 1, "less than 1"),
         ("training.evaluate_on", "validation", "needs partition.validation_fraction"),
@@ -70,6 +81,7 @@ def test_lists_and_nulls_as_the_command_line_gives_them():
         | {"topology": {"fanouts": "10|5", "trust": {"ratios": 0.5}}}
         | {"training": VALID["training"] | {"local_aggregation": {"1": 5, "2": None}}}
     )
+    assert config.threat.distrusted == ["servers", "cloud"]
     assert config.topology.fanouts == [10, 5]
     assert config.topology.trust.ratios == [0.5]
     assert config.training.local_aggregation == {1: 5}

@@ -110,12 +110,31 @@ def test_a_run_records_parameters_provenance_and_split(project, kedro_run, pipel
 def test_the_privacy_summary_becomes_a_tag_and_the_epsilons_that_it_claims(
     project, kedro_run, pipeline
 ):
-    summary = {"guarantee": "nominal only", "epsilon_nominal": 1.0, "delta": 1e-5}
+    summary = {
+        "guarantee": "verified",
+        "epsilon_nominal": 1.0,
+        "epsilon_verified": "inf",
+        "epsilon_by_observer": {"servers": 1.5, "siblings": "inf"},
+        "delta": 1e-5,
+    }
     pipeline(Node(lambda: summary, None, "privacy_summary", name="calibrate"))
     assert kedro_run().exit_code == 0
     (run,) = _runs(project)
-    assert run.data.tags["privacy"] == "nominal only"
-    assert run.data.metrics == {"epsilon_nominal": 1.0}
+    assert run.data.tags["privacy"] == "verified"
+    # MLflow has no infinity.
+    assert run.data.metrics == {"epsilon_nominal": 1.0, "epsilon_observer/servers": 1.5}
+
+
+@pytest.mark.parametrize(("trained", "stopped"), [(3, None), (2, "true")])
+def test_a_run_that_trains_fewer_rounds_than_asked_for_says_so(
+    project, kedro_run, pipeline, trained, stopped
+):
+    metrics = pd.DataFrame({"round": [1, trained]})
+    pipeline(Node(lambda: metrics, None, "round_metrics", name="train"))
+    assert kedro_run("--params", "training.rounds=3").exit_code == 0
+    (run,) = _runs(project)
+    assert run.data.metrics == {"rounds_trained": trained}
+    assert run.data.tags.get("stopped_early") == stopped
 
 
 def test_git_commit_and_dirty_flag_are_those_of_the_project(project, kedro_run, ends_with):

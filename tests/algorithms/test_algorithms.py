@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from m2fdp.algorithms import ALGORITHMS, build_plan, check_config, check_data, get_algorithm
-from m2fdp.config import ModelConfig, TopologyConfig, TrainingConfig, TrustConfig, parse_config
+from m2fdp.config import (
+    ModelConfig,
+    PrivacyConfig,
+    TopologyConfig,
+    TrainingConfig,
+    TrustConfig,
+    parse_config,
+)
 from m2fdp.errors import InputError
 
 TOPOLOGY = TopologyConfig(fanouts=[4, 3], trust=TrustConfig(ratios=[0.5]))
@@ -79,10 +86,31 @@ def test_cuda_where_there_is_none(monkeypatch):
         check_config(parse_config(VALID | {"device": "cuda"}))
 
 
+def check(shape=(1, 8, 8), model="cnn12", training=TRAINING, **privacy):
+    config = PrivacyConfig(**{"epsilon": 1, "delta": 1e-5, "clipping_norm": 1} | privacy)
+    check_data(shape, 10, np.array([10, 100]), ModelConfig(name=model), training, config)
+
+
 def test_data_that_model_or_delta_refuse():
-    sizes = np.array([10, 100])
-    check_data((1, 8, 8), 10, sizes, ModelConfig(name="cnn12"), 1e-5)
+    check()
     with pytest.raises(InputError, match="model.name"):
-        check_data((1, 4, 4), 10, sizes, ModelConfig(name="cnn12"), 1e-5)
+        check(shape=(1, 4, 4))
     with pytest.raises(InputError, match="privacy.delta"):
-        check_data((1, 8, 8), 10, sizes, ModelConfig(name="cnn12"), 0.02)
+        check(delta=0.02)
+
+
+def test_a_drift_that_model_and_step_size_do_not_have():
+    """beta = 64 features / 4, and minibatches of 5 of 100 records may be 20 times too large."""
+    drift = {"mechanism": "upload", "drift": "non_expansive", "model": "logistic"}
+    for batch_size, largest in ((None, 2 / 16), (5, 0.05 * 2 / 16)):
+        for learning_rate in (0.99 * largest, 1.01 * largest):
+            training = TRAINING.model_copy(
+                update={"learning_rate": learning_rate, "batch_size": batch_size}
+            )
+            if learning_rate < largest:
+                check(training=training, **drift)
+                continue
+            with pytest.raises(InputError, match=f"training.learning_rate.*{largest:.4g} here"):
+                check(training=training, **drift)
+    with pytest.raises(InputError, match="privacy.drift.*model.name: softmax.*use model.name: log"):
+        check(**drift | {"model": "softmax"})

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from m2fdp.config import PrivacyConfig, ResourcesConfig, TrainingConfig
+from m2fdp.config import PrivacyConfig, ResourcesConfig, ThreatConfig, TrainingConfig
 from m2fdp.control.resources import message_cost, round_cost, watts
 from m2fdp.privacy.mechanisms import build_mechanism, no_privacy
 from m2fdp.simulation.schedule import build_schedule
@@ -29,8 +29,15 @@ def training(**changes):
 def cost_of(tree, trust, schedule_config, privacy, resources=None):
     network = Network(tree, trust, noise_plan(tree, trust))
     sizes = np.full(tree.n_devices, 100)
-    mechanism = build_mechanism(network, sizes, np.ones(tree.n_devices), schedule_config, privacy)
     schedule = build_schedule(schedule_config, tree.depth)
+    mechanism = build_mechanism(
+        network,
+        sizes,
+        np.ones(tree.n_devices),
+        schedule.round_plans(),
+        privacy,
+        ThreatConfig(),
+    )
     return round_cost(network, mechanism.lock_step, schedule, M, resources or ResourcesConfig())
 
 
@@ -87,7 +94,6 @@ def test_a_ragged_tree_waits_for_its_slowest_branch():
     tree = tree_from_edges(edges)
     network = Network(tree, all_untrusted(tree), no_noise(tree))
     schedule = build_schedule(training(local_steps=1), 2)
-    cost = round_cost(
-        network, no_privacy(network, GRADIENT).lock_step, schedule, M, ResourcesConfig()
-    )
+    lock_step = no_privacy(network, (), GRADIENT, ThreatConfig()).lock_step
+    cost = round_cost(network, lock_step, schedule, M, ResourcesConfig())
     assert cost.delay_s == pytest.approx(0.2 + 3 * WIRELESS_S + 2 * WIRED_S)

@@ -94,7 +94,7 @@ def test_own_module(importable):
         ({"name": "own_models:with_batch_norm"}, "batch norm"),
         ({"name": "own_models:no_module"}, "must return a torch.nn.Module"),
         ({"name": "own_models:absent"}, "can't be imported"),
-        ({"name": "resnet"}, "neither svm, softmax, cnn12 nor"),
+        ({"name": "resnet"}, "none of svm, softmax, logistic, cnn12"),
         ({"name": "svm", "channels": [1, 2, 3]}, "belongs to model.name: cnn12"),
     ],
 )

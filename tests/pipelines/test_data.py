@@ -3,7 +3,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from m2fdp.config import ModelConfig, PartitionConfig, PrivacyConfig, TopologyConfig
+from m2fdp.config import (
+    ModelConfig,
+    PartitionConfig,
+    PrivacyConfig,
+    TopologyConfig,
+    TrainingConfig,
+)
 from m2fdp.data.dataset import Dataset
 from m2fdp.pipelines.data.nodes import split
 
@@ -79,6 +85,7 @@ def test_devices_share_a_skew_by_the_server_just_above_them(fanouts, n_edges):
         PartitionConfig(scheme="labels_per_device", labels_per_device=each, level="edge"),
         TopologyConfig(fanouts=fanouts),
         ModelConfig(),
+        TrainingConfig(rounds=1, local_steps=1, learning_rate=1),
         PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=1),
         seed=0,
     )

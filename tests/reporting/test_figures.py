@@ -43,12 +43,34 @@ CURVE = rounds_of([0.5, 0.7, 0.8], [1.0, 1.5, 1.9])
 COUNTS = pd.DataFrame(
     [[3, 0, 1], [0, 5, 0], [2, 2, 2], [0, 0, 9]], index=pd.RangeIndex(4, name="device")
 )
+LEDGER = pd.DataFrame(
+    {
+        "position": ["below a server", "below a server", "alone", "alone"],
+        "devices": [4, 4, 1, 1],
+        "observer": ["the cloud", "devices", "the cloud", "other devices"],
+        "kind": ["cloud", "far_devices", "cloud", "public"],
+        "distrusted": [True, False, True, False],
+        "epsilon": [7.001, math.inf, 1.2345, 0.5],
+        "delta": 1e-5,
+    }
+)
+EPSILONS = pd.DataFrame(
+    {
+        "round": [1, 5, 10],
+        "servers": [1.0, 2.0, 3.0],
+        "cloud": [2.0, 5.0, 9.0],
+        "public": [2.0, 5.0, 9.0],
+        "siblings": [math.inf] * 3,
+    }
+)
 MATRIX = np.array([[8, 2, 0], [0, 0, 0], [1, 1, 8]])
 DRAWN = {
     "accuracy": lambda: figures.accuracy_curve(CURVE, "M²FDP, seed 0"),
     "confusion": lambda: figures.confusion_matrix(MATRIX, ["a", "b", "c"]),
     "labels": lambda: figures.label_distribution(COUNTS),
     "comparison": lambda: figures.comparison(HISTORY),
+    "ledger": lambda: figures.ledger_heat_map(LEDGER),
+    "epsilon": lambda: figures.epsilon_over_rounds(EPSILONS, 4.0),
 }
 
 
@@ -185,3 +207,39 @@ def test_runs_that_would_be_mixed_up_are_refused():
 def test_nothing_to_compare():
     with pytest.raises(InputError, match="nothing to compare"):
         figures.comparison(HISTORY.iloc[:0])
+
+
+def test_ledger_cells_are_bounds_rounded_up_and_infinite_ones_are_hatched():
+    axes = figures.ledger_heat_map(LEDGER).axes[0]
+    texts = {tuple(text.get_position()): text.get_text() for text in axes.texts}
+    # (x, y) = (observer, position); a dash where the position has no such observer.
+    assert texts == {
+        (0, 0): "7.01", (1, 0): "∞", (2, 0): "–",
+        (0, 1): "1.24", (1, 1): "–", (2, 1): "0.5",
+    }  # fmt: skip
+    hatched = [patch.get_xy() for patch in axes.patches if patch.get_hatch()]
+    assert hatched == [(0.5, -0.5)]
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["cloud\n(distrusted)", "far\ndevices", "public"]
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    assert rows == ["below a server\n(devices: 4)", "alone\n(devices: 1)"]
+    shades = axes.images[0]
+    assert shades.norm(7.001) > shades.norm(1.2345) > shades.norm(0.5) > 0
+
+
+def test_a_ledger_without_any_noise_can_be_drawn():
+    axes = figures.ledger_heat_map(LEDGER.assign(epsilon=math.inf)).axes[0]
+    assert [text.get_text() for text in axes.texts].count("∞") == 4
+
+
+def test_epsilon_over_rounds_on_a_log_axis_with_its_target():
+    figure = figures.epsilon_over_rounds(EPSILONS, 4.0)
+    (axes,) = figure.axes
+    assert axes.get_yscale() == "log"
+    servers, cloud, target = axes.lines
+    assert servers.get_xydata().tolist() == [[1, 1], [5, 2], [10, 3]]
+    assert cloud.get_ydata().tolist() == [2, 5, 9]
+    assert set(target.get_ydata()) == {4.0} and target.get_linestyle() == "--"
+    # Observers who learn the same share a line.
+    assert legend(figure) == ["servers", "cloud, public", "target 4"]
+    assert "∞ (messages in clear): siblings" in axes.get_title(loc="left")

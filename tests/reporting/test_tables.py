@@ -1,4 +1,4 @@
-"""The comparison table: hand-computed statistics and honest epsilons."""
+"""Tables of runs and ledgers: hand-computed statistics and honest epsilons."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from m2fdp.reporting.tables import (
     TABLE_COLUMNS,
     comparison_table,
     displayed,
+    print_ledger,
     print_table,
     to_markdown,
+    worst_positions,
 )
 
 
@@ -48,7 +50,7 @@ FOUR = frame(
     run("m2fdp", 0, 0.80, epsilon_verified=3.901),
     run("m2fdp", 1, 0.90, epsilon_verified=3.987),
     run("m2fdp", 2, 0.85),
-    run("hfl_dp", 0, 0.70, privacy="nominal only"),
+    run("hfl_dp", 0, 0.70, epsilon_verified=25.01),
     run("hfl", 0, 0.95, privacy="none"),
     run("hfl", 1, 0.93, privacy="none"),
     run("pedpfl", 0, 0.60, energy_j=12345.6),
@@ -65,10 +67,10 @@ def test_statistics_by_hand():
     assert math.isnan(table.loc["pedpfl", "accuracy_std"])
 
 
-def test_epsilons_are_the_largest_of_the_seeds_and_absent_where_nothing_is_verified():
+def test_epsilons_are_the_largest_of_the_seeds_and_may_pass_the_nominal_one():
     table = comparison_table(FOUR).set_index("algorithm")
     assert table.loc["m2fdp", "epsilon_verified"] == 3.987
-    assert math.isnan(table.loc["hfl_dp", "epsilon_verified"])
+    assert table.loc["hfl_dp", "epsilon_verified"] == 25.01
     assert table.loc["hfl_dp", "epsilon_nominal"] == 4.0
     assert math.isinf(table.loc["hfl", "epsilon_verified"])
     assert math.isinf(table.loc["hfl", "epsilon_nominal"])
@@ -76,18 +78,13 @@ def test_epsilons_are_the_largest_of_the_seeds_and_absent_where_nothing_is_verif
 
 def test_one_seed_without_a_bound_leaves_the_row_without_one():
     table = comparison_table(frame(run(seed=0), run(seed=1, epsilon_verified=None)))
-    assert math.isnan(table["epsilon_verified"].item())
-    assert displayed(table)["ε verified"].item() == "nominal only"
-
-
-def test_a_value_that_nothing_verifies_is_not_shown_as_verified():
-    table = comparison_table(frame(run(privacy="nominal only", epsilon_verified=1.0)))
-    assert displayed(table)["ε verified"].item() == "nominal only"
+    assert math.isinf(table["epsilon_verified"].item())
+    assert displayed(table)["ε verified"].item() == "∞"
 
 
 def test_runs_of_different_guarantees_are_never_averaged():
-    table = comparison_table(frame(run(seed=0), run(seed=1, privacy="nominal only")))
-    assert table["privacy"].tolist() == ["nominal only", "verified"]
+    table = comparison_table(frame(run(seed=0), run(seed=1, privacy="none")))
+    assert table["privacy"].tolist() == ["none", "verified"]
     assert table["seeds"].tolist() == [1, 1]
 
 
@@ -96,7 +93,7 @@ def test_what_people_read():
     assert shown.to_numpy().tolist() == [
         ["HFL (no DP)", "0.940 ± 0.014", "2", "∞", "none", "100", "20"],
         ["PEDPFL", "0.600 (n = 1)", "1", "4", "3.90", "12,346", "20"],
-        ["HFL-DP", "0.700 (n = 1)", "1", "4", "nominal only", "100", "20"],
+        ["HFL-DP", "0.700 (n = 1)", "1", "4", "25.1", "100", "20"],
         ["M²FDP", "0.850 ± 0.050", "3", "4", "3.99", "101", "20"],
     ]
 
@@ -170,7 +167,7 @@ def test_a_table_with_arms_is_whole_and_fits_in_a_hundred_columns(width):
         run("hfl", seed, privacy="none", arm="softmax", energy_j=12345.6, delay_s=9876.5)
         for seed in (0, 1)
     ]
-    rows += [run("m2fdp", arm="softmax-p1_0.5", privacy="nominal only", energy_j=12345.6)]
+    rows += [run("m2fdp", arm="softmax-p1_0.5", energy_j=12345.6)]
     console = Console(file=io.StringIO(), width=width)
     print_table(comparison_table(frame(*rows)), console, "Arms")
     lines = console.file.getvalue().splitlines()
@@ -203,3 +200,38 @@ def test_terminal_keeps_accuracies_whole_in_eighty_columns():
         "12,346",
     ):
         assert text in printed
+
+
+def test_of_positions_with_one_name_the_worst_counts_and_few_are_kept(ledger):
+    lines = worst_positions(ledger, 1)
+    assert lines["observer"].tolist() == ["the cloud", "siblings"]
+    assert lines["epsilon"].tolist() == [7.0, math.inf]
+    assert lines["devices"].tolist() == [5, 5]
+    # What observers who are not distrusted learn does not decide.
+    assert set(lines["position"]) == {"below a server"}
+    everything = worst_positions(ledger, 2)
+    assert everything["position"].tolist() == ["below a server"] * 2 + ["alone"] * 2
+
+
+def test_ledger_in_eighty_columns(ledger):
+    console = Console(file=io.StringIO(), width=80)
+    print_ledger(ledger, console)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].strip() == "Privacy ledger at δ = 1e-05 (add_remove)"
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    assert cells == [
+        ["below a server (devices: 5)", "", "", "", ""],
+        ["the cloud", "yes", "1,200", "2.5", "7"],
+        ["siblings", "", "1,200", "none", "∞"],
+        ["alone (devices: 1)", "", "", "", ""],
+        ["the cloud", "yes", "1,200", "2.5", "1.24"],
+        ["siblings", "", "1,200", "none", "∞"],
+    ]
+
+
+def test_a_ledger_says_how_many_of_its_positions_it_shows(ledger):
+    many = pd.concat([ledger.assign(position=f"place {i}") for i in range(9)], ignore_index=True)
+    console = Console(file=io.StringIO(), width=120)
+    print_ledger(many, console)
+    assert "the 4 of 9 positions that lose most" in " ".join(console.file.getvalue().split())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.config import ModelConfig, PrivacyConfig
+from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, Noise, build_mechanism, no_privacy
 from m2fdp.simulation.engine import Shards, build_simulation, initial_state, rounds
@@ -22,7 +22,7 @@ PRIVACY = {
 
 @pytest.fixture
 def privacy():
-    return PRIVACY
+    return dict(PRIVACY)
 
 
 @pytest.fixture
@@ -78,8 +78,9 @@ def silent():
         noise = Noise(
             np.zeros_like(mechanism.noise.steps),
             tuple(np.zeros_like(scale) for scale in mechanism.noise.messages),
+            tuple(np.zeros_like(scale) for scale in mechanism.noise.broadcasts),
         )
-        clipping = Clipping(None, None, mechanism.clipping.divide_by)
+        clipping = Clipping(mechanism.clipping.divide_by)
         return replace(mechanism, noise=noise, clipping=clipping)
 
     return silence
@@ -89,9 +90,12 @@ def silent():
 def mechanism_for(privacy):
     """The mechanism of a plan, as the training pipeline builds it."""
 
-    def make(plan, shards, training, name="gradient"):
+    def make(plan, shards, name="gradient"):
+        plans, threat = plan.schedule.round_plans(), ThreatConfig()
         if not plan.private:
-            return no_privacy(plan.network, privacy[name])
-        return build_mechanism(plan.network, shards.sizes, shards.rates, training, privacy[name])
+            return no_privacy(plan.network, plans, privacy[name], threat)
+        return build_mechanism(
+            plan.network, shards.sizes, shards.rates, plans, privacy[name], threat
+        )
 
     return make

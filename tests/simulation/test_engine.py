@@ -1,5 +1,6 @@
 """The round loop: a worked example, special cases, determinism, and the size of the noise."""
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -8,9 +9,9 @@ import torch
 from torch import nn
 
 from m2fdp.algorithms import ALGORITHMS
-from m2fdp.config import ModelConfig, TrainingConfig
+from m2fdp.config import ModelConfig, ThreatConfig
 from m2fdp.models.registry import Model, build_model
-from m2fdp.privacy.mechanisms import no_privacy
+from m2fdp.privacy.mechanisms import Clipping, no_privacy
 from m2fdp.simulation.engine import Shards
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise
@@ -53,7 +54,7 @@ def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule, privacy):
     )
     model = Model("offset", Offset(), squared, linear=False)
     plan = schedule(local_aggregation={2: 1, 1: 2})
-    mechanism = no_privacy(network, privacy["upload"])
+    mechanism = no_privacy(network, (), privacy["upload"], ThreatConfig())
     first = run(network, mechanism, schedule(1, 3, {2: 1, 1: 2}), model, shards)
     assert first.item() == 25.375
     assert run(network, mechanism, plan, model, shards).item() == 28.546875
@@ -65,9 +66,6 @@ def plan_of(name, tree, trust, schedule):
     return ALGORITHMS[name].plan(tree, trust, schedule)
 
 
-TRAINING = TrainingConfig(rounds=2, local_steps=3, learning_rate=0.5)
-
-
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
 def test_m2fdp_without_trust_is_hfl_dp_draw_for_draw(
     run, schedule, make_shards, softmax, mechanism_for, mechanism
@@ -77,7 +75,7 @@ def test_m2fdp_without_trust_is_hfl_dp_draw_for_draw(
     results = []
     for name in ("m2fdp", "hfl_dp"):
         plan = plan_of(name, tree, all_untrusted(tree), schedule(local_aggregation={1: 2}))
-        dp = mechanism_for(plan, shards, TRAINING, mechanism)
+        dp = mechanism_for(plan, shards, mechanism)
         results.append(run(plan.network, dp, plan.schedule, softmax, shards))
     assert torch.equal(*results)
 
@@ -94,7 +92,7 @@ def test_m2fdp_with_noise_and_clipping_off_is_hfl(
     results = []
     for name in ("m2fdp", "hfl"):
         plan = plan_of(name, tree, trust, schedule(3, steps, {1: 2}))
-        dp = silent(mechanism_for(plan, shards, TRAINING, mechanism))
+        dp = silent(mechanism_for(plan, shards, mechanism))
         results.append(run(plan.network, dp, plan.schedule, softmax, shards))
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
     assert results[0].abs().max() > 0.01
@@ -109,7 +107,7 @@ def test_pedpfl_is_hfl_dp_when_every_step_ends_a_round(
     for steps in (1, 4):
         for name in ("pedpfl", "hfl_dp"):
             plan = plan_of(name, tree, all_untrusted(tree), schedule(3, steps, {1: 2}))
-            dp = mechanism_for(plan, shards, TRAINING)
+            dp = mechanism_for(plan, shards)
             results[name] = run(plan.network, dp, plan.schedule, softmax, shards)
         same = torch.allclose(results["pedpfl"], results["hfl_dp"], rtol=1e-9, atol=1e-12)
         assert same == (steps == 1)
@@ -127,7 +125,13 @@ def test_hfl_on_a_star_is_fedavg(run, schedule, make_shards, softmax, privacy):
     shards = make_shards([6, 9, 4], dtype=torch.float64)
     tree = tree_from_fanouts([3])
     network = Network(tree, all_untrusted(tree), no_noise(tree))
-    trained = run(network, no_privacy(network, privacy["upload"]), schedule(4, 3), softmax, shards)
+    trained = run(
+        network,
+        no_privacy(network, (), privacy["upload"], ThreatConfig()),
+        schedule(4, 3),
+        softmax,
+        shards,
+    )
     pieces = list(
         zip(shards.features.split([6, 9, 4]), shards.labels.split([6, 9, 4]), strict=True)
     )
@@ -148,7 +152,11 @@ def test_one_server_with_one_device_is_sgd(run, schedule, make_shards, softmax, 
     tree = tree_from_fanouts([1, 1])
     network = Network(tree, all_untrusted(tree), no_noise(tree))
     trained = run(
-        network, no_privacy(network, privacy["gradient"]), schedule(3, 4), softmax, shards
+        network,
+        no_privacy(network, (), privacy["gradient"], ThreatConfig()),
+        schedule(3, 4),
+        softmax,
+        shards,
     )
     w = torch.zeros(10, 64, dtype=torch.float64)
     for _ in range(12):
@@ -163,7 +171,7 @@ def test_no_byte_depends_on_the_chunk_size(run, schedule, make_shards, mechanism
     shards = make_shards([13] * 50, rate=rate)
     model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
     plan = plan_of("m2fdp", tree, draw_trust(tree, [0.5], 0), schedule(2, 2))
-    dp = mechanism_for(plan, shards, TRAINING)
+    dp = mechanism_for(plan, shards)
     results = {
         run(plan.network, dp, plan.schedule, model, shards, chunk_size=size).numpy().tobytes()
         for size in (50, 7, 1)
@@ -175,7 +183,7 @@ def test_seeds_make_a_difference_and_repeat(run, schedule, make_shards, softmax,
     tree = tree_from_fanouts([2, 2])
     shards = make_shards([20] * 4, rate=0.5)
     plan = plan_of("hfl_dp", tree, all_untrusted(tree), schedule())
-    dp = mechanism_for(plan, shards, TRAINING)
+    dp = mechanism_for(plan, shards)
     one, again, other = (
         run(plan.network, dp, plan.schedule, softmax, shards, seed=seed) for seed in (1, 1, 2)
     )
@@ -199,7 +207,7 @@ def noise_only(run, edges, untrusted, plan_schedule, mechanism_for, mechanism):
     )
     model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
     plan = plan_of("m2fdp", tree, explicit_trust(tree, untrusted), plan_schedule)
-    dp = mechanism_for(plan, shards, TRAINING, mechanism)
+    dp = mechanism_for(plan, shards, mechanism)
     return dp, run(plan.network, dp, plan.schedule, model, shards)
 
 
@@ -232,4 +240,47 @@ def test_siblings_steps_and_rounds_draw_different_noise(run, schedule, mechanism
     edges = [("cloud", "0"), ("cloud", "1")]
     dp, model = noise_only(run, edges, [], schedule(2, 1), mechanism_for, "gradient")
     expected = 0.5**2 * 2 * dp.noise.steps[0] ** 2 / 2
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_updates_of_devices_are_clipped_between_synchronisations(
+    run, schedule, make_shards, softmax, privacy
+):
+    """One device below the cloud, so that the model is the device's own: K steps of far more
+    than eta S move it by eta S, and steps of less are left alone.
+    """
+    shards = make_shards([12], dtype=torch.float64)
+    tree = tree_from_fanouts([1])
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    free = no_privacy(network, (), privacy["upload"], ThreatConfig())
+    whole = run(network, free, schedule(1, 4), softmax, shards)
+    for norm, expected in ((0.1, 0.5 * 0.1), (100.0, float(whole.norm()))):
+        clipped = replace(free, clipping=Clipping("drawn", update_norm=norm))
+        moved = run(network, clipped, schedule(1, 4), softmax, shards)
+        assert float(moved.norm()) == pytest.approx(expected, rel=1e-9)
+        cosine = torch.nn.functional.cosine_similarity(moved, whole, dim=0)
+        assert float(cosine) == pytest.approx(1)
+    # Below a server that aggregates after step 2 of 4 it moves twice as far.
+    deep = tree_from_fanouts([1, 1])
+    two = Network(deep, all_untrusted(deep), no_noise(deep))
+    free = no_privacy(two, (), privacy["upload"], ThreatConfig())
+    clipped = replace(free, clipping=Clipping("drawn", update_norm=0.01))
+    moved = run(two, clipped, schedule(1, 4, {1: 2}), softmax, shards)
+    assert 1.9 * 0.5 * 0.01 < float(moved.norm()) <= 2 * 0.5 * 0.01 * (1 + 1e-9)
+
+
+def test_noise_on_the_way_down_by_hand(run, schedule, mechanism_for, privacy):
+    """A is trusted, has devices 0 and 1, and aggregates at steps 1 and 2 of 3: it noises what
+    it broadcasts twice and what it sends up once. The cloud weighs A one half. B is untrusted:
+    its device 2 sends three messages with noise of its own, and B adds none.
+    """
+    edges = [("cloud", "A"), ("cloud", "B"), ("A", "0"), ("A", "1"), ("B", "2")]
+    privacy["down"] = privacy["upload"].model_copy(
+        update={"calibration": "accountant", "downlink_noise": True}
+    )
+    dp, model = noise_only(run, edges, ["B"], schedule(1, 3, {1: 1}), mechanism_for, "down")
+    server, device = dp.noise.messages[0][0], dp.noise.messages[1][2]
+    assert dp.noise.broadcasts[0].tolist() == [0]
+    assert dp.noise.broadcasts[1].tolist() == [server, 0]
+    expected = 0.5**2 * (3 * server**2 + 3 * device**2) / 4
     assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)

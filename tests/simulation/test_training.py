@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from m2fdp.algorithms import ALGORITHMS
-from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
 from m2fdp.simulation.engine import build_simulation
 from m2fdp.simulation.evaluation import evaluate
@@ -23,19 +22,25 @@ def simulate(schedule, make_shards, softmax, mechanism_for):
         plan = ALGORITHMS[name].plan(
             tree, all_untrusted(tree), schedule(rounds, 1, learning_rate=learning_rate)
         )
-        training = TrainingConfig(rounds=rounds, local_steps=1, learning_rate=learning_rate)
-        dp = mechanism_for(plan, shards, training)
+        dp = mechanism_for(plan, shards)
         return build_simulation(plan.network, dp, plan.schedule, softmax, shards, seed=0)
 
     return make
 
 
-def train_quietly(simulation, evaluate_every=2):
+def train_quietly(simulation, evaluate_every=2, planned_rounds=5):
     heard = []
     observer = Observer(lambda round_, seconds: heard.append(round_), heard.append)
     shards = simulation.shards
     state, metrics = train(
-        simulation, shards.features, shards.labels, evaluate_every, 2.0, 3.0, 1e-5, observer
+        simulation,
+        shards.features,
+        shards.labels,
+        evaluate_every,
+        2.0,
+        3.0,
+        planned_rounds,
+        observer,
     )
     return state, metrics, heard
 
@@ -49,6 +54,15 @@ def test_rows_are_the_evaluated_rounds_and_the_last(simulate):
     assert metrics["epsilon"].is_monotonic_increasing
     assert metrics["epsilon"].iloc[-1] <= 4
     assert [item for item in heard if isinstance(item, int)] == [1, 2, 3, 4, 5]
+
+
+def test_the_last_of_the_planned_rounds_ends_training(simulate):
+    state, metrics, heard = train_quietly(simulate("hfl_dp"), planned_rounds=3)
+    shorter, *_ = train_quietly(simulate("hfl_dp", rounds=5), evaluate_every=1, planned_rounds=3)
+    assert state.round == 3
+    assert metrics["round"].tolist() == [2, 3]
+    assert torch.equal(state.weights, shorter.weights)
+    assert [item for item in heard if isinstance(item, int)] == [1, 2, 3]
 
 
 def test_no_epsilon_where_nothing_is_verified(simulate):

@@ -152,8 +152,8 @@ def worst_positions(ledger: pd.DataFrame, most: int) -> pd.DataFrame:
 
     Args:
         ledger: with the columns of `m2fdp.privacy.ledger.ledger_table`.
-        most: how many positions are kept, those with the largest epsilons for distrusted
-            observers; all stay in the ledger's order.
+        most: how many positions are kept: the worst for each kind of observer, distrusted
+            ones first, then those with the largest epsilons. They stay in the ledger's order.
 
     Returns:
         The same columns; `devices` counts those of all positions of the name.
@@ -162,8 +162,10 @@ def worst_positions(ledger: pd.DataFrame, most: int) -> pd.DataFrame:
     groups = ledger.groupby(keys, sort=False)
     lines = ledger.loc[groups["epsilon"].idxmax()]
     lines["devices"] = groups["devices"].sum().to_numpy()
-    spent = lines["epsilon"].where(lines["distrusted"], 0.0).groupby(lines["position"]).max()
-    kept = spent.sort_values(ascending=False, kind="stable").index[:most]
+    ranked = lines.sort_values(["distrusted", "epsilon"], ascending=False, kind="stable")
+    # Of every kind of observer the worst first, so that no kind is missing.
+    ranked = pd.concat([ranked.drop_duplicates("kind"), ranked])
+    kept = ranked["position"].drop_duplicates()[:most]
     return lines[lines["position"].isin(kept)].reset_index(drop=True)
 
 

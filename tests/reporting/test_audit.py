@@ -1,0 +1,59 @@
+"""An audit's bounds in the terminal and as a figure: no bound is rounded to look better."""
+
+from io import StringIO
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from m2fdp.reporting.figures import audit_bounds
+from m2fdp.reporting.style import lower_bound
+from m2fdp.reporting.tables import print_audit
+
+
+@pytest.fixture
+def bounds():
+    return pd.DataFrame(
+        {
+            "position": ["below an untrusted parent", "below a trusted server"],
+            "observer": ["untrusted servers", "the cloud"],
+            "epsilon_lower": [0.0, 1.9999],
+            "epsilon_upper": [0.3331, 36.9001],
+            "epsilon_nominal": [1.0, 1.0],
+            "largest_lower": [4.9069, 4.9069],
+            "delta": 1e-5,
+            "confidence": 0.95,
+            "rounds": 10,
+            "releases": [40, 10],
+            "repetitions": 1000,
+        }
+    )
+
+
+def test_lower_bounds_are_rounded_down():
+    assert lower_bound(1.9999) == "1.99"
+    assert lower_bound(0.0) == "0"
+
+
+def test_the_table_says_what_an_audit_can_show(bounds):
+    text = StringIO()
+    print_audit(bounds, Console(file=text, width=120))
+    for words in ("0.334", "37.0", "1.99", "95% confidence", "none can pass 4.90", "10 rounds"):
+        assert words in text.getvalue()
+
+
+def test_three_bars_an_observer(bounds):
+    (axes,) = audit_bounds(bounds).axes
+    assert [bar.get_width() for bars in axes.containers for bar in bars] == [
+        *bounds["epsilon_lower"],
+        *bounds["epsilon_upper"],
+        *bounds["epsilon_nominal"],
+    ]
+    assert [text.get_text().strip() for text in axes.texts] == [
+        "0",
+        "1.99",
+        "0.334",
+        "37.0",
+        "1",
+        "1",
+    ]
