@@ -314,8 +314,7 @@ def audit_bounds(bounds: pd.DataFrame) -> Figure:
     axes.invert_yaxis()
     style.tidy(axes, "ε", "")
     axes.set_title(
-        f"Audit of {bounds['rounds'].iloc[0]} rounds, "
-        f"{bounds['confidence'].iloc[0]:.0%} confidence",
+        f"Audit at T = {bounds['rounds'].iloc[0]}, {bounds['confidence'].iloc[0]:.0%} confidence",
         fontsize=style.TITLE_SIZE,
         color=style.INK,
         loc="left",

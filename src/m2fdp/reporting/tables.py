@@ -202,7 +202,7 @@ def print_audit(bounds: pd.DataFrame, console: Console) -> None:
     """
     first = bounds.iloc[0]
     result = Table(
-        title=Text(f"Audit of {first['rounds']} rounds at δ = {first['delta']:g}"),
+        title=Text(f"Audit at T = {first['rounds']}, δ = {first['delta']:g}"),
         title_justify="left",
         caption=Text(
             f"Each lower bound holds at {first['confidence']:.0%} confidence; with "
