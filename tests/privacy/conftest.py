@@ -11,10 +11,11 @@ from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import explicit_trust
 
-# J's setting at a nominal epsilon of 1; G = 1 makes noise and shifts easy to read.
+# J's noise for a nominal epsilon of 1; G = 1 makes noise and shifts easy to read.
 PAPER = {
     "mechanism": "upload",
     "calibration": "paper",
+    "alpha": 10.0,  # moderate epsilons are quick to compute
     "epsilon": 1.0,
     "delta": 1e-5,
     "clipping_norm": 1.0,

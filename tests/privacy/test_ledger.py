@@ -1,0 +1,260 @@
+"""Which lines a ledger has, the noise of each by hand, and what it adds up to."""
+
+from math import inf, sqrt
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from m2fdp.config import PrivacyConfig, ThreatConfig
+from m2fdp.errors import InputError
+from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
+from m2fdp.privacy.ledger import (
+    build_ledger,
+    epsilon_over_rounds,
+    ledger_table,
+    positions,
+    undominated,
+)
+from m2fdp.privacy.taint import RoundPlan
+from m2fdp.topology.builders import tree_from_edges
+
+ALL = {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}
+
+
+def lines_of(mechanism, is_device):
+    return {
+        line.kind: line for line in mechanism.ledger.lines if line.position.is_device == is_device
+    }
+
+
+def ledger_of(network, noise, plans, units=1.0, rates=0.1, threat=None, **privacy):
+    config = PrivacyConfig(
+        **({"mechanism": "upload", "epsilon": 1, "delta": 1e-5, "clipping_norm": 1} | privacy)
+    )
+    n = network.tree.n_devices
+    return build_ledger(
+        network,
+        np.broadcast_to(rates, n),
+        noise,
+        np.broadcast_to(units, n),
+        plans,
+        config,
+        ThreatConfig(**(threat or {})),
+    )
+
+
+# --- which lines, behind which noise -------------------------------------------------------
+
+
+def test_two_tiers_by_hand(network_of, plans_of, mechanism_of):
+    """4 edge servers, half of them trusted, 3 devices each; a local aggregation inside."""
+    network = network_of([4, 3], ["server-1-0", "server-1-1"])
+    mechanism = mechanism_of(network, plans_of(5, 4, {1: 2}))
+    own = mechanism.noise.messages[1][0] / 2  # the unit is 2G
+    device = {kind: line.noise for kind, line in lines_of(mechanism, True).items()}
+    assert device == pytest.approx(
+        {
+            "servers": own,
+            "uplinks": own,
+            "cloud": own * sqrt(3),
+            "far_devices": own * sqrt(3),
+            "public": own * sqrt(3),
+            "downlinks": own * sqrt(3),
+            "siblings": own * sqrt(2),
+        }
+    )
+    own = mechanism.noise.messages[0][3] / 2
+    trusted = {kind: line.noise for kind, line in lines_of(mechanism, False).items()}
+    assert trusted == pytest.approx(
+        {
+            "cloud": own,
+            # Only the two trusted servers noise; those of devices elsewhere are not counted.
+            "servers": own * sqrt(2),
+            "far_devices": own * sqrt(2),
+            "public": own * sqrt(2),
+            "siblings": 0,
+            "downlinks": 0,
+            "uplinks": 0,
+            "trusted_servers": 0,
+        }
+    )
+
+
+def test_the_star_has_no_servers_and_no_far_devices(network_of, plans_of, mechanism_of):
+    mechanism = mechanism_of(network_of([5]), plans_of(3, 2))
+    noise = {kind: line.noise for kind, line in lines_of(mechanism, True).items()}
+    own = mechanism.noise.messages[0][0] / 2
+    assert noise == pytest.approx(
+        {
+            "cloud": own,
+            "uplinks": own,
+            "siblings": own * 2,
+            "public": own * sqrt(5),
+            "downlinks": own * sqrt(5),
+        }
+    )
+
+
+def test_unequal_noise_and_unequal_families(network_of, plans_of):
+    """The crowd of a head is what its siblings add to it, over its own weight."""
+    edges = [("c", "A"), ("c", "B"), ("A", "1"), ("A", "2"), ("A", "3"), ("B", "4")]
+    network = network_of(tree_from_edges(edges), ["A", "B"])
+    noise = [np.zeros(2), np.array([1.0, 2.0, 4.0, 3.0])]
+    ledger = ledger_of(network, noise, plans_of(1, 1))
+    by_device = {
+        line.position.members: line.position for line in ledger.lines if line.kind == "servers"
+    }
+    for device, crowd, alone in [
+        (0, sqrt(1 + 4 + 16), sqrt(1 + 4)),  # the loudest sibling knows its own 4
+        (1, sqrt(1 + 4 + 16), sqrt(1 + 4)),
+        (2, sqrt(1 + 4 + 16), sqrt(1 + 16)),
+        (3, 3.0, None),  # an only child
+    ]:
+        position = by_device[(device,)]
+        assert position.crowd == pytest.approx(crowd)
+        assert position.crowd_without_one == (None if alone is None else pytest.approx(alone))
+    only_child = {line.kind for line in ledger.lines if line.position is by_device[(3,)]}
+    assert "siblings" not in only_child
+
+
+def test_weights_below_the_head_are_the_path_s(network_of, plans_of):
+    edges = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
+    edges += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
+    network = network_of(tree_from_edges(edges))
+    found = positions(network, np.full(4, 0.1), [np.ones(2), np.ones(3), np.ones(4)], np.ones(4))
+    assert {p.members: p.shares for p in found} == {
+        (0,): (0.5, 1.0),
+        (1, 2): (0.5, 0.5),
+        (3,): (1.0, 1.0),
+    }
+    assert all(p.head_layer == 1 and p.parent_is_cloud for p in found)
+
+
+def test_synchronised_siblings_are_infinite_and_stay(network_of, plans_of, mechanism_of):
+    network = network_of([2, 3])
+    clear = ledger_table(mechanism_of(network, plans_of(2, 4, {1: 2})).ledger, 2)
+    infinite = set(clear.kind[clear.epsilon == inf])
+    assert infinite == {"siblings", "downlinks", "uplinks", "trusted_servers"}
+    # Without local aggregation siblings see no more than the cloud's broadcast.
+    quiet = ledger_table(mechanism_of(network, plans_of(2, 4)).ledger, 2)
+    assert set(quiet.kind[quiet.epsilon == inf]) == {"uplinks", "trusted_servers"}
+    assert len(clear) == len(quiet)
+    assert not clear.epsilon.isna().any()
+
+
+def test_noised_broadcasts_protect_from_siblings(network_of, plans_of, mechanism_of):
+    mechanism = mechanism_of(
+        network_of([2, 3]),
+        plans_of(2, 2, {1: 1}),
+        batch=1200,
+        calibration="accountant",
+        downlink_noise=True,
+        threat={"distrusted": ["servers", "cloud", "siblings"], "open_links": ["downlinks"]},
+    )
+    spent = mechanism.ledger.by_kind(2)
+    assert 0.98 < spent["siblings"] <= 1
+    assert spent["downlinks"] <= 1
+    assert spent["uplinks"] == inf
+
+
+def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mechanism_of):
+    network = network_of([2, 3], ["server-1-0"])
+    mechanism = mechanism_of(
+        network, plans_of(2, 4, {1: 2}), calibration="accountant", mechanism="gradient", threat=ALL
+    )
+    for is_device in (True, False):
+        lines = lines_of(mechanism, is_device)
+        in_clear = set() if is_device else {"uplinks", "trusted_servers"}
+        assert {kind for kind, line in lines.items() if line.noise == 0} == in_clear
+        assert len({line.noise for line in lines.values() if line.noise}) == 1
+
+
+# --- what is verified ----------------------------------------------------------------------
+
+
+def test_verified_is_the_largest_over_the_distrusted(network_of, plans_of, mechanism_of):
+    network = network_of([4, 3], ["server-1-0"])
+    plans = plans_of(5, 4, {1: 2})
+    for kinds in (["cloud"], ["servers", "far_devices"], ["public"]):
+        ledger = mechanism_of(network, plans, threat={"distrusted": kinds}).ledger
+        table = ledger_table(ledger, 5)
+        assert set(table.kind[table.distrusted]) == set(kinds)
+        assert ledger.verified(5) == table.epsilon[table.distrusted].max()
+        for kind, value in ledger.by_kind(5).items():
+            assert value == table.epsilon[table.kind == kind].max()
+    siblings = mechanism_of(network, plans, threat={"distrusted": ["siblings"]}).ledger
+    assert siblings.verified(5) == inf
+
+
+def test_a_threat_of_nobody_is_refused(network_of, plans_of, mechanism_of):
+    """Epsilon over no observers would be 0."""
+    threat = {"distrusted": ["servers"]}
+    for calibration in ("paper", "accountant"):
+        with pytest.raises(InputError, match=r"threat.distrusted = 'servers': are nobody"):
+            mechanism_of(network_of([5]), plans_of(2, 2), calibration=calibration, threat=threat)
+
+
+def test_rounds_of_changing_length_and_step_size(network_of):
+    """The controller changes K and eta; each round's windows enter with their own law."""
+    short, long = RoundPlan((None, 0), 0.1), RoundPlan((None, 1, None, None, 0), 0.05)
+    network = network_of([2, 2], ["server-1-0", "server-1-1"])
+    ledger = ledger_of(network, [np.zeros(2), np.full(4, 30.0)], (short, long, short))
+    line = ledger.lines[0]
+    counts = {law.largest * 30: count for law, count in ledger.composition(line, 3)}
+    # Two steps: both short rounds and the long one's first window; three: its second window.
+    assert counts == pytest.approx({2.0: 3, 3.0: 1})
+    assert ledger.epsilon(line, 3) == epsilon(ledger.composition(line, 3), 1e-5)
+    spent = [ledger.verified(t) for t in range(4)]
+    assert spent[0] == 0
+    assert spent == sorted(spent)
+
+
+def test_smaller_steps_cost_less_where_smoothness_is_declared(network_of):
+    network = network_of([2, 2])
+    noise = [np.full(2, 5.0), np.zeros(4)]
+    spent = []
+    for eta in (0.5, 0.1, 0.001):
+        plans = (RoundPlan((None, None, 1, None, None, 0), eta),) * 3
+        ledger = ledger_of(network, noise, plans, drift="smooth", smoothness=2.0)
+        spent.append(ledger.verified(3))
+    worst = ledger_of(network, noise, plans).verified(3)
+    assert worst >= spent[0] > spent[1] > spent[2]
+
+
+def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s(network_of, plans_of, mechanism_of):
+    ledger = mechanism_of(network_of([3, 2], ["server-1-0"]), plans_of(30, 2)).ledger
+    table = epsilon_over_rounds(ledger, 30)
+    assert table["round"].iloc[[0, -1]].tolist() == [1, 30]
+    assert table["cloud"].is_monotonic_increasing
+    assert table["cloud"].iloc[-1] == ledger.by_kind(30)["cloud"]
+
+
+# --- classes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["upload", "gradient"])
+def test_ten_thousand_devices_in_seconds(network_of, plans_of, mechanism_of, mechanism):
+    network = network_of([100, 100], [f"server-1-{i}" for i in range(50)])
+    start = perf_counter()
+    built = mechanism_of(
+        network,
+        plans_of(200, 20),
+        calibration="paper" if mechanism == "upload" else "accountant",
+        mechanism=mechanism,
+    )
+    assert built.epsilon(200) > 0
+    assert perf_counter() - start < 10
+    found = {line.position for line in built.ledger.lines}
+    assert sorted(len(p.members) for p in found) == [5000, 5000]
+
+
+def test_dominated_compositions_are_the_ones_left_out():
+    noisy, rare, worst = subsampled(0.5, 1.0), subsampled(0.1, 2.0), subsampled(0.5, 2.0)
+    mixture = ShiftLaw((0.0, 1.0, 2.0), (0.8, 0.1, 0.1))
+    # All its mass moves, but hardly any of it far: it does not dominate `noisy`.
+    uneven = ShiftLaw((0.01, 3.0), (1 - 1e-9, 1e-9))
+    every = {((law, 10),) for law in (noisy, rare, worst, mixture, uneven)}
+    assert set(undominated(every)) == {((law, 10),) for law in (worst, mixture, uneven)}
+    assert set(undominated({((noisy, 10),), ((rare, 10),)})) == {((noisy, 10),), ((rare, 10),)}
+    assert len(undominated({((noisy, 10),), ((noisy, 11),)})) == 2
