@@ -1,112 +1,285 @@
-"""Where the mechanisms put how much noise: by hand, and on ragged trees."""
+"""Where the mechanisms put how much noise: by hand, minimal, and refused where unproven."""
 
-from math import log, sqrt
+from dataclasses import replace
+from math import inf, log, sqrt
 
 import numpy as np
 import pytest
 
-from m2fdp.config import PrivacyConfig, TrainingConfig
+from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.accounting import gaussian_epsilon, least_noise_multiplier
-from m2fdp.privacy.mechanisms import build_mechanism, check_delta, no_privacy, summary
-from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, no_noise, noise_plan
-from m2fdp.topology.trust import explicit_trust
-
-TRAINING = TrainingConfig(rounds=10, local_steps=4, learning_rate=0.1, batch_size=30)
-GRADIENT = PrivacyConfig(epsilon=2, delta=1e-5, clipping_norm=0.5)
-UPLOAD = PrivacyConfig(
-    mechanism="upload", calibration="paper", alpha=3, epsilon=2, delta=1e-5, clipping_norm=0.5
+from m2fdp.privacy.accounting import gaussian_epsilon, least_noise, subsampled
+from m2fdp.privacy.ledger import build_ledger
+from m2fdp.privacy.mechanisms import (
+    build_mechanism,
+    check_delta,
+    no_privacy,
+    summary,
+    warnings,
 )
+from m2fdp.topology.builders import tree_from_edges
+
+DELTA = 1e-5
+# A is trusted with 1 device below a and 2 below b; B and d are untrusted with 1 device.
+RAGGED = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
+RAGGED += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
+RAGGED_SIZES = [60, 300, 60, 100]
 
 
-def network_of(tree, untrusted):
-    trust = explicit_trust(tree, untrusted)
-    return Network(tree, trust, noise_plan(tree, trust))
+@pytest.fixture
+def ragged(network_of):
+    return network_of(tree_from_edges(RAGGED), ["B", "d"])
 
 
-def test_upload_is_proposition_1_with_lemma_1():
-    network = network_of(tree_from_fanouts([2, 3, 4]), ["server-1-0", "server-2-0"])
-    sizes = np.full(24, 60)
-    mechanism = build_mechanism(network, sizes, np.full(24, 0.5), TRAINING, UPLOAD)
+def gradient(epsilon=2.0, **more):
+    chosen = {"mechanism": "gradient", "calibration": "accountant", "clipping_norm": 0.5}
+    return chosen | {"epsilon": epsilon} | more
+
+
+def upload(epsilon=1.0, **more):
+    return {"calibration": "accountant", "epsilon": epsilon} | more
+
+
+# --- the papers' noise ---------------------------------------------------------------------
+
+
+def test_paper_noise_is_proposition_1_with_lemma_1(network_of, plans_of, mechanism_of):
+    network = network_of([2, 3, 4], ["server-1-0", "server-2-0"])
+    mechanism = mechanism_of(
+        network, plans_of(10, 4), batch=30, size=60, alpha=3, epsilon=2, clipping_norm=0.5
+    )
     scale = 3 * 0.5 * sqrt(4 * 10 * log(1e5)) / 2
     sensitivity = 2 * 4 * 0.5  # of a device, over eta
-    assert mechanism.guarantee == "nominal only"
-    assert mechanism.epsilon(10, 1e-5) is None
+    layers = mechanism.noise.messages
     # Layer 1: only the trusted server noises, below it are 3 x 4 devices.
-    assert mechanism.noise.messages[0] == pytest.approx([0, scale * sensitivity / 12])
+    assert layers[0] == pytest.approx([0, scale * sensitivity / 12])
     # Layer 2: the trusted children of the untrusted server.
-    layer_2 = [0, scale * sensitivity / 4, scale * sensitivity / 4, 0, 0, 0]
-    assert mechanism.noise.messages[1] == pytest.approx(layer_2)
+    shared = scale * sensitivity / 4
+    assert layers[1] == pytest.approx([0, shared, shared, 0, 0, 0])
     # Devices: those below the untrusted server of layer 2.
-    layer_3 = [scale * sensitivity] * 4 + [0] * 20
-    assert mechanism.noise.messages[2] == pytest.approx(layer_3)
+    assert layers[2] == pytest.approx([scale * sensitivity] * 4 + [0] * 20)
     assert not mechanism.noise.steps.any()
 
 
-def test_gradient_noise_covers_the_largest_shift_below_a_trusted_server():
-    # Ragged: A is trusted with 1 device below a and 2 below b; B is untrusted with 1 device.
-    edges = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
-    edges += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
-    network = network_of(tree_from_edges(edges), ["B", "d"])
-    sizes = np.array([60, 300, 60, 100])
-    rates = np.array([0.5, 0.1, 0.5, 0.3])
-    mechanism = build_mechanism(network, sizes, rates, TRAINING, GRADIENT)
+def test_paper_noise_takes_the_smallest_families(ragged, plans_of, mechanism_of):
+    """Lemma 1's s_l is the least number of children in the layer, here 1 and 1."""
+    mechanism = mechanism_of(ragged, plans_of(10, 4), batch=30, size=RAGGED_SIZES)
+    scale = 10 * 0.5 * sqrt(4 * 10 * log(1e5)) * 2 * 4
+    assert mechanism.noise.messages[0] == pytest.approx([scale, 0])
+    assert mechanism.noise.messages[2] == pytest.approx([0, 0, 0, scale])
+
+
+# --- units ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "units"),
+    [
+        (upload(), [2 * 0.5] * 4),  # two clipped minibatch gradients
+        (upload(drift="smooth", smoothness=1.0), [2 * 0.5] * 4),
+        (upload(drift="non_expansive"), [0.5 / d for d in RAGGED_SIZES]),  # C/B, with B = q D
+        (upload(unit="device"), [0.5] * 4),
+        (gradient(), [0.5 / 60 * 0.5, 0.5 / 300 * 0.25, 0.5 / 60 * 0.25, 0.5 / 100]),
+        (gradient(unit="device"), [0.5 * w for w in (0.5, 0.25, 0.25, 1.0)]),
+    ],
+)
+def test_units(more, units, ragged, plans_of, mechanism_of):
+    mechanism = mechanism_of(
+        ragged, plans_of(2, 2), batch=300, size=RAGGED_SIZES, **more | {"clipping_norm": 0.5}
+    )
+    found = {
+        device: line.position.unit
+        for line in mechanism.ledger.lines
+        for device in line.position.members
+    }
+    assert [found[device] for device in range(4)] == pytest.approx(units)
+
+
+def test_clipping_follows_the_unit(ragged, plans_of, mechanism_of):
+    def clipping(**more):
+        plans = plans_of(1, 1)
+        return mechanism_of(ragged, plans, batch=300, size=RAGGED_SIZES, **more).clipping
+
+    papers = clipping()
+    assert (papers.batch_norm, papers.record_norm, papers.divide_by) == (1, None, "drawn")
+    records = clipping(**gradient())
+    assert (records.batch_norm, records.record_norm, records.divide_by) == (None, 0.5, "expected")
+    convex = clipping(**upload(drift="non_expansive"))
+    assert (convex.record_norm, convex.by_class, convex.divide_by) == (1, True, "expected")
+    assert clipping(**upload(unit="device")).update_norm == 1
+    assert clipping(**gradient(unit="device")).batch_norm == 0.5
+
+
+def test_gradient_noise_covers_the_largest_shift_below_a_trusted_server(
+    ragged, plans_of, mechanism_of
+):
+    mechanism = mechanism_of(ragged, plans_of(10, 4), batch=30, size=RAGGED_SIZES, **gradient())
     lock_step = mechanism.lock_step
     assert lock_step.nodes.tolist() == [[1, 0], [3, 3]]
     assert lock_step.group_of.tolist() == [0, 0, 0, 1]
     assert lock_step.weights.tolist() == [0.5, 0.25, 0.25, 1.0]
-    z = {rate: least_noise_multiplier(rate, 40, 2.0, 1e-5) for rate in (0.5, 0.1, 0.3)}
+    z = {q: least_noise(((subsampled(q), 40),), 2.0, DELTA) for q in (0.5, 0.1, 0.3)}
     shift = 0.5 / 30  # C/B, the same for all: the expected sizes are 30
     head = max(z[0.5] * 0.5, z[0.1] * 0.25, z[0.5] * 0.25) * shift
-    assert mechanism.noise.steps == pytest.approx([head, z[0.3] * shift])
+    assert mechanism.noise.steps == pytest.approx([head, z[0.3] * shift], rel=1e-6)
     assert not any(messages.any() for messages in mechanism.noise.messages)
-    assert mechanism.guarantee == "verified"
-    assert 2 * 0.99 < mechanism.epsilon(10, 1e-5) <= 2
-    assert mechanism.epsilon(5, 1e-5) < mechanism.epsilon(10, 1e-5)
-    worst = max(
-        gaussian_epsilon(r.noise_multiplier, r.sampling_rate, 40, 1e-5) for r in mechanism.releases
-    )
-    assert mechanism.epsilon(10, 1e-5) == worst
-    assert sum(release.devices for release in mechanism.releases) == 4
+    assert 2 * 0.99 < mechanism.epsilon(10) <= 2
+    assert mechanism.epsilon(5) < mechanism.epsilon(10)
 
 
-def test_epsilon_is_the_largest_over_all_classes():
+def test_epsilon_is_the_largest_over_all_classes(network_of, plans_of, mechanism_of):
     """Unequal shards below one trusted server: some classes are dominated, some are not."""
-    network = network_of(tree_from_fanouts([2, 3]), ["server-1-0"])
     sizes = np.array([60, 75, 120, 60, 80, 600])
-    rates = 30 / sizes
-    mechanism = build_mechanism(network, sizes, rates, TRAINING, GRADIENT)
-    assert len(mechanism.releases) == 5
+    network = network_of([2, 3], ["server-1-0"])
+    mechanism = mechanism_of(network, plans_of(10, 4), batch=30, size=sizes, **gradient())
+    classes = {line.position for line in mechanism.ledger.lines}
+    assert len(classes) == 6
     for rounds in (1, 10):
-        every = [
-            gaussian_epsilon(r.noise_multiplier, r.sampling_rate, 4 * rounds, 1e-5)
-            for r in mechanism.releases
-        ]
-        assert mechanism.epsilon(rounds, 1e-5) == max(every)
+        every = [gaussian_epsilon(p.noise, p.sampling_rate, 4 * rounds, DELTA) for p in classes]
+        assert mechanism.epsilon(rounds) == max(every)
 
 
-def test_no_privacy_has_no_noise_and_no_clipping():
-    tree = tree_from_fanouts([2, 2])
-    trust = explicit_trust(tree, [])
-    mechanism = no_privacy(Network(tree, trust, no_noise(tree)), GRADIENT)
+# --- the least noise -----------------------------------------------------------------------
+
+CASES = {
+    "upload, untrusted": ([3, 2], ["server-1-0", "server-1-1", "server-1-2"], upload()),
+    "upload, trusted": ([3, 2], [], upload()),
+    "upload, mixed": ([3, 2], ["server-1-1"], upload(epsilon=4.0)),
+    "upload, ragged": (RAGGED, ["B", "d"], upload()),
+    "upload, smooth": ([3, 2], [], upload(drift="smooth", smoothness=0.5)),
+    "upload, non-expansive": ([3, 2], ["server-1-1"], upload(drift="non_expansive")),
+    "upload, device": ([3, 2], ["server-1-1"], upload(unit="device")),
+    "gradient, mixed": ([3, 2], ["server-1-1"], gradient()),
+    "gradient, ragged": (RAGGED, ["B", "d"], gradient(epsilon=0.5)),
+    "gradient, replace one": ([3, 2], ["server-1-1"], gradient(adjacency="replace_one")),
+    "gradient, device": ([4], [], gradient(unit="device")),
+}
+
+
+def with_noise(mechanism, network, plans, factor, sizes, privacy):
+    """Verified epsilon when all the noise of a mechanism is multiplied by a factor."""
+    noise = [np.array(scale) * factor for scale in mechanism.noise.messages]
+    if privacy.mechanism == "gradient":
+        for (layer, index), scale in zip(
+            mechanism.lock_step.nodes, mechanism.noise.steps, strict=True
+        ):
+            noise[layer - 1][index] = scale * factor
+    units = np.empty(len(sizes))
+    for line in mechanism.ledger.lines:
+        units[list(line.position.members)] = line.position.unit
+    rates = np.minimum(1.0, 30 / sizes)
+    return build_ledger(network, rates, noise, units, plans, privacy, ThreatConfig()).verified(
+        len(plans)
+    )
+
+
+# Mixtures take about a second an epsilon.
+QUICK = {"upload, untrusted", "upload, device", *(name for name in CASES if "gradient" in name)}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.full) for name in CASES]
+)
+def test_calibrated_noise_is_enough_and_minimal(case, network_of, plans_of):
+    tree, untrusted, more = CASES[case]
+    tree = tree_from_edges(tree) if isinstance(tree[0], tuple) else tree
+    network = network_of(tree, untrusted)
+    local = {1: 2} if network.tree.depth > 1 else {}
+    plans = plans_of(6, 4, local)
+    sizes = np.array(RAGGED_SIZES) if network.tree.n_devices == 4 else np.full(6, 300)
+    privacy = PrivacyConfig(
+        **({"mechanism": "upload", "delta": DELTA, "clipping_norm": 1.0} | more)
+    )
+    rates = np.minimum(1.0, 30 / sizes)
+    mechanism = build_mechanism(network, sizes, rates, plans, privacy, ThreatConfig())
+    target = privacy.epsilon
+    assert 0.98 * target < mechanism.epsilon(6) <= target
+    check = with_noise(mechanism, network, plans, 1.0, sizes, privacy)
+    assert check == pytest.approx(mechanism.epsilon(6), rel=1e-6)
+    assert with_noise(mechanism, network, plans, 0.99, sizes, privacy) > target
+
+
+def test_noise_shrinks_where_nobody_distrusted_sees_single_messages(
+    network_of, plans_of, mechanism_of
+):
+    """Behind a crowd of 4 equal noises a device needs half of its own."""
+    network = network_of([2, 4], ["server-1-0", "server-1-1"])
+    plans = plans_of(4, 2)
+    noise = {
+        kind: mechanism_of(
+            network, plans, batch=1200, **upload(), threat={"distrusted": [kind]}
+        ).noise.messages[1][0]
+        for kind in ("servers", "cloud")
+    }
+    assert noise["cloud"] == pytest.approx(noise["servers"] / 2, rel=5e-3)
+
+
+# --- refusals and budgets ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "local", "threat", "remedy"),
+    [
+        (upload(), {1: 2}, {"distrusted": ["siblings"]}, "downlink_noise"),
+        (upload(), {1: 2}, {"open_links": ["downlinks"]}, "downlink_noise"),
+        (upload(), {}, {"open_links": ["uplinks"]}, "without trusted servers"),
+        (gradient(), {}, {"open_links": ["uplinks"]}, "without trusted servers"),
+    ],
+)
+def test_what_is_in_clear_can_not_be_distrusted(
+    more, local, threat, remedy, network_of, plans_of, mechanism_of
+):
+    with pytest.raises(InputError, match=f"can't be met for .*{remedy}"):
+        mechanism_of(network_of([2, 3]), plans_of(3, 4, local), batch=1200, threat=threat, **more)
+
+
+def test_a_budget_affords_the_last_round_within_it(network_of, plans_of, mechanism_of):
+    mechanism = mechanism_of(network_of([2, 3]), plans_of(12, 2), **gradient())
+    assert mechanism.affordable_rounds(None) == 12
+    assert mechanism.affordable_rounds(2.0) == 12
+    budget = (mechanism.epsilon(7) + mechanism.epsilon(8)) / 2
+    assert mechanism.affordable_rounds(budget) == 7
+    assert mechanism.affordable_rounds(mechanism.epsilon(7)) == 7
+    assert mechanism.affordable_rounds(mechanism.epsilon(1) / 2) == 0
+
+
+def test_no_privacy_is_infinite_for_everybody(network_of, plans_of):
+    network = network_of([2, 2])
+    privacy = PrivacyConfig(**gradient(), delta=DELTA)
+    mechanism = no_privacy(network, plans_of(3, 2), privacy, ThreatConfig())
     assert mechanism.clipping.record_norm is None
     assert mechanism.clipping.batch_norm is None
     assert not mechanism.noise.steps.any()
-    assert summary(mechanism, 10, GRADIENT)["guarantee"] == "none"
+    assert mechanism.epsilon(3) == inf
+    assert mechanism.affordable_rounds(1.0) == 3
+    assert summary(mechanism, 3, privacy)["guarantee"] == "none"
 
 
-def test_summary_names_what_the_promise_rests_on():
-    network = network_of(tree_from_fanouts([2, 2]), [])
-    mechanism = build_mechanism(network, np.full(4, 60), np.full(4, 0.5), TRAINING, GRADIENT)
-    result = summary(mechanism, 10, GRADIENT)
-    assert result["epsilon_nominal"] == 2
-    assert result["epsilon_verified"] <= 2
-    assert (result["unit"], result["adjacency"]) == ("record", "add_remove")
-    assert result["compositions"] == 40
+def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of, mechanism_of):
+    privacy = PrivacyConfig(
+        **upload(drift="smooth", smoothness=0.5), mechanism="upload", delta=DELTA, clipping_norm=1.0
+    )
+    mechanism = mechanism_of(
+        network_of([2, 2]),
+        plans_of(4, 4, {1: 2}),
+        batch=1200,
+        **upload(drift="smooth", smoothness=0.5),
+    )
+    result = summary(mechanism, 4, privacy)
+    assert result["epsilon_nominal"] == 1
+    assert result["epsilon_verified"] <= 1
+    assert (result["unit"], result["adjacency"], result["drift"]) == (
+        "record",
+        "add_remove",
+        "smooth",
+    )
+    assert result["epsilon_by_observer"]["siblings"] == "inf"
     assert result["accountant"].startswith("dp-accounting")
-    upload = build_mechanism(network, np.full(4, 60), np.full(4, 0.5), TRAINING, UPLOAD)
-    assert "epsilon_verified" not in summary(upload, 10, UPLOAD)
+    lines = warnings(mechanism, 4, privacy)
+    assert "siblings (ε ∞)" in lines[0]
+    assert any("0.5-smooth, as declared" in line for line in lines)
+    open_mechanism = replace(mechanism, private=False)
+    assert warnings(open_mechanism, 4, privacy) == []
 
 
 def test_delta_must_be_below_one_over_the_largest_shard():
