@@ -24,6 +24,8 @@ from m2fdp.topology.network import Network, noise_adders
 
 # The column of `positions`' keys at which rho of layer 1 stands.
 _FIRST_SHARE = 7
+# Beyond so many step sizes their growths are rounded up to share laws, each of which takes time.
+_MOST_STEP_SIZES = 8
 # A law that moves the release for certain, without noise.
 _IN_CLEAR = ShiftLaw((inf,), (1.0,))
 
@@ -244,7 +246,9 @@ def build_ledger(
             "are nobody in this network, so that there is nothing to verify; present are "
             + ", ".join(sorted(present - {"trusted_servers"})),
         )
-    laws = _gradient_laws if gradient else _upload_laws
+    step_sizes = {plan.step_size for plan in plans}
+    upload_laws = partial(_upload_laws, share_laws=len(step_sizes) > _MOST_STEP_SIZES)
+    laws = _gradient_laws if gradient else upload_laws
     return Ledger(
         tuple(lines),
         lru_cache(maxsize=None)(partial(laws, privacy=privacy)),
@@ -319,7 +323,7 @@ def positions(
         for below in range(layer + 1, depth + 1):
             shares = network.weights[below - 1][tree.ancestors[below][members]]
             keys[members, _FIRST_SHARE + below - 1] = shares
-    unique, first, inverse, counts = np.unique(
+    _, first, inverse, counts = np.unique(
         np.round(keys, 12), axis=0, return_index=True, return_inverse=True, return_counts=True
     )
     members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
@@ -336,7 +340,7 @@ def positions(
             crowd_without_one=None if key[5] < 0 else float(key[5]),
             parent_is_cloud=bool(key[6]),
         )
-        for _, key, devices in sorted(zip(first, unique, members, strict=True), key=lambda r: r[0])
+        for key, devices in sorted(zip(keys[first], members, strict=True), key=lambda r: r[1][0])
     ]
 
 
@@ -360,9 +364,12 @@ def _gradient_laws(position: Position, plan: RoundPlan, privacy: PrivacyConfig) 
     return ((subsampled(rate), len(plan.layers)),)
 
 
-def _upload_laws(position: Position, plan: RoundPlan, privacy: PrivacyConfig) -> Composition:
-    """One release a window."""
-    growth = 1.0 + _rounded_up(plan.step_size * (privacy.smoothness or 0.0))
+def _upload_laws(
+    position: Position, plan: RoundPlan, privacy: PrivacyConfig, share_laws: bool
+) -> Composition:
+    """One release a window; `share_laws` where so many step sizes would make as many laws."""
+    spread = plan.step_size * (privacy.smoothness or 0.0)
+    growth = 1.0 + (_rounded_up(spread) if share_laws else spread)
     laws: Counter[ShiftLaw] = Counter()
     for window in windows(plan, position.head_layer, privacy.downlink_noise):
         if privacy.unit == "device":
