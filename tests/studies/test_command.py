@@ -105,6 +105,21 @@ grid: {seed: [5]}
         assert str(project / "data/08_reporting/tiny" / file) in result.output
 
 
+@pytest.mark.full
+def test_no_byte_depends_on_the_number_of_workers(project, kedro_study):
+    grid = "grid: {algorithm: [m2fdp, pedpfl], seed: [0]}\n"
+    contents = []
+    for workers in (1, 2):
+        # Kernels round alike at equal thread counts only, and workers share the cores.
+        result = kedro_study(grid, f"--workers={workers}", "--params=threads=1")
+        assert result.exit_code == 0, result.output
+        names = ("data/06_models/tiny/*/model.pt", "data/07_model_output/tiny/*/*.csv")
+        files = sorted(file for name in names for file in project.glob(name))
+        assert len(files) == 6
+        contents.append([file.read_bytes() for file in files])
+    assert contents[0] == contents[1]
+
+
 def when_a_cell_runs(project, do) -> threading.Thread:
     """Start a thread that calls `do(pid of the worker)` once the first cell has its run."""
 
