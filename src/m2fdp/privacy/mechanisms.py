@@ -380,6 +380,9 @@ def warnings(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> list[
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε rests on: {assumption}" for assumption in assumptions(privacy)]
+    verified = mechanism.epsilon(rounds)
+    if verified > privacy.epsilon:
+        lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {privacy.epsilon:g}")
     if names:
         lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     return lines
