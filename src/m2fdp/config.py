@@ -109,6 +109,8 @@ class TrainingConfig(Block):
     local_steps: Count  # K
     # {layer l: a local aggregation up to l every so many local steps}
     local_aggregation: dict[int, Count] = Field(default_factory=dict)
+    # s_c: devices of each lowest server that take part in a round, drawn uniformly; null = all.
+    participants: Count | None = None
     # Expected size B of a Poisson-sampled minibatch; null = the whole shard.
     batch_size: Positive | None = None
     learning_rate: Positive

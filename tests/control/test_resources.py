@@ -82,6 +82,16 @@ def test_groups_that_work_side_by_side_are_waited_for_once():
     assert cost.delay_s == pytest.approx(2 * (0.2 + 3 * WIRELESS_S) + 2 * WIRED_S)
 
 
+def test_only_participants_step_and_send():
+    tree = tree_from_fanouts([2, 3])
+    network = Network(tree, all_untrusted(tree), no_noise(tree), participants=2)
+    schedule = build_schedule(training(local_steps=1), 2)
+    lock_step = no_privacy(network, (), GRADIENT, ThreatConfig()).lock_step
+    cost = round_cost(network, lock_step, schedule, M, ResourcesConfig())
+    assert cost.energy_j == pytest.approx(4 * 1e-3 + 4 * WIRELESS_J + 2 * WIRED_J)
+    assert cost.delay_s == pytest.approx(0.2 + 2 * WIRELESS_S + 2 * WIRED_S)
+
+
 def test_star_links_are_wired():
     tree = tree_from_fanouts([4])
     cost = cost_of(tree, all_untrusted(tree), training(local_steps=1), GRADIENT)

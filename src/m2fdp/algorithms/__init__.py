@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -19,6 +20,7 @@ from m2fdp.privacy.mechanisms import check_delta
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.schedule import build_schedule
 from m2fdp.topology.builders import build_tree
+from m2fdp.topology.network import Network
 from m2fdp.topology.trust import build_trust
 
 # In the order in which tables and figures list them.
@@ -57,7 +59,13 @@ def build_plan(
     tree = build_tree(topology)
     trust = build_trust(tree, topology.trust, seed)
     schedule = build_schedule(training, tree.depth)
-    return get_algorithm(algorithm).plan(tree, trust, schedule)
+    plan = get_algorithm(algorithm).plan(tree, trust, schedule)
+    if training.participants is None:
+        return plan
+    participants = training.participants
+    if plan.network.tree.depth != tree.depth:  # a star: as many devices in all
+        participants = int(Network(tree, trust, (), participants).present.sum())
+    return replace(plan, network=replace(plan.network, participants=participants))
 
 
 def check_config(config: Config) -> None:

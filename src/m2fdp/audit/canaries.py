@@ -187,7 +187,9 @@ def _copied_network(network: Network, layer: int, ranges: list[range], copies: i
     names = tuple(tuple(f"{at}-{i}" for i in range(n)) for at, n in enumerate(counts))
     tree = Tree(parents, names)
     trust = tuple(np.full(counts[at], at >= layer) for at in range(tree.depth))
-    return Network(tree, trust, noise_plan(tree, trust))
+    # Heads that are devices are the copies: all of them take part.
+    participants = network.participants if layer < tree.depth else None
+    return Network(tree, trust, noise_plan(tree, trust), participants)
 
 
 def _copied_mechanism(

@@ -12,6 +12,7 @@ import numpy as np
 
 from m2fdp.config import ResourcesConfig
 from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.simulation.sampling import sibling_rank
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
@@ -54,13 +55,17 @@ def round_cost(
     """
     tree = network.tree
     inside = _inside_groups(tree, lock_step)
-    energy = schedule.local_steps * tree.n_devices * config.step_energy_j
+    # Which devices take part changes, how many does not: let it be the first ones.
+    rank = sibling_rank(tree, np.arange(tree.n_devices))
+    present = rank < network.present[tree.parents[-1]]
+    energy = schedule.local_steps * present.sum() * config.step_energy_j
     delay = schedule.local_steps * config.step_delay_s
     for step in range(1, schedule.local_steps + 1):
         top = schedule.aggregation_layer(step)
         sending = tuple(
             mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
         )
+        sending = (*sending[:-1], sending[-1] & present)
         cost = _journey_cost(tree, sending, n_parameters, config)
         energy += cost.energy_j
         delay += cost.delay_s

@@ -310,12 +310,21 @@ def positions(
         heads = adders[members, 1]
         weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
         variance = (weights * noise[layer - 1]) ** 2
-        together = np.bincount(parents, weights=variance)[parents]
-        loudest = _loudest_sibling(parents, variance)
+        if layer == depth and network.participants is not None:
+            # Whoever takes part besides, the quietest noise as often as devices are present.
+            least = np.full(tree.n_nodes(layer - 1), inf)
+            np.minimum.at(least, parents[heads], variance[heads])
+            together = (least * network.present)[parents]
+            others = (least * np.maximum(network.present - 1, 1))[parents]
+            others[tree.n_children(layer - 1)[parents] == 1] = -1
+        else:
+            together = np.bincount(parents, weights=variance)[parents]
+            loudest = _loudest_sibling(parents, variance)
+            others = np.where(loudest > 0, np.maximum(together - loudest, 0), -1)
         for column, scale in (
             (3, noise[layer - 1]),
             (4, np.sqrt(together) / weights),
-            (5, np.where(loudest > 0, np.sqrt(np.maximum(together - loudest, 0)) / weights, -1)),
+            (5, np.where(others >= 0, np.sqrt(np.maximum(others, 0)) / weights, -1)),
         ):
             known = scale[heads] >= 0
             keys[members, column] = np.where(known, scale[heads] / units[members], -1)

@@ -225,7 +225,7 @@ def _paper_noise(
     factor = privacy.alpha * rates.max() * scale
     noise = []
     for layer, noised in enumerate(network.noised, start=1):
-        shared = prod(tree.smallest_fanout(below) for below in range(layer, tree.depth))
+        shared = prod(network.smallest_fanout(below) for below in range(layer, tree.depth))
         sensitivity = 2 * most_steps * privacy.clipping_norm / shared
         noise.append(np.where(noised, factor * sensitivity, 0.0))
     return noise

@@ -39,11 +39,17 @@ class Aggregator:
     copies: tuple[tuple[Tensor, Tensor], ...]
 
     def aggregate(
-        self, models: Tensor, top: int, noise: MessageNoise, tap: Tap | None = None
+        self,
+        models: Tensor,
+        present: Tensor,
+        top: int,
+        noise: MessageNoise,
+        tap: Tap | None = None,
     ) -> Tensor:
         """The models (N_top, M) of layer `top` from those of the devices (N_L, M).
 
-        Every message that travels carries the noise that `noise` has for it; `tap` sees them.
+        Only devices that are `present`, 1 or 0 (N_L, 1), count. Every message that travels
+        carries the noise that `noise` has for it; `tap` sees them.
         """
         for layer in range(len(self.parents), top, -1):
             drawn = noise(layer)
@@ -54,7 +60,10 @@ class Aggregator:
             if tap is not None:
                 tap("up", layer, models)
             above = models.new_zeros(self.sizes[layer - 1], models.shape[1])
-            above.index_add_(0, self.parents[layer - 1], models * self.weights[layer - 1])
+            weights = self.weights[layer - 1]
+            if layer == len(self.parents):
+                weights = weights * present
+            above.index_add_(0, self.parents[layer - 1], models * weights)
             copied, representatives = self.copies[layer - 1]
             above[copied] = models[representatives]
             models = above

@@ -18,7 +18,7 @@ from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.aggregation import Aggregator, Tap, build_aggregator
 from m2fdp.simulation.backends import Backend, Minibatches, build_backend, clip_factor
-from m2fdp.simulation.sampling import Draw, poisson_draw
+from m2fdp.simulation.sampling import Draw, draw_participants, poisson_draw
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.streams import torch_generator
 from m2fdp.topology.network import Network
@@ -125,13 +125,16 @@ def run_round(simulation: Simulation, state: State, tap: Tap | None = None) -> S
     round_ = state.round + 1
     eta = simulation.schedule.step_size(round_)
     aggregator = simulation.aggregator
+    drawn = draw_participants(simulation.network, simulation.seed, round_)
+    present = torch.as_tensor(drawn, device=state.weights.device).to(state.weights)[:, None]
     weights = synchronised = aggregator.broadcast(state.weights[None], 0)
     for step in range(1, simulation.schedule.local_steps + 1):
-        weights = weights - eta * _step_directions(simulation, weights, round_, step)
+        weights = weights - eta * _step_directions(simulation, weights, present, round_, step)
         layer = simulation.schedule.aggregation_layer(step)
         if layer is not None:
             models = aggregator.aggregate(
                 _clipped_updates(simulation, weights, synchronised, eta),
+                present,
                 layer,
                 lambda at, k=step: _message_noise(simulation, eta, round_, k, at),
                 tap,
@@ -146,8 +149,13 @@ def run_round(simulation: Simulation, state: State, tap: Tap | None = None) -> S
     raise AssertionError("the last local step ends in the global aggregation")
 
 
-def _step_directions(simulation: Simulation, weights: Tensor, round_: int, step: int) -> Tensor:
-    """What each device steps along, (N_L, M): its group's gradient plus the group's noise."""
+def _step_directions(
+    simulation: Simulation, weights: Tensor, present: Tensor, round_: int, step: int
+) -> Tensor:
+    """What each device steps along, (N_L, M): its group's gradient plus the group's noise.
+
+    Devices that are not present add nothing.
+    """
     shards, lock_step = simulation.shards, simulation.mechanism.lock_step
     draw = poisson_draw(shards.sizes, shards.rates, simulation.seed, round_, step)
     groups = weights.new_zeros(len(lock_step.nodes), weights.shape[1])
@@ -156,7 +164,7 @@ def _step_directions(simulation: Simulation, weights: Tensor, round_: int, step:
     for start in range(0, len(weights), simulation.chunk_size):
         part = slice(start, start + simulation.chunk_size)
         gradients = _device_gradients(simulation, weights, draw, part)
-        groups.index_add_(0, group_of[part], gradients * omega[part, None])
+        groups.index_add_(0, group_of[part], gradients * omega[part, None] * present[part])
     for group, scale in enumerate(simulation.mechanism.noise.steps):
         if scale > 0:
             layer, index = lock_step.nodes[group]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from m2fdp.streams import generator
+from m2fdp.topology.network import Network
+from m2fdp.topology.tree import Tree
 
 # Batched products over padded rows round alike for any chunk of devices at such widths.
 _ROW_MULTIPLE = 8
@@ -46,6 +48,24 @@ def poisson_draw(sizes: np.ndarray, rates: np.ndarray, seed: int, round_: int, s
     chosen = uniforms < np.repeat(rates, sizes)
     owners = np.repeat(np.arange(len(sizes)), sizes)[chosen]
     return _padded(np.flatnonzero(chosen), np.bincount(owners, minlength=len(sizes)))
+
+
+def draw_participants(network: Network, seed: int, round_: int) -> np.ndarray:
+    """The devices that take part in a round, uniform below each lowest server: bool (N_L,)."""
+    present, children = network.present, network.tree.n_children(network.tree.depth - 1)
+    if (present == children).all():
+        return np.ones(network.tree.n_devices, dtype=bool)
+    order = generator(seed, "participants", round_).random(network.tree.n_devices)
+    return sibling_rank(network.tree, order) < present[network.tree.parents[-1]]
+
+
+def sibling_rank(tree: Tree, order: np.ndarray) -> np.ndarray:
+    """Each device's place, from 0, among its siblings by `order`: int64 (N_L,)."""
+    parents = tree.parents[-1]
+    places = np.empty(tree.n_devices, dtype=np.int64)
+    places[np.lexsort((order, parents))] = np.arange(tree.n_devices)
+    first = np.cumsum(tree.n_children(tree.depth - 1)) - tree.n_children(tree.depth - 1)
+    return places - first[parents]
 
 
 def _padded(positions: np.ndarray, counts: np.ndarray) -> Draw:

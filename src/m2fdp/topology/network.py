@@ -20,16 +20,34 @@ class Network:
         trust: see `m2fdp.topology.trust`.
         noised: for layer l = 1…L (index l-1), bool (N_l,): does the message from this node to
             its parent carry fresh noise.
+        participants: devices of each lowest server that take part in a round, at most; None
+            means all (s_c^t of J eq. 27, the same in every round).
     """
 
     tree: Tree
     trust: Trust
     noised: tuple[np.ndarray, ...]
+    participants: int | None = None
 
     @property
     def weights(self) -> tuple[np.ndarray, ...]:
-        """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent."""
-        return self.tree.uniform_weights
+        """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent.
+
+        A device's is its weight in the rounds that it takes part in.
+        """
+        uniform = self.tree.uniform_weights
+        return (*uniform[:-1], 1.0 / self.present[self.tree.parents[-1]])
+
+    @property
+    def present(self) -> np.ndarray:
+        """int64 (N_{L-1},): how many devices of each lowest server take part in a round."""
+        children = self.tree.n_children(self.tree.depth - 1)
+        return children if self.participants is None else np.minimum(children, self.participants)
+
+    def smallest_fanout(self, layer: int) -> int:
+        """s_l: the smallest number of children of layer l that take part in a round."""
+        lowest = layer == self.tree.depth - 1
+        return int(self.present.min()) if lowest else self.tree.smallest_fanout(layer)
 
 
 def noise_plan(tree: Tree, trust: Trust) -> tuple[np.ndarray, ...]:
