@@ -8,7 +8,8 @@ import pytest
 from m2fdp.audit import audit, plant
 from m2fdp.audit.run import audited_lines
 from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
-from m2fdp.privacy.mechanisms import Mechanism, build_mechanism
+from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan

@@ -14,7 +14,7 @@ from m2fdp.audit import audit, bounds_table
 from m2fdp.audit.run import audit_line
 from m2fdp.config import AuditConfig, ThreatConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.mechanisms import no_privacy
+from m2fdp.privacy.calibration import no_privacy
 from m2fdp.simulation import engine, sampling
 
 UPLOAD = {"mechanism": "upload"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
-from m2fdp.privacy.mechanisms import build_mechanism
+from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.taint import RoundPlan
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts

@@ -15,12 +15,16 @@ from scipy.stats import binom, norm
 from m2fdp.privacy.accounting import (
     ShiftLaw,
     epsilon,
-    gaussian_epsilon,
     least_noise,
     subsampled,
 )
 
 DELTA = 1e-5
+
+
+def gaussian_epsilon(z, q, n, delta):
+    """Epsilon of n Gaussian releases of a Poisson sample, noise multiplier z."""
+    return epsilon(((subsampled(q, inf if z == 0 else 1 / z), n),), delta)
 
 
 def analytic_epsilon(z, delta):

@@ -8,15 +8,10 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.accounting import gaussian_epsilon, least_noise, subsampled
+from m2fdp.privacy.accounting import epsilon, least_noise, subsampled
+from m2fdp.privacy.calibration import build_mechanism, check_delta, no_privacy
 from m2fdp.privacy.ledger import build_ledger
-from m2fdp.privacy.mechanisms import (
-    build_mechanism,
-    check_delta,
-    no_privacy,
-    summary,
-    warnings,
-)
+from m2fdp.privacy.summary import summary, warnings
 from m2fdp.topology.builders import tree_from_edges
 
 DELTA = 1e-5
@@ -24,6 +19,11 @@ DELTA = 1e-5
 RAGGED = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
 RAGGED += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
 RAGGED_SIZES = [60, 300, 60, 100]
+
+
+def gaussian_epsilon(z, q, n, delta):
+    """Epsilon of n Gaussian releases of a Poisson sample, noise multiplier z."""
+    return epsilon(((subsampled(q, inf if z == 0 else 1 / z), n),), delta)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from m2fdp.reporting.figures import audit_bounds
+from m2fdp.reporting.privacy_figures import audit_bounds
 from m2fdp.reporting.style import lower_bound
 from m2fdp.reporting.tables import print_audit
 

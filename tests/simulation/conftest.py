@@ -8,7 +8,8 @@ import torch
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import build_model
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, Noise, build_mechanism, no_privacy
+from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.privacy.mechanisms import Clipping, Mechanism, Noise
 from m2fdp.simulation.engine import Shards, build_simulation, initial_state, rounds
 from m2fdp.simulation.schedule import Schedule
 

@@ -11,7 +11,8 @@ from torch import nn
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.config import ModelConfig, ThreatConfig
 from m2fdp.models.registry import Model, build_model
-from m2fdp.privacy.mechanisms import Clipping, no_privacy
+from m2fdp.privacy.calibration import no_privacy
+from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation.engine import Shards
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from m2fdp.config import PrivacyConfig
 from m2fdp.models.registry import Model
-from m2fdp.privacy.ledger import Position
 from m2fdp.privacy.mechanisms import LockStep, Mechanism, Noise
+from m2fdp.privacy.positions import Position
 from m2fdp.simulation.engine import Shards, Simulation, build_simulation
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.topology.network import Network, noise_adders, noise_plan

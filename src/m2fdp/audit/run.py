@@ -17,8 +17,9 @@ from m2fdp.audit.canaries import Canaries, plant
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import ShiftLaw
-from m2fdp.privacy.ledger import Ledger, Line, Position, position_name
+from m2fdp.privacy.ledger import Ledger, Line
 from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.taint import RoundPlan, windows
 from m2fdp.simulation.engine import initial_state, run_round
 from m2fdp.simulation.schedule import Schedule

@@ -99,20 +99,6 @@ def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_
     return min(bound, _by_loss_distribution(releases, delta, adjacency))
 
 
-def gaussian_epsilon(
-    noise_multiplier: float, sampling_rate: float, compositions: int, delta: float
-) -> float:
-    """Epsilon of Gaussian releases of a Poisson sample.
-
-    Args:
-        noise_multiplier: z, noise standard deviation over sensitivity; 0 gives infinity.
-        sampling_rate: q in (0, 1].
-        compositions: the number of releases.
-    """
-    shift = inf if noise_multiplier == 0 else 1.0 / noise_multiplier
-    return epsilon(((subsampled(sampling_rate, shift), compositions),), delta)
-
-
 @lru_cache(maxsize=4096)
 def least_noise(
     composition: Composition,

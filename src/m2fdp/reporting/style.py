@@ -9,6 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
 from m2fdp.algorithms import ALGORITHMS
@@ -77,6 +78,14 @@ def tidy(axes: Axes, x_label: str, y_label: str, *, whole_x: bool = False) -> No
         axes.xaxis.set_major_locator(
             MaxNLocator(10, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
         )
+
+
+def colour_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> None:
+    """As high as the axes."""
+    bar = figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.035, 1)))
+    bar.set_label(label, fontsize=LABEL_SIZE, color=INK)
+    bar.ax.tick_params(labelsize=TICK_SIZE, colors=INK)
+    bar.outline.set_visible(False)
 
 
 def upper_bound(value: float, digits: int = 3) -> str:

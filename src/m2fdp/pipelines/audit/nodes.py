@@ -13,7 +13,7 @@ from m2fdp.audit import audit, bounds_table
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.data.manifest import shards_of
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.reporting import figures, tables
+from m2fdp.reporting import privacy_figures, tables
 
 
 def audit_mechanism(
@@ -49,4 +49,4 @@ def audit_mechanism(
 
 def draw_bounds(audited: dict[str, Any]) -> Figure:
     """Lower bound, upper bound and target of every audited observer."""
-    return figures.audit_bounds(pd.DataFrame(audited["observers"]))
+    return privacy_figures.audit_bounds(pd.DataFrame(audited["observers"]))

@@ -14,8 +14,10 @@ from m2fdp.config import PrivacyConfig, ThreatConfig, TrainingConfig
 from m2fdp.data.manifest import shards_of
 from m2fdp.errors import InputError
 from m2fdp.privacy import ledger
-from m2fdp.privacy.mechanisms import Mechanism, build_mechanism, no_privacy, summary, warnings
-from m2fdp.reporting import figures, tables
+from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.summary import summary, warnings
+from m2fdp.reporting import privacy_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
 
 logger = logging.getLogger(__name__)
@@ -74,7 +76,7 @@ def print_ledger(table: pd.DataFrame) -> None:
 
 def draw_ledger(table: pd.DataFrame) -> Figure:
     """The ledger as a heat map, positions by observers."""
-    return figures.ledger_heat_map(table)
+    return privacy_figures.ledger_heat_map(table)
 
 
 def trace_epsilon(mechanism: Mechanism, affordable_rounds: int) -> pd.DataFrame:
@@ -84,4 +86,4 @@ def trace_epsilon(mechanism: Mechanism, affordable_rounds: int) -> pd.DataFrame:
 
 def draw_epsilon(table: pd.DataFrame, privacy: PrivacyConfig) -> Figure:
     """Epsilon over the rounds, a line for each kind of observer."""
-    return figures.epsilon_over_rounds(table, privacy.epsilon)
+    return privacy_figures.epsilon_over_rounds(table, privacy.epsilon)

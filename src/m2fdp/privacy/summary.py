@@ -1,0 +1,78 @@
+"""What a run promises about privacy, and what a user must know before trusting it."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from m2fdp.config import PrivacyConfig
+from m2fdp.privacy.accounting import ACCOUNTANT
+from m2fdp.privacy.mechanisms import Mechanism
+
+
+def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[str, Any]:
+    """What a run promises, with every assumption the promise rests on, ready for JSON.
+
+    Infinite epsilons are the text "inf", which JSON has no number for.
+    """
+    if not mechanism.private:
+        return {
+            "guarantee": "none",
+            "note": "no clipping and no noise: epsilon is infinite for everybody",
+        }
+    ledger = mechanism.ledger
+    return {
+        "guarantee": "verified",
+        "mechanism": privacy.mechanism,
+        "calibration": privacy.calibration,
+        "epsilon_nominal": privacy.epsilon,
+        "epsilon_verified": _for_json(mechanism.epsilon(rounds)),
+        "delta": privacy.delta,
+        "clipping_norm": privacy.clipping_norm,
+        "accountant": ACCOUNTANT,
+        "unit": privacy.unit,
+        "adjacency": privacy.adjacency,
+        "drift": privacy.drift if privacy.mechanism == "upload" else "none, noise at every step",
+        "sampling": "poisson",
+        "distrusted": sorted(ledger.distrusted),
+        "epsilon_by_observer": {
+            kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
+        },
+        "assumptions": assumptions(privacy),
+        "rounds": rounds,
+    }
+
+
+def _for_json(value: float) -> float | str:
+    return "inf" if value == inf else value
+
+
+def assumptions(privacy: PrivacyConfig) -> list[str]:
+    """What epsilon rests on and a run can't check."""
+    result = [
+        "trusted servers are trustworthy, and nobody else reads the links into them",
+        "tree, trust, shard sizes and schedule are public and independent of the private data",
+        "noise comes from a seeded generator: made for simulation",
+    ]
+    if privacy.mechanism == "upload" and privacy.unit == "record" and privacy.drift == "smooth":
+        result.append(f"the loss is {privacy.smoothness:g}-smooth, as declared")
+    return result
+
+
+def warnings(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> list[str]:
+    """One line for each thing that a user should know before trusting the number."""
+    if not mechanism.private:
+        return []
+    exposed: dict[str, float] = {
+        kind: value
+        for kind, value in mechanism.ledger.by_kind(rounds).items()
+        if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > privacy.epsilon
+    }
+    names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
+    lines = [f"ε rests on: {assumption}" for assumption in assumptions(privacy)]
+    verified = mechanism.epsilon(rounds)
+    if verified > privacy.epsilon:
+        lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {privacy.epsilon:g}")
+    if names:
+        lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
+    return lines

@@ -1,0 +1,174 @@
+"""Figures of the privacy ledger and of audits."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from m2fdp.reporting import style
+from m2fdp.reporting.tables import worst_positions
+
+MAPPED_POSITIONS = 25
+DARK = "#333333"  # of a cell whose epsilon is infinite
+
+
+def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
+    """Epsilon of every position of a data owner (rows) for every kind of observer (columns).
+
+    Args:
+        ledger: with the columns of `m2fdp.privacy.ledger.ledger_table`. Where there are many
+            positions, those that lose most are drawn.
+    """
+    lines = worst_positions(ledger, MAPPED_POSITIONS)
+    cells = lines.pivot_table(
+        index="position", columns="kind", values="epsilon", aggfunc="max", sort=False
+    )
+    values = cells.to_numpy()
+    n_rows, n_columns = values.shape
+    counts = lines.groupby("position")["devices"].max()
+    figure = style.new_figure(3.6 + 1.05 * n_columns, 1.6 + 0.42 * n_rows)
+    axes = figure.subplots()
+    finite = values[np.isfinite(values) & (values > 0)]
+    least, most = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
+    scale = LogNorm(least / 1.5, most * 1.5)
+    image = axes.imshow(
+        np.where(np.isfinite(values), np.maximum(values, least), np.nan),
+        cmap="Oranges",
+        norm=scale,
+        aspect="auto",
+    )
+    for row, column in product(range(n_rows), range(n_columns)):
+        _draw_epsilon(axes, row, column, values[row, column], scale)
+    style.tidy(axes, "observer", "")
+    axes.grid(visible=False)
+    distrusted = set(lines.loc[lines["distrusted"], "kind"])
+    names = [
+        name.replace("_", "\n") + ("\n(distrusted)" if name in distrusted else "")
+        for name in cells.columns
+    ]
+    axes.set_xticks(range(n_columns), names)
+    for label, name in zip(axes.get_xticklabels(), cells.columns, strict=True):
+        label.set_fontweight("bold" if name in distrusted else "normal")
+    axes.set_yticks(range(n_rows), [f"{name}\n(devices: {counts[name]:,})" for name in cells.index])
+    title = f"ε at δ = {ledger['delta'].iloc[0]:g}, rounded up"
+    n_all = ledger["position"].nunique()
+    if n_rows < n_all:
+        title += f": the {n_rows} of {n_all} positions that lose most"
+    axes.set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left")
+    style.colour_bar(figure, image, axes, "ε")
+    return figure
+
+
+def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
+    """Epsilon of every kind of observer over the rounds, and the target.
+
+    Args:
+        table: a column `round`, and one for each kind of observer.
+        target: epsilon that distrusted observers must not pass.
+    """
+    kinds = table.drop(columns="round")
+    figure = style.new_figure(7.0, 4.2)
+    axes = figure.subplots()
+    finite = [kind for kind in kinds if np.isfinite(kinds[kind]).all()]
+    # Kinds that see the same share a line.
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for kind in finite:
+        groups.setdefault(tuple(kinds[kind]), []).append(kind.replace("_", " "))
+    for number, (values, names) in enumerate(groups.items()):
+        axes.plot(
+            table["round"],
+            values,
+            color=style.COLOURS[1:][number % (len(style.COLOURS) - 1)],
+            marker=style.MARKERS[number % len(style.MARKERS)],
+            markersize=4,
+            label=", ".join(names),
+        )
+    axes.axhline(target, color=style.INK, linestyle="--", linewidth=1, label=f"target {target:g}")
+    axes.set_yscale("log")
+    style.tidy(axes, "round", "ε", whole_x=True)
+    infinite = [kind.replace("_", " ") for kind in kinds if kind not in finite]
+    title = "ε over the rounds by observer"
+    if infinite:
+        title += "\n∞ (messages in clear): " + ", ".join(infinite)
+    axes.set_title(title, fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=style.TICK_SIZE, frameon=False)
+    return figure
+
+
+def audit_bounds(bounds: pd.DataFrame) -> Figure:
+    """What every audited observer learns at least, at most, and should.
+
+    Args:
+        bounds: position, observer, epsilon_lower, epsilon_upper, epsilon_nominal, confidence
+            and rounds; a row an observer.
+    """
+    n = len(bounds)
+    figure = style.new_figure(7.0, 2.2 + 0.9 * n)
+    axes = figure.subplots()
+    for offset, column, colour, name, written in (
+        (-0.25, "epsilon_lower", style.COLOURS[2], "lower bound (audit)", style.lower_bound),
+        (0.0, "epsilon_upper", style.EPSILON_COLOUR, "upper bound (ledger)", style.upper_bound),
+        (0.25, "epsilon_nominal", style.COLOURS[0], "nominal (target)", style.upper_bound),
+    ):
+        rows = np.arange(n) + offset
+        axes.barh(rows, bounds[column], height=0.22, color=colour, label=name)
+        for row, value in zip(rows, bounds[column], strict=True):
+            axes.text(
+                value,
+                row,
+                f" {written(value)}",
+                va="center",
+                fontsize=style.TICK_SIZE,
+                color=style.INK,
+            )
+    # Linear up to the least target, so that a lower bound of zero has its place.
+    axes.set_xscale("symlog", linthresh=float(bounds["epsilon_nominal"].min()))
+    axes.set_xlim(0, 3 * float(bounds[["epsilon_upper", "epsilon_nominal"]].max().max()))
+    labels = [
+        f"{observer}\nabout devices {position}"
+        for position, observer in zip(bounds["position"], bounds["observer"], strict=True)
+    ]
+    axes.set_yticks(range(n), labels)
+    axes.invert_yaxis()
+    style.tidy(axes, "ε", "")
+    axes.set_title(
+        f"Audit at T = {bounds['rounds'].iloc[0]}, {bounds['confidence'].iloc[0]:.0%} confidence",
+        fontsize=style.TITLE_SIZE,
+        color=style.INK,
+        loc="left",
+    )
+    figure.legend(loc="outside lower center", ncols=3, fontsize=style.TICK_SIZE, frameon=False)
+    return figure
+
+
+def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNorm) -> None:
+    """The text of one cell, and the look of one that has no colour."""
+    if not np.isfinite(value):
+        infinite = np.isinf(value)
+        axes.add_patch(
+            Rectangle(
+                (column - 0.5, row - 0.5),
+                1,
+                1,
+                facecolor=DARK if infinite else "white",
+                edgecolor="#777777" if infinite else style.GRID,
+                hatch="///" if infinite else None,
+                linewidth=0,
+            )
+        )
+    axes.text(
+        column,
+        row,
+        "–" if np.isnan(value) else style.upper_bound(value),
+        fontsize=style.TICK_SIZE,
+        ha="center",
+        va="center",
+        color="white" if np.isinf(value) or scale(value) > 0.6 else style.INK,
+        fontweight="bold" if np.isinf(value) else "normal",
+    )
