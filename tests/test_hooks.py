@@ -96,7 +96,7 @@ def test_a_run_records_parameters_provenance_and_split(project, kedro_run, pipel
     assert "training" not in params
     assert tags["seed"] == "7"
     assert (tags["algorithm"], tags["role"]) == ("m2fdp", "method")
-    assert (tags["dataset"], tags["cell"], tags["torch_threads"]) == ("digits", "single", "1")
+    assert (tags["dataset"], tags["cell"]) == ("digits", "single")
     assert tags["process"] == tracking.process_tag()
     assert tags["version.torch"] == torch.__version__
     manifest = project / "data" / "05_model_input" / "single" / "manifest.csv"

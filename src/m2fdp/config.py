@@ -118,9 +118,9 @@ class TrainingConfig(Block):
     step_size: Literal["constant", "inverse_sqrt"] = "constant"
     evaluate_every: Count = 1
     evaluate_on: Literal["test", "validation"] = "test"
-    backend: Literal["auto", "reference", "stacked"] = "auto"
-    # Devices stepped at a time; bounds memory, never changes a result.
-    chunk_size: Count = 50
+    backend: Literal["auto", "reference", "sequential", "stacked"] = "auto"
+    # Learners stepped at a time; never changes a result. null = as many as fit the cache.
+    chunk_size: Count | None = None
 
     @field_validator("local_aggregation", mode="before")
     @classmethod
@@ -237,6 +237,7 @@ class Config(Block):
     algorithm: str
     seed: Annotated[int, Field(ge=0)] = 0
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
+    # Threads that step learners side by side; null = one a core. Never changes a result.
     threads: Count | None = None
     # Names the folders that the run writes to, so that runs side by side never collide.
     cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")] = "single"

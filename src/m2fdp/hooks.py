@@ -96,8 +96,8 @@ class RunHooks:
     @hook_impl(trylast=True)
     def before_pipeline_run(self) -> None:
         """Record who runs what with which code, once MLflow's run is open."""
-        if self._config.threads is not None:
-            torch.set_num_threads(self._config.threads)
+        # Learners are stepped side by side instead, and no result depends on how many threads do.
+        torch.set_num_threads(1)
         run = mlflow.active_run()
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         for stale in tracking.close_stale_runs():
@@ -175,7 +175,6 @@ def _tags(config: Config) -> dict[str, str]:
         "dataset": config.dataset.name,
         "seed": str(config.seed),
         "cell": config.cell,
-        "torch_threads": str(torch.get_num_threads()),
     }
 
 

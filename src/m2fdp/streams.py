@@ -2,7 +2,7 @@
 
 A key is (seed, purpose, indices…), such as (3, "minibatch", round, step). So a result depends
 on no chunking, worker count or order of evaluation, and two algorithms with one seed see the
-same minibatches and the same device noises.
+same minibatches.
 """
 
 from __future__ import annotations

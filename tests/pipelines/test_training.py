@@ -90,10 +90,10 @@ def test_every_baseline(project, kedro_run, algorithm):
         assert run.data.tags["privacy"] == "verified"
 
 
-def test_bytes_repeat_and_do_not_depend_on_chunks(project, kedro_run):
+def test_bytes_repeat_and_depend_neither_on_chunks_nor_on_threads(project, kedro_run):
     contents = []
-    for cell, chunk in (("one", 50), ("two", 50), ("three", 5)):
-        params = f"{SMALL},cell={cell},threads=1,training.chunk_size={chunk}"
+    for cell, chunk, threads in (("one", 50, 1), ("two", 50, 1), ("three", 5, 3)):
+        params = f"{SMALL},cell={cell},threads={threads},training.chunk_size={chunk}"
         assert kedro_run("--params", params).exit_code == 0
         contents.append(files_of(project, cell))
     assert contents[0] == contents[1] == contents[2]

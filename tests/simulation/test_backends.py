@@ -1,60 +1,197 @@
 """The fast backends against the plain one, and against autograd by hand."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from m2fdp.config import ModelConfig
-from m2fdp.models.registry import build_model
-from m2fdp.simulation.backends import Minibatches, ReferenceBackend, build_backend, clip_factor
+from m2fdp.models import losses
+from m2fdp.models.registry import Model, build_model
+from m2fdp.simulation.backends import build_backend, clip_factor
+from m2fdp.simulation.backends.bookkeeping import build_book_keeper
+from m2fdp.simulation.backends.linear import padded_width
+from m2fdp.simulation.backends.reference import ReferenceBackend
+from m2fdp.simulation.records import Minibatches
 
-MODELS = [
-    ModelConfig(name="softmax"),
-    ModelConfig(name="svm"),
-    ModelConfig(name="svm", hinge="crammer_singer"),
-    ModelConfig(name="cnn12", channels=[2, 3, 4]),
-]
+CONFIGS = {
+    "softmax": ModelConfig(name="softmax"),
+    "logistic": ModelConfig(name="logistic"),
+    "svm": ModelConfig(name="svm"),
+    "crammer_singer": ModelConfig(name="svm", hinge="crammer_singer"),
+    "cnn12": ModelConfig(name="cnn12", channels=[2, 3, 4]),
+}
+CPU = torch.device("cpu")
+N_CLASSES = 5
 
 
-def problem(config, n, width, seed):
-    model = build_model(config, (1, 8, 8), 5, seed=0)
+class Odd(nn.Module):
+    """A layer called twice, parameters outside any layer, and an output changed in place."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.first, self.last = nn.Linear(64, 6), nn.Linear(6, N_CLASSES, bias=False)
+        self.middle = nn.Linear(6, 6)
+        if kind == "free parameter":
+            self.scale = nn.Parameter(torch.full((6,), 1.5))
+
+    def forward(self, features):
+        hidden = self.first(features.flatten(1))
+        if self.kind == "in place":
+            hidden.relu_()
+        hidden = torch.tanh(self.middle(hidden))
+        if self.kind == "twice":
+            hidden = torch.tanh(self.middle(hidden))
+        if self.kind == "free parameter":
+            hidden = hidden * self.scale
+        return self.last(hidden)
+
+
+class Tokens(nn.Module):
+    """A linear layer applied to a sequence, and a convolution with stride and dilation."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Linear(8, 3)
+        self.convolution = nn.Conv2d(1, 2, (3, 2), stride=(2, 1), padding=1, dilation=(1, 2))
+        self.last = nn.Linear(24 + 64, N_CLASSES)
+
+    def forward(self, features):
+        rows = torch.tanh(self.rows(features[:, 0])).flatten(1)
+        return self.last(torch.cat([rows, self.convolution(features).flatten(1)], dim=1))
+
+
+def models(name):
+    if name in CONFIGS:
+        return build_model(CONFIGS[name], (1, 8, 8), N_CLASSES, seed=0)
+    torch.manual_seed(0)
+    module = Tokens() if name == "tokens" else Odd(name)
+    return Model(name, module, losses.cross_entropy, linear=False)
+
+
+ODD = ["twice", "free parameter", "in place", "plain", "tokens"]
+
+
+def problem(name, counts, seed, consecutive=False):
+    """Random models and minibatches of the given sizes, in float64."""
+    model = models(name)
     model.module.double()
     generator = torch.Generator().manual_seed(seed)
+    n, total = len(counts), int(sum(counts))
     weights = torch.randn(n, model.n_parameters, generator=generator, dtype=torch.float64)
+    rng = np.random.default_rng(seed)
+    records = total + 3
+    positions = np.arange(total) if consecutive else rng.permutation(records)[:total]
     batches = Minibatches(
-        torch.rand(n, width, 1, 8, 8, generator=generator, dtype=torch.float64),
-        torch.randint(5, (n, width), generator=generator),
-        torch.rand(n, width, generator=generator) < 0.7,
+        torch.rand(records, 1, 8, 8, generator=generator, dtype=torch.float64),
+        torch.randint(N_CLASSES, (records,), generator=generator),
+        positions,
+        rng.choice([0.0, 0.3, 1.0], total),
+        np.concatenate([[0], np.cumsum(counts)]),
+        consecutive,
     )
     return model, weights, batches
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.sampled_from(MODELS), st.integers(1, 7), st.integers(0, 99), st.sampled_from([None, 0.1]))
-def test_stacked_equals_reference(config, n, seed, clipping_norm):
-    model, weights, batches = problem(config, n, 8, seed)
-    stacked = build_backend(model, "stacked").gradient_sums(weights, batches, clipping_norm)
-    plain = ReferenceBackend(model).gradient_sums(weights, batches, clipping_norm)
-    torch.testing.assert_close(stacked, plain, rtol=1e-5, atol=1e-9)
+def sums(backend, weights, batches, *clipping):
+    into = torch.zeros_like(weights)
+    backend.add_gradients(into, 1.0, weights, batches, *clipping)
+    return into
 
 
-@pytest.mark.parametrize("config", MODELS, ids=lambda config: f"{config.name}-{config.hinge}")
-def test_a_clipped_record_has_at_most_the_clipping_norm(config):
-    model, weights, batches = problem(config, 3, 8, seed=1)
-    one = Minibatches(batches.features[:, :1], batches.labels[:, :1], torch.ones(3, 1).bool())
-    backend = build_backend(model, "stacked")
-    free = backend.gradient_sums(weights, one, None)
-    norm = float(free.norm(dim=1).min()) / 2
-    clipped = backend.gradient_sums(weights, one, norm)
-    torch.testing.assert_close(clipped.norm(dim=1), torch.full((3,), norm).double())
-    torch.testing.assert_close(clipped, free * norm / free.norm(dim=1, keepdim=True))
+def fast_backends(model, counts):
+    law = np.array(counts, float), np.array(counts, float) / 2
+    names = ("stacked", "auto") if model.linear else ("stacked", "sequential")
+    return [build_backend(model, name, law, CPU) for name in names]
 
 
-def test_an_empty_minibatch_has_no_gradient():
-    model, weights, batches = problem(MODELS[0], 2, 8, seed=0)
-    nothing = Minibatches(batches.features, batches.labels, torch.zeros_like(batches.mask))
-    assert not build_backend(model, "stacked").gradient_sums(weights, nothing, 1.0).any()
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([*CONFIGS, *ODD]),
+    st.lists(st.sampled_from([0, 1, 3, 9, 30]), min_size=1, max_size=5),
+    st.integers(0, 99),
+    st.sampled_from([None, 0.1]),
+    st.booleans(),
+)
+def test_every_backend_equals_the_reference(name, counts, seed, clipping_norm, consecutive):
+    model, weights, batches = problem(name, counts, seed, consecutive)
+    plain = sums(ReferenceBackend(model), weights, batches, clipping_norm)
+    for backend in fast_backends(model, counts):
+        fast = sums(backend, weights, batches, clipping_norm)
+        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["logistic", "svm", "softmax"])
+@pytest.mark.parametrize("counts", [[4, 3], [2, 40], [300, 200]])
+def test_clipping_class_by_class(name, counts):
+    model, weights, batches = problem(name, counts, 3)
+    plain = sums(ReferenceBackend(model), weights, batches, 0.05, True)
+    for backend in fast_backends(model, counts):
+        fast = sums(backend, weights, batches, 0.05, True)
+        torch.testing.assert_close(fast, plain, rtol=1e-6, atol=1e-10)
+    free = sums(ReferenceBackend(model), weights, batches, 0.05)
+    assert not torch.allclose(plain, free)
+
+
+@pytest.mark.parametrize("name", ["softmax", "cnn12"])
+@pytest.mark.parametrize("counts", [[4, 3], [2, 40]])
+def test_a_step_in_place_takes_all_gradients_at_the_old_models(name, counts):
+    model, weights, batches = problem(name, counts, 3)
+    expected = weights - 0.5 * sums(ReferenceBackend(model), weights, batches, 1.0)
+    for backend in fast_backends(model, counts):
+        moved = weights.clone()
+        backend.add_gradients(moved, -0.5, moved, batches, 1.0)
+        torch.testing.assert_close(moved, expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, *ODD])
+def test_a_clipped_record_has_at_most_the_clipping_norm(name):
+    model, weights, batches = problem(name, [1, 1, 1], seed=1)
+    batches.weights[:] = 1.0
+    for backend in fast_backends(model, [1, 1, 1]):
+        free = sums(backend, weights, batches, None)
+        norm = float(free.norm(dim=1).min()) / 2
+        clipped = sums(backend, weights, batches, norm)
+        torch.testing.assert_close(clipped.norm(dim=1), torch.full((3,), norm).double())
+        torch.testing.assert_close(clipped, free * norm / free.norm(dim=1, keepdim=True))
+
+
+def test_a_range_of_learners_has_their_records():
+    model, weights, batches = problem("softmax", [4, 0, 7, 2], seed=5)
+    (backend, _) = fast_backends(model, [4, 0, 7, 2])
+    part = slice(1, 3)
+    all_of_them = sums(backend, weights, batches, None)
+    some = sums(backend, weights[part], batches.select(part), None)
+    torch.testing.assert_close(some, all_of_them[part])
+
+
+def test_which_modules_one_backward_pass_serves():
+    served = {name: build_book_keeper(models(name).module) is not None for name in ["cnn12", *ODD]}
+    assert served == {
+        "cnn12": True,
+        "twice": True,  # seen when it runs
+        "free parameter": False,
+        "in place": True,  # likewise
+        "plain": True,
+        "tokens": True,
+    }
+    grouped = nn.Conv2d(2, 2, 3, groups=2)
+    shared = nn.Linear(3, 3)
+    tied = nn.Sequential(shared, nn.Linear(3, 3))
+    tied[1].weight = shared.weight
+    assert build_book_keeper(grouped) is None
+    assert build_book_keeper(tied) is None
+
+
+def test_the_stacked_width_by_hand():
+    """Shards of 6 fit 8; 10 of 50 records have variance 8, so 10 + 1.5 sqrt(8) = 14.2 fit 16;
+    minibatches of 500 are not stacked."""
+    assert padded_width(np.full(3, 6.0), np.zeros(3)) == 8
+    assert padded_width(np.full(3, 10.0), np.full(3, 8.0)) == 16
+    assert padded_width(np.full(3, 500.0), np.zeros(3)) == 0
 
 
 def test_clip_factor_by_hand():

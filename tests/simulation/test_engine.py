@@ -13,7 +13,7 @@ from m2fdp.config import ModelConfig, ThreatConfig
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping
-from m2fdp.simulation.engine import Shards
+from m2fdp.simulation.engine import Shards, build_simulation, initial_state, run_round
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust
@@ -22,6 +22,9 @@ RAGGED = [
     ("cloud", "A"), ("cloud", "B"), ("A", "a1"), ("A", "a2"), ("B", "b1"),
     ("a1", "0"), ("a1", "1"), ("a2", "2"), ("b1", "3"), ("b1", "4"),
 ]  # fmt: skip
+
+
+SLOW = pytest.mark.full
 
 
 class Offset(nn.Module):
@@ -165,17 +168,34 @@ def test_one_server_with_one_device_is_sgd(run, schedule, make_shards, softmax, 
     torch.testing.assert_close(trained.view(10, 64), w)
 
 
-@pytest.mark.parametrize("name", ["softmax", "cnn12"])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("softmax", "auto"), ("cnn12", "auto"), pytest.param("cnn12", "stacked", marks=SLOW)],
+)
 @pytest.mark.parametrize("rate", [0.3, 1.0])
-def test_no_byte_depends_on_the_chunk_size(run, schedule, make_shards, mechanism_for, name, rate):
+def test_no_byte_depends_on_chunks_or_workers(
+    run, schedule, make_shards, mechanism_for, name, backend, rate
+):
+    """Shards of 13 and 200: some minibatches are stacked, others are too large."""
     tree = tree_from_fanouts([10, 5])
-    shards = make_shards([13] * 50, rate=rate)
+    shards = make_shards([13] * 45 + [200] * 5, rate=rate)
     model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
-    plan = plan_of("m2fdp", tree, draw_trust(tree, [0.5], 0), schedule(2, 2))
+    plan = plan_of("m2fdp", tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
     dp = mechanism_for(plan, shards)
     results = {
-        run(plan.network, dp, plan.schedule, model, shards, chunk_size=size).numpy().tobytes()
-        for size in (50, 7, 1)
+        run(
+            plan.network,
+            dp,
+            plan.schedule,
+            model,
+            shards,
+            backend=backend,
+            chunk_size=size,
+            workers=workers,
+        )
+        .numpy()
+        .tobytes()
+        for size, workers in [(None, 1), (50, 1), (7, 2), (1, 3)]
     }
     assert len(results) == 1
 
@@ -198,6 +218,20 @@ def test_seeds_make_a_difference_and_repeat(run, schedule, make_shards, softmax,
 TOLERANCE = 0.06
 
 
+@pytest.fixture(params=["heard", "unheard"])
+def run_noise(request, run):
+    """Rounds in which every message is heard, and rounds in which noises are summed."""
+
+    def heard(*parts):
+        simulation = build_simulation(*parts, seed=0)
+        state = initial_state(simulation)
+        for _ in range(simulation.schedule.rounds):
+            state = run_round(simulation, state, lambda *message: None)
+        return state.weights
+
+    return heard if request.param == "heard" else run
+
+
 def noise_only(run, edges, untrusted, plan_schedule, mechanism_for, mechanism):
     tree = tree_from_edges(edges)
     shards = Shards(
@@ -212,13 +246,13 @@ def noise_only(run, edges, untrusted, plan_schedule, mechanism_for, mechanism):
     return dp, run(plan.network, dp, plan.schedule, model, shards)
 
 
-def test_noise_of_uploads_on_a_ragged_tree(run, schedule, mechanism_for):
+def test_noise_of_uploads_on_a_ragged_tree(run_noise, schedule, mechanism_for):
     """B and b1 are untrusted, A trusted. One round, layer 2 aggregating at step 2 of 3: devices
     3 and 4 noise their messages to b1 twice, A its message to the cloud once. The cloud weighs
     A and B one half; a mean of two device noises has half their variance.
     """
     dp, model = noise_only(
-        run, RAGGED, ["B", "b1"], schedule(1, 3, {2: 2}), mechanism_for, "upload"
+        run_noise, RAGGED, ["B", "b1"], schedule(1, 3, {2: 2}), mechanism_for, "upload"
     )
     server, device = dp.noise.messages[0][0], dp.noise.messages[2][3]
     assert dp.noise.messages[2].tolist() == [0, 0, 0, device, device]
@@ -227,19 +261,21 @@ def test_noise_of_uploads_on_a_ragged_tree(run, schedule, mechanism_for):
     assert abs(float(model.double().mean())) < 6 * sqrt(expected / 20_000)
 
 
-def test_noise_of_gradients_on_a_ragged_tree(run, schedule, mechanism_for):
+def test_noise_of_gradients_on_a_ragged_tree(run_noise, schedule, mechanism_for):
     """Three steps of independent noise at A and at each of devices 3 and 4."""
-    dp, model = noise_only(run, RAGGED, ["B", "b1"], schedule(1, 3), mechanism_for, "gradient")
+    dp, model = noise_only(
+        run_noise, RAGGED, ["B", "b1"], schedule(1, 3), mechanism_for, "gradient"
+    )
     head, *devices = dp.noise.steps
     assert dp.lock_step.nodes.tolist() == [[1, 0], [3, 3], [3, 4]]
     expected = 0.5**2 * 3 * (head**2 / 4 + (devices[0] ** 2 + devices[1] ** 2) / 4 / 4)
     assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
 
 
-def test_siblings_steps_and_rounds_draw_different_noise(run, schedule, mechanism_for):
+def test_siblings_steps_and_rounds_draw_different_noise(run_noise, schedule, mechanism_for):
     """Were two siblings' draws equal, the variance would double; were two rounds', likewise."""
     edges = [("cloud", "0"), ("cloud", "1")]
-    dp, model = noise_only(run, edges, [], schedule(2, 1), mechanism_for, "gradient")
+    dp, model = noise_only(run_noise, edges, [], schedule(2, 1), mechanism_for, "gradient")
     expected = 0.5**2 * 2 * dp.noise.steps[0] ** 2 / 2
     assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
 
@@ -270,7 +306,7 @@ def test_updates_of_devices_are_clipped_between_synchronisations(
     assert 1.9 * 0.5 * 0.01 < float(moved.norm()) <= 2 * 0.5 * 0.01 * (1 + 1e-9)
 
 
-def test_noise_on_the_way_down_by_hand(run, schedule, mechanism_for, privacy):
+def test_noise_on_the_way_down_by_hand(run_noise, schedule, mechanism_for, privacy):
     """A is trusted, has devices 0 and 1, and aggregates at steps 1 and 2 of 3: it noises what
     it broadcasts twice and what it sends up once. The cloud weighs A one half. B is untrusted:
     its device 2 sends three messages with noise of its own, and B adds none.
@@ -279,7 +315,7 @@ def test_noise_on_the_way_down_by_hand(run, schedule, mechanism_for, privacy):
     privacy["down"] = privacy["upload"].model_copy(
         update={"calibration": "accountant", "downlink_noise": True}
     )
-    dp, model = noise_only(run, edges, ["B"], schedule(1, 3, {1: 1}), mechanism_for, "down")
+    dp, model = noise_only(run_noise, edges, ["B"], schedule(1, 3, {1: 1}), mechanism_for, "down")
     server, device = dp.noise.messages[0][0], dp.noise.messages[1][2]
     assert dp.noise.broadcasts[0].tolist() == [0]
     assert dp.noise.broadcasts[1].tolist() == [server, 0]

@@ -144,7 +144,7 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
         float64 (rounds, releases a round, copies), over the step size.
     """
     simulation, public = canaries.simulation, canaries.public
-    ancestors = simulation.aggregator.ancestors
+    ancestors = simulation.network.tree.ancestors
     audited = canaries.audited
     state = initial_state(simulation)
     releases: list[np.ndarray] = []

@@ -27,3 +27,21 @@ def crammer_singer_hinge(scores: Tensor, labels: Tensor) -> Tensor:
     own = nn.functional.one_hot(labels, scores.shape[-1]).bool()
     rival = scores.masked_fill(own, float("-inf")).amax(-1)
     return nn.functional.relu(1.0 + rival - scores.masked_fill(~own, 0.0).sum(-1))
+
+
+def cross_entropy_gradient(scores: Tensor, labels: Tensor) -> Tensor:
+    """Derivative of `cross_entropy` in the scores (..., C), labels (...)."""
+    gradient = scores.softmax(-1)
+    return gradient.scatter_add_(-1, labels[..., None], -scores.new_ones(*labels.shape, 1))
+
+
+def one_vs_rest_logistic_gradient(scores: Tensor, labels: Tensor) -> Tensor:
+    """Derivative of `one_vs_rest_logistic` in the scores (..., C), labels (...)."""
+    return scores.sigmoid().scatter_add_(-1, labels[..., None], -scores.new_ones(*labels.shape, 1))
+
+
+def one_vs_rest_hinge_gradient(scores: Tensor, labels: Tensor) -> Tensor:
+    """A subgradient of `one_vs_rest_hinge` in the scores (..., C), labels (...); 0 at kinks."""
+    own = scores.gather(-1, labels[..., None])
+    gradient = (scores > -1.0).to(scores.dtype)
+    return gradient.scatter_(-1, labels[..., None], -(own < 1.0).to(scores.dtype))

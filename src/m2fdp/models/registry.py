@@ -39,6 +39,8 @@ class Model:
     module: nn.Module
     loss: Loss
     linear: bool
+    # The loss's derivative in the scores, where it is known in closed form.
+    loss_gradient: Loss | None = None
     # For linear models whose loss is a sum over the classes of convex functions of the class's
     # score: a bound on their second derivatives. None for all others.
     class_curvature: float | None = None
@@ -60,6 +62,14 @@ class Model:
             result[name] = vector[start:end].view(parameter.shape)
             start = end
         return result
+
+    def score_gradients(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The derivative of each record's loss in its scores: (..., C) like the scores."""
+        if self.loss_gradient is not None:
+            return self.loss_gradient(scores, labels)
+        scores = scores.detach().requires_grad_()
+        losses = self.loss(scores.flatten(0, -2), labels.flatten())
+        return torch.autograd.grad(losses.sum(), scores)[0]
 
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
         """Scores (B, classes) of features (B, C, H, W) under the parameters (M,)."""
@@ -97,16 +107,24 @@ def check_model_name(name: str) -> None:
 def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     layer = nn.Linear(prod(shape), n_classes, bias=False)
     nn.init.zeros_(layer.weight)
-    hinges = {
-        "one_vs_rest": losses.one_vs_rest_hinge,
-        "crammer_singer": losses.crammer_singer_hinge,
-    }
     module = nn.Sequential(nn.Flatten(), layer)
     if config.name == "logistic":
         # The logistic function's slope is at most a quarter.
-        return Model(config.name, module, losses.one_vs_rest_logistic, True, class_curvature=0.25)
-    loss = losses.cross_entropy if config.name == "softmax" else hinges[config.hinge]
-    return Model(config.name, module, loss, linear=True)
+        return Model(
+            config.name,
+            module,
+            losses.one_vs_rest_logistic,
+            linear=True,
+            loss_gradient=losses.one_vs_rest_logistic_gradient,
+            class_curvature=0.25,
+        )
+    if config.name == "softmax":
+        loss, gradient = losses.cross_entropy, losses.cross_entropy_gradient
+    elif config.hinge == "one_vs_rest":
+        loss, gradient = losses.one_vs_rest_hinge, losses.one_vs_rest_hinge_gradient
+    else:
+        loss, gradient = losses.crammer_singer_hinge, None
+    return Model(config.name, module, loss, linear=True, loss_gradient=gradient)
 
 
 def _cnn12(config: ModelConfig, shape: Shape, n_classes: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Aggregation up the tree (J eqs 8, 9, 13) and broadcast down (eq. 12)."""
+"""Aggregation up the tree (J eqs 8, 9, 13): weighted sums of what children send."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from m2fdp.topology.network import Network
 
-# Noise for the messages of one layer: layer -> {node index: noise (M,)}.
-MessageNoise = Callable[[int], dict[int, Tensor]]
+# Noise for the messages (N_l, M) of layer l: (l, messages) -> {node index: noise (M,)}.
+MessageNoise = Callable[[int, Tensor], dict[int, Tensor]]
 # Called with what travels, for somebody who listens: the direction, the layer l of the senders,
 # and the models (N_l, M) as they are sent.
 Tap = Callable[[Literal["up", "down"], int, Tensor], None]
@@ -27,67 +27,55 @@ class Aggregator:
         sizes: for layer l = 0…L, N_l.
         parents: for layer l = 1…L, int64 (N_l,).
         weights: for layer l = 1…L, (N_l, 1), rho.
-        ancestors: for layer l = 0…L, int64 (N_L,), each device's ancestor.
-        copies: for layer l = 1…L, the parents whose children step in lock step, and one child
-            of each. All their models are equal, so a copy is the average without rounding.
     """
 
     sizes: tuple[int, ...]
     parents: tuple[Tensor, ...]
     weights: tuple[Tensor, ...]
-    ancestors: tuple[Tensor, ...]
-    copies: tuple[tuple[Tensor, Tensor], ...]
 
-    def aggregate(
+    def nothing_received(self, top: int, n_parameters: int) -> dict[int, Tensor]:
+        """Zeros (N_l, M) for each layer l = top…L-1: the sums before any message is there."""
+        weights = self.weights[0]
+        return {
+            layer: weights.new_zeros(self.sizes[layer], n_parameters)
+            for layer in range(top, len(self.parents))
+        }
+
+    def receive(self, sums: dict[int, Tensor], layer: int, nodes: Tensor, messages: Tensor) -> None:
+        """Add what some nodes int64 (n,) of a layer send, (n, M), to their parents' sums."""
+        weighted = messages * self.weights[layer - 1][nodes]
+        sums[layer - 1].index_add_(0, self.parents[layer - 1][nodes], weighted)
+
+    def climb(
         self,
-        models: Tensor,
-        present: Tensor,
+        sums: dict[int, Tensor],
         top: int,
-        noise: MessageNoise,
+        noise: MessageNoise | None = None,
         tap: Tap | None = None,
     ) -> Tensor:
-        """The models (N_top, M) of layer `top` from those of the devices (N_L, M).
+        """The models (N_top, M) of layer `top`, once all that enters the tree is in `sums`.
 
-        Only devices that are `present`, 1 or 0 (N_L, 1), count. Every message that travels
-        carries the noise that `noise` has for it; `tap` sees them.
+        Every message between servers carries the noise that `noise` has for it, if anybody
+        has; `tap` sees them.
         """
-        for layer in range(len(self.parents), top, -1):
-            drawn = noise(layer)
-            if drawn:
-                models = models.clone()
-                for node, value in drawn.items():
-                    models[node] += value
+        for layer in range(len(self.parents) - 1, top, -1):
+            if noise is not None:
+                for node, value in noise(layer, sums[layer]).items():
+                    sums[layer][node] += value
             if tap is not None:
-                tap("up", layer, models)
-            above = models.new_zeros(self.sizes[layer - 1], models.shape[1])
-            weights = self.weights[layer - 1]
-            if layer == len(self.parents):
-                weights = weights * present
-            above.index_add_(0, self.parents[layer - 1], models * weights)
-            copied, representatives = self.copies[layer - 1]
-            above[copied] = models[representatives]
-            models = above
-        return models
-
-    def broadcast(self, models: Tensor, layer: int) -> Tensor:
-        """Every device takes the model (N_l, M) of its ancestor at the layer: (N_L, M)."""
-        return models[self.ancestors[layer]]
+                tap("up", layer, sums[layer])
+            everyone = torch.arange(self.sizes[layer], device=sums[layer].device)
+            self.receive(sums, layer, everyone, sums[layer])
+        return sums[top]
 
 
-def build_aggregator(
-    network: Network, lock_step: bool, dtype: torch.dtype, device: torch.device
-) -> Aggregator:
-    """The network's aggregator; `lock_step` where trusted servers and their devices are one."""
+def build_aggregator(network: Network, dtype: torch.dtype, device: torch.device) -> Aggregator:
+    """The network's aggregator."""
     tree = network.tree
 
     def indices(array: np.ndarray) -> Tensor:
         return torch.as_tensor(array, dtype=torch.int64, device=device)
 
-    copies = []
-    for layer, parents in enumerate(tree.parents, start=1):
-        trusted = network.trust[layer - 1] if lock_step else np.zeros(tree.n_nodes(layer - 1), bool)
-        copied = np.flatnonzero(trusted)
-        copies.append((indices(copied), indices(np.searchsorted(parents, copied))))
     return Aggregator(
         tuple(tree.n_nodes(layer) for layer in range(tree.depth + 1)),
         tuple(indices(parents) for parents in tree.parents),
@@ -95,6 +83,4 @@ def build_aggregator(
             torch.as_tensor(weights, dtype=dtype, device=device)[:, None]
             for weights in network.weights
         ),
-        tuple(indices(ancestor) for ancestor in tree.ancestors),
-        tuple(copies),
     )

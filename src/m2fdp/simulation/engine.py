@@ -1,14 +1,19 @@
 """The round loop: J Algorithm 1 on any tree, with noise where the plan says.
 
-The state between rounds is the global model and the number of finished rounds. Within a round
-it is one matrix, a row of parameters a device. Algorithms differ by network, mechanism and
-schedule, never by code here.
+The state between rounds is the global model and the number of finished rounds. Algorithms
+differ by network, mechanism and schedule, never by code here.
+
+A round is a few stretches of local steps, each ended by an aggregation. Within a stretch no
+learner hears of another, so learners are stepped in tiles, small enough for the cache and side
+by side on several threads, and only sums of models outlive a tile. Tiles are added in the order
+of the learners, so no result depends on their size or on the number of threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,36 +22,36 @@ from torch import Tensor
 from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.aggregation import Aggregator, Tap, build_aggregator
-from m2fdp.simulation.backends import Backend, Minibatches, build_backend, clip_factor
-from m2fdp.simulation.sampling import Draw, draw_participants, poisson_draw
+from m2fdp.simulation.backends import Backend, build_backend, clip_factor
+from m2fdp.simulation.learners import Cast, draw_cast, draw_minibatches, minibatch_law
+from m2fdp.simulation.noise import standard_normal, summed_deviations
+from m2fdp.simulation.records import Minibatches, Shards
 from m2fdp.simulation.schedule import Schedule
-from m2fdp.streams import torch_generator
+from m2fdp.simulation.workers import Workers, build_workers
 from m2fdp.topology.network import Network
 
+__all__ = [
+    "Shards",
+    "Simulation",
+    "State",
+    "build_simulation",
+    "initial_state",
+    "rounds",
+    "run_round",
+]
 
-@dataclass(frozen=True, eq=False)
-class Shards:
-    """The devices' training records on the compute device.
-
-    Attributes:
-        features: (R, C, H, W), all records in device order.
-        labels: int64 (R,).
-        sizes: int64 (N_L,), D_j; their sum is R.
-        rates: float64 (N_L,), q_j.
-    """
-
-    features: Tensor
-    labels: Tensor
-    sizes: np.ndarray
-    rates: np.ndarray
+# A tile's models should stay in the processor's cache between two of its steps.
+_TILE_BYTES = 2**21
+_SMALLEST_TILE = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """Everything that determines a run.
+    """Everything that determines a run, and the means to run it.
 
-    `whole` holds the minibatches where every step uses whole shards, so that they are gathered
-    once; it is None elsewhere.
+    Attributes:
+        backends: one for each worker.
+        tile: learners stepped at a time.
     """
 
     network: Network
@@ -54,11 +59,11 @@ class Simulation:
     schedule: Schedule
     model: Model
     shards: Shards
-    backend: Backend
     aggregator: Aggregator
-    whole: Minibatches | None
     seed: int
-    chunk_size: int
+    backends: tuple[Backend, ...]
+    workers: Workers
+    tile: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +74,35 @@ class State:
     weights: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """Where learners start: learner i of a block has the model `models[rows[i]]`."""
+
+    models: Tensor
+    rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Stretch:
+    """Local steps up to an aggregation.
+
+    Attributes:
+        eta: the step size.
+        first, last: the numbers k of its steps.
+        top: the layer that models travel up to afterwards.
+        fused: whether noise that only feeds the aggregation's sums is drawn there.
+        minibatches: of each step.
+    """
+
+    round: int
+    eta: float
+    first: int
+    last: int
+    top: int
+    fused: bool
+    minibatches: tuple[Minibatches, ...]
+
+
 def build_simulation(
     network: Network,
     mechanism: Mechanism,
@@ -77,31 +111,34 @@ def build_simulation(
     shards: Shards,
     seed: int,
     backend: str = "auto",
-    chunk_size: int = 50,
+    chunk_size: int | None = None,
+    workers: int = 1,
 ) -> Simulation:
     """Put the parts of a run together.
 
     Args:
-        backend: `reference`, `stacked` or `auto`; see `m2fdp.simulation.backends`.
-        chunk_size: devices stepped at a time; bounds memory and changes no result.
+        backend: see `m2fdp.simulation.backends.build_backend`.
+        chunk_size: learners stepped at a time; bounds memory and changes no result. None =
+            as many as fit the cache.
+        workers: tiles stepped side by side, on a CPU; changes no result.
     """
-    chosen = build_backend(model, backend)
+    device = shards.features.device
+    workers = workers if device.type == "cpu" else 1
+    law = minibatch_law(mechanism, shards)
+    backends = tuple(build_backend(model, backend, law, device) for _ in range(workers))
+    tile = chunk_size or _fitting_tile(model.n_parameters, len(mechanism.lock_step.nodes), workers)
+    group = backends[0].group
     return Simulation(
         network,
         mechanism,
         schedule,
         model,
         shards,
-        chosen,
-        build_aggregator(
-            network,
-            len(mechanism.lock_step.nodes) < network.tree.n_devices,
-            shards.features.dtype,
-            shards.features.device,
-        ),
-        _whole_shards(shards),
+        build_aggregator(network, shards.features.dtype, device),
         seed,
-        -(-chunk_size // chosen.group) * chosen.group,
+        backends,
+        build_workers(workers),
+        -(-tile // group) * group,
     )
 
 
@@ -120,136 +157,241 @@ def rounds(simulation: Simulation, state: State) -> Iterator[State]:
 def run_round(simulation: Simulation, state: State, tap: Tap | None = None) -> State:
     """Round t of J Alg. 1: K local steps, local aggregations, the global aggregation.
 
-    `tap` sees every message up, and every broadcast down of a local aggregation.
+    `tap` sees every message up, and every broadcast down of a local aggregation. While somebody
+    listens every message has a noise of its own; else noises that only feed a sum are drawn as
+    one, so the two rounds are equal in distribution, not to the bit.
     """
     round_ = state.round + 1
-    eta = simulation.schedule.step_size(round_)
-    aggregator = simulation.aggregator
-    drawn = draw_participants(simulation.network, simulation.seed, round_)
-    present = torch.as_tensor(drawn, device=state.weights.device).to(state.weights)[:, None]
-    weights = synchronised = aggregator.broadcast(state.weights[None], 0)
-    for step in range(1, simulation.schedule.local_steps + 1):
-        weights = weights - eta * _step_directions(simulation, weights, present, round_, step)
-        layer = simulation.schedule.aggregation_layer(step)
-        if layer is not None:
-            models = aggregator.aggregate(
-                _clipped_updates(simulation, weights, synchronised, eta),
-                present,
-                layer,
-                lambda at, k=step: _message_noise(simulation, eta, round_, k, at),
-                tap,
-            )
-            if layer == 0:
-                return State(round_, models[0])
-            for node, noise in _broadcast_noise(simulation, eta, round_, step, layer).items():
-                models[node] += noise
+    cast = draw_cast(simulation.network, simulation.mechanism, simulation.seed, round_)
+    held = _broadcast(simulation, cast, state.weights[None], 0, {})
+    models = state.weights[None]
+    for stretch in _stretches(simulation, cast, round_, fused=tap is None):
+        own, models = _run_stretch(simulation, cast, stretch, held, tap)
+        if stretch.top > 0:
+            broadcasts = simulation.mechanism.noise.broadcasts[stretch.top]
+            for node in np.flatnonzero(broadcasts).tolist():
+                drawn = _noise(
+                    simulation,
+                    models[node],
+                    "downlink-noise",
+                    round_,
+                    stretch.last,
+                    stretch.top,
+                    node,
+                )
+                models[node].add_(drawn, alpha=stretch.eta * broadcasts[node])
             if tap is not None:
-                tap("down", layer, models)
-            weights = synchronised = aggregator.broadcast(models, layer)
-    raise AssertionError("the last local step ends in the global aggregation")
+                tap("down", stretch.top, models)
+        held = _broadcast(simulation, cast, models, stretch.top, own)
+    return State(round_, models[0])
 
 
-def _step_directions(
-    simulation: Simulation, weights: Tensor, present: Tensor, round_: int, step: int
-) -> Tensor:
-    """What each device steps along, (N_L, M): its group's gradient plus the group's noise.
+def _stretches(simulation: Simulation, cast: Cast, round_: int, fused: bool) -> Iterator[_Stretch]:
+    """The round, cut after every aggregation."""
+    schedule, shards = simulation.schedule, simulation.shards
+    draw = partial(draw_minibatches, cast, simulation.mechanism, shards, simulation.seed, round_)
+    # Whole shards are the same in every step.
+    whole = draw(1) if (shards.rates == 1).all() else None
+    first = 1
+    for step in range(1, schedule.local_steps + 1):
+        top = schedule.aggregation_layer(step)
+        if top is not None:
+            minibatches = tuple(whole or draw(k) for k in range(first, step + 1))
+            eta = schedule.step_size(round_)
+            yield _Stretch(round_, eta, first, step, top, fused, minibatches)
+            first = step + 1
 
-    Devices that are not present add nothing.
+
+def _broadcast(
+    simulation: Simulation, cast: Cast, models: Tensor, layer: int, own: dict[int, Tensor]
+) -> dict[int, _Held]:
+    """Learners below a layer take the model of their ancestor there; the others keep their own.
+
+    Args:
+        models: (N_l, M), of that layer.
+        own: (n, M), of the learners of a block, by head layer.
     """
-    shards, lock_step = simulation.shards, simulation.mechanism.lock_step
-    draw = poisson_draw(shards.sizes, shards.rates, simulation.seed, round_, step)
-    groups = weights.new_zeros(len(lock_step.nodes), weights.shape[1])
-    group_of = torch.as_tensor(lock_step.group_of, device=weights.device)
-    omega = torch.as_tensor(lock_step.weights, dtype=weights.dtype, device=weights.device)
-    for start in range(0, len(weights), simulation.chunk_size):
-        part = slice(start, start + simulation.chunk_size)
-        gradients = _device_gradients(simulation, weights, draw, part)
-        groups.index_add_(0, group_of[part], gradients * omega[part, None] * present[part])
-    for group, scale in enumerate(simulation.mechanism.noise.steps):
-        if scale > 0:
-            layer, index = lock_step.nodes[group]
-            groups[group] += scale * _standard_normal(
-                simulation, "noise", round_, step, int(layer), int(index)
-            )
-    return groups[group_of]
-
-
-def _device_gradients(simulation: Simulation, weights: Tensor, draw: Draw, part: slice) -> Tensor:
-    """The clipped minibatch gradients (n, M) of a chunk of devices (J eq. 6)."""
-    shards, clipping = simulation.shards, simulation.mechanism.clipping
-    if simulation.whole is None:
-        batches = _gather(shards, draw, part)
-    else:
-        whole = simulation.whole
-        batches = Minibatches(whole.features[part], whole.labels[part], whole.mask[part])
-    sums = simulation.backend.gradient_sums(
-        weights[part], batches, clipping.record_norm, clipping.by_class
-    )
-    if clipping.divide_by == "expected":
-        sizes = shards.rates[part] * shards.sizes[part]
-    else:
-        sizes = np.maximum(draw.counts[part], 1)
-    gradients = sums / torch.as_tensor(sizes, dtype=sums.dtype, device=sums.device)[:, None]
-    if clipping.batch_norm is not None:
-        gradients *= clip_factor(gradients.norm(dim=1, keepdim=True), clipping.batch_norm)
-    return gradients
-
-
-def _gather(shards: Shards, draw: Draw, part: slice) -> Minibatches:
-    device = shards.features.device
-    positions = torch.as_tensor(draw.positions[part], device=device)
-    mask = torch.as_tensor(draw.mask[part], device=device)
-    return Minibatches(shards.features[positions], shards.labels[positions], mask)
-
-
-def _whole_shards(shards: Shards) -> Minibatches | None:
-    """All shards as minibatches, unless steps sample or padding would double the memory."""
-    if (shards.rates < 1).any():
-        return None
-    draw = poisson_draw(shards.sizes, shards.rates, seed=0, round_=0, step=0)
-    if draw.mask.size > 2 * len(shards.labels):
-        return None
-    return _gather(shards, draw, slice(None))
-
-
-def _clipped_updates(
-    simulation: Simulation, weights: Tensor, synchronised: Tensor, eta: float
-) -> Tensor:
-    """The devices' models with their updates since the last synchronisation clipped."""
-    norm = simulation.mechanism.clipping.update_norm
-    if norm is None:
-        return weights
-    updates = weights - synchronised
-    return synchronised + updates * clip_factor(updates.norm(dim=1, keepdim=True), eta * norm)
-
-
-def _message_noise(
-    simulation: Simulation, eta: float, round_: int, step: int, layer: int
-) -> dict[int, Tensor]:
-    scales = simulation.mechanism.noise.messages[layer - 1]
-    return _noise_of(simulation, eta * scales, "noise", round_, step, layer)
-
-
-def _broadcast_noise(
-    simulation: Simulation, eta: float, round_: int, step: int, layer: int
-) -> dict[int, Tensor]:
-    scales = simulation.mechanism.noise.broadcasts[layer]
-    return _noise_of(simulation, eta * scales, "downlink-noise", round_, step, layer)
-
-
-def _noise_of(
-    simulation: Simulation, scales: np.ndarray, purpose: str, round_: int, step: int, layer: int
-) -> dict[int, Tensor]:
-    """Noise (M,) by node, for the nodes of a layer whose standard deviation is not zero."""
+    ancestors = simulation.network.tree.ancestors[layer][cast.first_devices]
     return {
-        int(node): float(scales[node])
-        * _standard_normal(simulation, purpose, round_, step, layer, int(node))
-        for node in np.flatnonzero(scales)
+        head_layer: _Held(models, ancestors[block.start : block.stop])
+        if head_layer > layer
+        else _Held(own[head_layer], np.arange(len(block)))
+        for head_layer, block in cast.blocks.items()
     }
 
 
-def _standard_normal(
-    simulation: Simulation, purpose: str, round_: int, step: int, layer: int, node: int
+def _run_stretch(
+    simulation: Simulation,
+    cast: Cast,
+    stretch: _Stretch,
+    held: dict[int, _Held],
+    tap: Tap | None,
+) -> tuple[dict[int, Tensor], Tensor]:
+    """Step all learners, then aggregate.
+
+    Returns:
+        The models of the learners that the aggregation did not reach, by head layer, and the
+        models (N_top, M) that it ends in.
+    """
+    aggregator, devices = simulation.aggregator, simulation.network.tree.depth
+    sums = aggregator.nothing_received(stretch.top, simulation.model.n_parameters)
+    own: dict[int, Tensor] = {}
+    for head_layer, block in cast.blocks.items():
+        tiles = _stepped_tiles(simulation, cast, stretch, block, held[head_layer])
+        if head_layer <= stretch.top:
+            own[head_layer] = torch.cat([models for _, models in tiles])
+        elif head_layer < devices:
+            for tile, models in tiles:
+                sums[head_layer][_heads(cast, tile, models)] = models
+        elif tap is None:
+            for tile, models in tiles:
+                aggregator.receive(sums, devices, _heads(cast, tile, models), models)
+        else:
+            sent = sums[stretch.top].new_zeros(len(cast.present), simulation.model.n_parameters)
+            for tile, models in tiles:
+                sent[_heads(cast, tile, models)] = models
+            for node, noise in _message_noise(simulation, cast, stretch, devices, sent).items():
+                sent[node] += noise
+            tap("up", devices, sent)
+            heads = _heads(cast, block, sent)
+            aggregator.receive(sums, devices, heads, sent[heads])
+    noise = partial(_message_noise, simulation, cast, stretch)
+    models = aggregator.climb(sums, stretch.top, None if tap is None else noise, tap)
+    if tap is None:
+        _add_summed_noise(simulation, cast, stretch, models)
+    return own, models
+
+
+def _heads(cast: Cast, learners: range, like: Tensor) -> Tensor:
+    """The indices, within their layer, of the heads of some learners of one block."""
+    return torch.as_tensor(cast.heads[learners.start : learners.stop, 1], device=like.device)
+
+
+def _stepped_tiles(
+    simulation: Simulation, cast: Cast, stretch: _Stretch, block: range, held: _Held
+) -> Iterator[tuple[range, Tensor]]:
+    """The learners of a block after the stretch, a tile (n, M) at a time, in order."""
+    tiles = [
+        block[start : start + simulation.tile] for start in range(0, len(block), simulation.tile)
+    ]
+
+    def work(job: tuple[Backend, range]) -> Tensor:
+        backend, tile = job
+        rows = held.rows[tile.start - block.start : tile.stop - block.start]
+        models = held.models[torch.as_tensor(rows, device=held.models.device)]
+        return _step_tile(simulation, backend, cast, stretch, tile, models)
+
+    side_by_side = simulation.workers.count
+    for start in range(0, len(tiles), side_by_side):
+        together = tiles[start : start + side_by_side]
+        jobs = list(zip(simulation.backends, together, strict=False))
+        yield from zip(together, simulation.workers.map(work, jobs), strict=True)
+
+
+def _step_tile(
+    simulation: Simulation,
+    backend: Backend,
+    cast: Cast,
+    stretch: _Stretch,
+    tile: range,
+    models: Tensor,
+) -> Tensor:
+    """Some learners after the steps of a stretch, from their models (n, M), which it consumes."""
+    clipping = simulation.mechanism.clipping
+    groups = slice(tile.start, tile.stop)
+    scales = simulation.mechanism.noise.steps[cast.groups[groups]]
+    noisy = [
+        (row, scales[row], *cast.heads[groups][row].tolist())
+        for row in np.flatnonzero(scales).tolist()
+    ]
+    start = models.clone() if clipping.update_norm is not None else None
+    for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
+        _descend(simulation, backend, cast, stretch.eta, tile, minibatches, models)
+        for row, scale, layer, node in noisy:
+            if not (stretch.fused and step == stretch.last and layer > stretch.top):
+                drawn = _noise(simulation, models[row], "noise", stretch.round, step, layer, node)
+                models[row].add_(drawn, alpha=-stretch.eta * scale)
+    if start is not None:
+        updates = models.sub_(start)
+        norms = updates.norm(dim=1, keepdim=True)
+        models = start.add_(updates.mul_(clip_factor(norms, stretch.eta * clipping.update_norm)))
+    return models
+
+
+def _descend(
+    simulation: Simulation,
+    backend: Backend,
+    cast: Cast,
+    eta: float,
+    tile: range,
+    minibatches: Minibatches,
+    models: Tensor,
+) -> None:
+    """One clipped gradient step (J eq. 6) of some learners, in place."""
+    clipping = simulation.mechanism.clipping
+    units = cast.units_of(tile)
+    batches = minibatches.select(units)
+    record_clip = (clipping.record_norm, clipping.by_class)
+    if clipping.batch_norm is None:
+        backend.add_gradients(models, -eta, models, batches, *record_clip)
+        return
+    learners = torch.as_tensor(cast.learner_of_unit[units] - tile.start, device=models.device)
+    own_models = models[learners]
+    gradients = torch.zeros_like(own_models)
+    backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
+    gradients *= clip_factor(gradients.norm(dim=1, keepdim=True), clipping.batch_norm)
+    gradients *= torch.as_tensor(cast.shares[units], device=models.device).to(models.dtype)[:, None]
+    models.index_add_(0, learners, gradients, alpha=-eta)
+
+
+def _message_noise(
+    simulation: Simulation, cast: Cast, stretch: _Stretch, layer: int, messages: Tensor
+) -> dict[int, Tensor]:
+    """Noise (M,) by node, for the messages (N_l, M) of a layer that carry some."""
+    scales = simulation.mechanism.noise.messages[layer - 1]
+    if layer == simulation.network.tree.depth:
+        scales = scales * cast.present
+    return {
+        node: stretch.eta
+        * scales[node]
+        * _noise(simulation, messages[node], "noise", stretch.round, stretch.last, layer, node)
+        for node in np.flatnonzero(scales).tolist()
+    }
+
+
+def _add_summed_noise(
+    simulation: Simulation, cast: Cast, stretch: _Stretch, models: Tensor
+) -> None:
+    """Draw all noise of the last step and of the messages below each model as one."""
+    noise, lock_step = simulation.mechanism.noise, simulation.mechanism.lock_step
+    deviations = [scales.copy() for scales in noise.messages]
+    for layer in range(stretch.top + 1, len(deviations) + 1):
+        here = lock_step.nodes[:, 0] == layer
+        nodes = lock_step.nodes[here, 1]
+        own = deviations[layer - 1]
+        own[nodes] = np.hypot(own[nodes], noise.steps[here])
+    summed = summed_deviations(simulation.network, cast.present, deviations, stretch.top)
+    for node in np.flatnonzero(summed).tolist():
+        drawn = standard_normal(
+            models[node],
+            simulation.seed,
+            "summed-noise",
+            stretch.round,
+            stretch.last,
+            stretch.top,
+            node,
+        )
+        models[node].add_(drawn, alpha=stretch.eta * summed[node])
+
+
+def _noise(
+    simulation: Simulation,
+    like: Tensor,
+    purpose: str,
+    round_: int,
+    step: int,
+    layer: int,
+    node: int,
 ) -> Tensor:
     """A node's standard normal vector (M,) at one step.
 
@@ -257,9 +399,10 @@ def _standard_normal(
     a star as in a deeper tree.
     """
     height = simulation.network.tree.depth - layer
-    features = simulation.shards.features
-    stream = torch_generator(
-        simulation.seed, purpose, round_, step, height, node, device=features.device
-    )
-    size = simulation.model.n_parameters
-    return torch.randn(size, generator=stream, device=features.device).to(features.dtype)
+    return standard_normal(like, simulation.seed, purpose, round_, step, height, node)
+
+
+def _fitting_tile(n_parameters: int, learners: int, workers: int) -> int:
+    """Learners whose models fit the cache, and no more than give every worker a tile."""
+    fitting = _TILE_BYTES // (4 * n_parameters)
+    return max(min(fitting, -(-learners // workers)), _SMALLEST_TILE)

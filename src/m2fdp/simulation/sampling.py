@@ -10,22 +10,17 @@ from m2fdp.streams import generator
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 
-# Batched products over padded rows round alike for any chunk of devices at such widths.
-_ROW_MULTIPLE = 8
-
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """The records that each device uses in one local step.
+    """The records that the devices use in one local step.
 
     Attributes:
-        positions: int64 (n_devices, width), positions in the concatenated shards.
-        mask: bool (n_devices, width), False for padding.
+        positions: int64 (m,), positions in the concatenated shards, in order.
         counts: int64 (n_devices,), the drawn sizes; zero is legal.
     """
 
     positions: np.ndarray
-    mask: np.ndarray
     counts: np.ndarray
 
 
@@ -36,18 +31,29 @@ def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
     return np.minimum(1.0, batch_size / sizes)
 
 
-def poisson_draw(sizes: np.ndarray, rates: np.ndarray, seed: int, round_: int, step: int) -> Draw:
+def poisson_draw(
+    sizes: np.ndarray,
+    rates: np.ndarray,
+    present: np.ndarray,
+    seed: int,
+    round_: int,
+    step: int,
+) -> Draw:
     """Every record of device j enters independently with probability q_j.
 
     The stream of a step is keyed by (seed, round, step); a record's number in it is its
-    position in the concatenated shards.
+    position in the concatenated shards, whoever takes part.
+
+    Args:
+        present: bool (n_devices,); no record of the others enters.
     """
     if (rates == 1.0).all():
-        return _padded(np.arange(sizes.sum()), sizes)
-    uniforms = generator(seed, "minibatch", round_, step).random(int(sizes.sum()))
-    chosen = uniforms < np.repeat(rates, sizes)
-    owners = np.repeat(np.arange(len(sizes)), sizes)[chosen]
-    return _padded(np.flatnonzero(chosen), np.bincount(owners, minlength=len(sizes)))
+        chosen = np.repeat(present, sizes)
+    else:
+        uniforms = generator(seed, "minibatch", round_, step).random(int(sizes.sum()))
+        chosen = uniforms < np.repeat(rates * present, sizes)
+    ends = np.concatenate([[0], np.cumsum(chosen)])[np.cumsum(sizes)]
+    return Draw(np.flatnonzero(chosen), np.diff(ends, prepend=0))
 
 
 def draw_participants(network: Network, seed: int, round_: int) -> np.ndarray:
@@ -66,11 +72,3 @@ def sibling_rank(tree: Tree, order: np.ndarray) -> np.ndarray:
     places[np.lexsort((order, parents))] = np.arange(tree.n_devices)
     first = np.cumsum(tree.n_children(tree.depth - 1)) - tree.n_children(tree.depth - 1)
     return places - first[parents]
-
-
-def _padded(positions: np.ndarray, counts: np.ndarray) -> Draw:
-    width = max(_ROW_MULTIPLE, -(-int(counts.max()) // _ROW_MULTIPLE) * _ROW_MULTIPLE)
-    mask = np.arange(width) < counts[:, None]
-    padded = np.zeros(mask.shape, dtype=np.int64)
-    padded[mask] = positions
-    return Draw(padded, mask, counts)

@@ -19,6 +19,7 @@ from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.engine import Shards, build_simulation
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.training import train
+from m2fdp.simulation.workers import available_cores
 
 
 def train_model(
@@ -32,6 +33,7 @@ def train_model(
     resources: ResourcesConfig,
     seed: int,
     device: str,
+    threads: int | None,
 ) -> tuple[dict[str, Tensor], pd.DataFrame]:
     """The trained model's state dict, and the metrics of every evaluated round."""
     shards = shards_of(manifest)
@@ -48,6 +50,7 @@ def train_model(
         seed,
         training.backend,
         training.chunk_size,
+        threads or available_cores(),
     )
     cost = round_cost(
         plan.network,

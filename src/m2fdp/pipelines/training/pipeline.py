@@ -22,6 +22,7 @@ def create_pipeline() -> Pipeline:
                     "params:resources",
                     "params:seed",
                     "params:device",
+                    "params:threads",
                 ],
                 ["model", "round_metrics"],
                 name="train_model",

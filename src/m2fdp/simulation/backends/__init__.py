@@ -1,0 +1,41 @@
+"""Backends: how the gradients of a local step are computed.
+
+All answer one question: the weighted sum, over the records that a learner uses, of the loss
+gradients at the learner's model, each clipped to a norm if asked. They agree to rounding; the
+tests hold every one against the plain reference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from m2fdp.models.registry import Model
+from m2fdp.simulation.backends.base import Backend, clip_factor
+from m2fdp.simulation.backends.linear import StackedLinearBackend, padded_width
+from m2fdp.simulation.backends.reference import ReferenceBackend
+from m2fdp.simulation.backends.sequential import SequentialBackend
+from m2fdp.simulation.backends.vectorised import StackedBackend
+
+__all__ = ["Backend", "build_backend", "clip_factor"]
+
+
+def build_backend(
+    model: Model, name: str, minibatch_law: tuple[np.ndarray, np.ndarray], device: torch.device
+) -> Backend:
+    """The backend of a name, in the form that fits the model.
+
+    `auto` is what measured best (benchmarks/): linear models are stacked everywhere; others go
+    one learner after the other on a CPU, where stacked convolutions lose, and stacked on a GPU.
+
+    Args:
+        name: `auto`, `reference`, `sequential` or `stacked`.
+        minibatch_law: mean and variance, float64 (n,), of the records that each learner uses.
+    """
+    if name == "reference":
+        return ReferenceBackend(model)
+    if name == "sequential" or (name == "auto" and not model.linear and device.type == "cpu"):
+        return SequentialBackend(model)
+    if model.linear:
+        return StackedLinearBackend(model, padded_width(*minibatch_law))
+    return StackedBackend(model)

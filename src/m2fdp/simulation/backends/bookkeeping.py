@@ -1,0 +1,146 @@
+"""Norms and weighted sums of record gradients from one backward pass (book-keeping).
+
+The backward pass stops at the outputs of the layers that have parameters. A record's gradient
+in a linear layer is the outer product of its error and its input, so the norm needs no gradient;
+in a convolution it is a small matrix. One more product a layer gives the sum of the clipped
+gradients (Bu et al., 2023, "Differentially Private Optimization on Large Model at Small Cost").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from m2fdp.models.registry import Model
+
+
+@dataclass(frozen=True, eq=False)
+class LayerGradients:
+    """The record gradients of one layer, as factors or as they are.
+
+    Attributes:
+        errors: (b, C), the loss's derivative in the layer's output, for a bias too.
+        inputs: (b, D), if the gradient is their outer product, else None.
+        gradients: (b, C, D), if it is not, else None.
+    """
+
+    errors: Tensor
+    inputs: Tensor | None
+    gradients: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordGradients:
+    """The gradients of b records, layer by layer; `names` are (weight, bias or None)."""
+
+    layers: tuple[LayerGradients, ...]
+    names: tuple[tuple[str, str | None], ...]
+    shapes: tuple[torch.Size, ...]
+
+    def squared_norms(self) -> Tensor:
+        """(b,), over all parameters."""
+        total = torch.zeros(())
+        for layer, (_, bias) in zip(self.layers, self.names, strict=True):
+            errors = layer.errors.square().sum(1)
+            if layer.inputs is not None:
+                total = total + errors * layer.inputs.square().sum(1)
+            else:
+                total = total + layer.gradients.square().sum((1, 2))
+            if bias is not None:
+                total = total + errors
+        return total
+
+    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
+        """The sum over the records, each times its weight (b,), by parameter."""
+        sums: dict[str, Tensor] = {}
+        for layer, (weight, bias), shape in zip(self.layers, self.names, self.shapes, strict=True):
+            if layer.inputs is not None:
+                sums[weight] = (layer.errors * weights[:, None]).T @ layer.inputs
+            else:
+                sums[weight] = (weights @ layer.gradients.flatten(1)).view(shape)
+            if bias is not None:
+                sums[bias] = weights @ layer.errors
+        return sums
+
+
+@dataclass(frozen=True, eq=False)
+class BookKeeper:
+    """Listens to the layers of one module; `names` are their parameters', as above."""
+
+    layers: tuple[nn.Module, ...]
+    names: tuple[tuple[str, str | None], ...]
+
+    def record_gradients(
+        self, model: Model, features: Tensor, labels: Tensor
+    ) -> RecordGradients | None:
+        """The record gradients at the module's parameters.
+
+        None where a layer is not called once a forward pass, or its output is changed in place,
+        so that what was heard is not all there is.
+        """
+        calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+        def listen(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            calls.append((layer, inputs[0], output))
+
+        hooks = [layer.register_forward_hook(listen) for layer in self.layers]
+        scores = model.module(features)
+        for hook in hooks:
+            hook.remove()
+        heard = {layer: (inputs, output) for layer, inputs, output in calls}
+        outputs = [output for _, output in heard.values()]
+        if not len(calls) == len(heard) == len(self.layers) or any(o._version for o in outputs):
+            return None
+        losses = model.loss(scores, labels)
+        errors = torch.autograd.grad(losses.sum(), [heard[layer][1] for layer in self.layers])
+        return RecordGradients(
+            tuple(
+                _layer_gradients(layer, heard[layer][0].detach(), error)
+                for layer, error in zip(self.layers, errors, strict=True)
+            ),
+            self.names,
+            tuple(layer.weight.shape for layer in self.layers),
+        )
+
+
+def build_book_keeper(module: nn.Module) -> BookKeeper | None:
+    """A book-keeper for a module whose parameters all belong to plain linear layers and
+    convolutions, each to one; None for others."""
+    owners = {
+        name: layer
+        for name, layer in module.named_modules()
+        if next(layer.parameters(recurse=False), None) is not None
+    }
+    owned = [id(p) for layer in owners.values() for p in layer.parameters(recurse=False)]
+    if not all(map(_is_plain, owners.values())) or len(owned) != len(set(owned)):
+        return None
+    names = []
+    for name, layer in owners.items():
+        prefix = f"{name}." if name else ""
+        names.append((f"{prefix}weight", f"{prefix}bias" if layer.bias is not None else None))
+    return BookKeeper(tuple(owners.values()), tuple(names))
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    if type(layer) is nn.Conv2d:
+        return (
+            layer.groups == 1
+            and layer.padding_mode == "zeros"
+            and not isinstance(layer.padding, str)
+        )
+    return type(layer) is nn.Linear
+
+
+def _layer_gradients(layer: nn.Module, inputs: Tensor, errors: Tensor) -> LayerGradients:
+    if isinstance(layer, nn.Conv2d):
+        patches = nn.functional.unfold(
+            inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride
+        )
+        errors = errors.flatten(2)  # (b, C, places)
+        return LayerGradients(errors.sum(2), None, errors @ patches.mT)
+    if inputs.dim() == 2:
+        return LayerGradients(errors, inputs, None)
+    inputs, errors = inputs.flatten(1, -2), errors.flatten(1, -2)  # (b, places, D or C)
+    return LayerGradients(errors.sum(1), None, errors.mT @ inputs)

@@ -1,0 +1,45 @@
+"""One record at a time: slow, and plain enough to check by eye."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from m2fdp.models.registry import Model
+from m2fdp.simulation.backends.base import clip_factor
+from m2fdp.simulation.records import Minibatches
+
+
+@dataclass(frozen=True)
+class ReferenceBackend:
+    """The definition, written out."""
+
+    model: Model
+    group: int = 1
+
+    def add_gradients(
+        self,
+        into: Tensor,
+        alpha: float,
+        models: Tensor,
+        batches: Minibatches,
+        clipping_norm: float | None,
+        by_class: bool = False,
+    ) -> None:
+        sums = torch.zeros_like(models)
+        for learner, vector in enumerate(models):
+            for feature, label, weight in zip(*batches.records(learner), strict=True):
+                parameters = vector.clone().requires_grad_()
+                scores = self.model.scores(parameters, feature[None])
+                loss = self.model.loss(scores, label[None]).sum()
+                (gradient,) = torch.autograd.grad(loss, parameters)
+                if clipping_norm is not None and by_class:
+                    rows = gradient.view(scores.shape[-1], -1)
+                    share = clipping_norm / scores.shape[-1] ** 0.5
+                    gradient = (rows * clip_factor(rows.norm(dim=1, keepdim=True), share)).flatten()
+                elif clipping_norm is not None:
+                    gradient = gradient * clip_factor(gradient.norm(), clipping_norm)
+                sums[learner] += weight * gradient
+        into.add_(sums, alpha=alpha)

@@ -1,0 +1,98 @@
+"""The devices' records on the compute device, and which of them a local step uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """The devices' training records on the compute device.
+
+    Attributes:
+        features: (R, C, H, W), all records in device order.
+        labels: int64 (R,).
+        sizes: int64 (N_L,), D_j; their sum is R.
+        rates: float64 (N_L,), q_j.
+    """
+
+    features: Tensor
+    labels: Tensor
+    sizes: np.ndarray
+    rates: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Minibatches:
+    """The records that n learners use in one step, each with its weight in the learner's sum.
+
+    Nothing is copied before a backend asks for the records of a learner.
+
+    Attributes:
+        features: (R, C, H, W), all records there are.
+        labels: int64 (R,).
+        positions: int64 (m,), of the records that are used, learner after learner.
+        weights: float64 (m,), of these records.
+        offsets: int64 (n + 1,); learner i uses positions[offsets[i]:offsets[i + 1]].
+        consecutive: whether the positions of every learner follow one another.
+    """
+
+    features: Tensor
+    labels: Tensor
+    positions: np.ndarray
+    weights: np.ndarray
+    offsets: np.ndarray
+    consecutive: bool
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int64 (n,), how many records each learner uses; zero is legal."""
+        return np.diff(self.offsets)
+
+    def select(self, part: slice) -> Minibatches:
+        """The minibatches of a range of learners."""
+        return replace(self, offsets=self.offsets[part.start : part.stop + 1])
+
+    def records(self, learner: int, skip: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Features (b, C, H, W), labels (b,) and weights (b,) of one learner's records.
+
+        Args:
+            skip: leave out so many of the first.
+        """
+        start, stop = int(self.offsets[learner]) + skip, int(self.offsets[learner + 1])
+        weights = self._on_device(self.weights[start:stop]).to(self.features.dtype)
+        if self.consecutive and stop > start:
+            first = int(self.positions[start])
+            rows = slice(first, first + stop - start)
+            return self.features[rows], self.labels[rows], weights
+        positions = self._on_device(self.positions[start:stop])
+        return (
+            self.features.index_select(0, positions),
+            self.labels.index_select(0, positions),
+            weights,
+        )
+
+    def padded(self, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Features (n, width, C, H, W), labels and weights (n, width) of the first records.
+
+        Learners with fewer are padded with records of weight zero.
+        """
+        places = self.offsets[:-1, None] + np.arange(width)
+        used = places < self.offsets[1:, None]
+        places[~used] = 0
+        weights = self.weights[places] * used if len(self.weights) else np.zeros(used.shape)
+        positions = self.positions[places] * used if len(self.positions) else places
+        chosen = self._on_device(positions.ravel())
+        # `index_select` is several times faster than indexing.
+        return (
+            self.features.index_select(0, chosen).unflatten(0, used.shape),
+            self.labels.index_select(0, chosen).unflatten(0, used.shape),
+            self._on_device(weights).to(self.features.dtype),
+        )
+
+    def _on_device(self, array: np.ndarray) -> Tensor:
+        return torch.as_tensor(array, device=self.features.device)
