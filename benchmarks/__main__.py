@@ -93,9 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         began = time.monotonic()
         results += race(entries, out / "logs")
         print(f"{group}: {time.monotonic() - began:.0f} s", flush=True)
-    verdicts = judge(results)
-    write_report(out, results, verdicts, (time.monotonic() - start) / 60)
-    for verdict in verdicts:
+        # After every race, so that an interrupted run leaves what it has measured.
+        write_report(out, results, judge(results), (time.monotonic() - start) / 60)
+    for verdict in judge(results):
         mark = {True: "pass", False: "FAIL", None: "–"}[verdict.passed]
         print(f"{mark:5}{verdict.bar}: {verdict.found} (wanted {verdict.wanted})")
     print(f"Report: {out / 'report.md'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from benchmarks.works import WARM_UP, Work
 # Peers' telemetry is off.
 _SILENT = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 _ROOT = Path(__file__).parents[1]
+# Seconds for a start or a round; who needs more has failed.
+_PATIENCE = 300
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ def _log(entry: Entry, logs: Path) -> Path:
 
 
 def _answer(process: subprocess.Popen[str]) -> dict[str, Any] | None:
-    line = process.stdout.readline()
+    answered, _, _ = select.select([process.stdout], [], [], _PATIENCE)
+    line = process.stdout.readline() if answered else ""
     return json.loads(line) if line else None
 
 
@@ -151,6 +155,10 @@ def _finish(
 ) -> Result:
     reply = _ask(process, "finish") if running else None
     if reply is None:
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return Result(entry, failure=f"no answer within {_PATIENCE} s")
         lines = _log(entry, logs).read_text().strip().splitlines()
         return Result(entry, failure=lines[-1] if lines else "ended without a word")
     return Result(entry, ms, **reply)

@@ -84,8 +84,8 @@ COMPARED = {
     for work in (
         Work("a linear", "linear", _GREY, (10, 5), 50, 10, 1, 0.1, 0.15, "none", 22),
         Work("b mlp", "mlp", _GREY, (10, 5), 50, 10, 1, 0.1, 0.15, "none", 22),
-        Work("c lenet", "lenet", _GREY, (10, 5), 50, 10, 1, 0.1, 0.35, "none", 16),
-        Work("d cnn12", "cnn12", _COLOUR, (10, 5), 50, 10, 1, 0.3, 0.5, "none", 12),
+        Work("c lenet", "lenet", _GREY, (10, 5), 50, 10, 1, 0.1, 0.5, "none", 16),
+        Work("d cnn12", "cnn12", _COLOUR, (10, 5), 50, 10, 1, 0.1, 0.7, "none", 12),
     )
 }
 # Many devices with 6 records each; five steps over the whole shard.
