@@ -36,7 +36,7 @@ def write_report(
         _machine(),
         "## Bars",
         _markdown(["bar", "wanted", "found", ""], [_verdict_row(verdict) for verdict in verdicts]),
-        "![Rounds a second, and the cost of a device-step](benchmarks.png)",
+        "![Milliseconds a round, and the cost of a device-step](benchmarks.png)",
         *_group_tables(results, table),
         *_profiles(results, verdicts),
     ]
@@ -109,14 +109,17 @@ def _markdown(heads: list[str], rows: list[list[str]]) -> str:
 
 
 def _figure(results: Sequence[Result], table: pd.DataFrame) -> Figure:
-    compared = [g for g in table["group"].unique() if g[:1] in "abcd" and not table.empty]
-    figure = Figure(figsize=(11, 3.2 * (1 + (len(compared) + 3) // 4)), layout="constrained")
-    axes = figure.subplots(1 + (len(compared) + 3) // 4, 4, squeeze=False)
+    compared = [group for group in table["group"].unique() if group[:1] in "abcd"]
+    height = 1 + (len(compared) + 1) // 2
+    figure = Figure(figsize=(11, 2.6 * height), layout="constrained")
+    axes = figure.subplots(height, 2, squeeze=False)
     for axis in axes.flat:
         axis.set_visible(False)
     for axis, group in zip(axes.flat, compared, strict=False):
         _bars(axis, group, table[(table["group"] == group) & table["failure"].isna()])
-    _scaling(axes[-1, 0], results)
+    many = [r for r in results if r.entry.group.startswith("e ") and r.entry.contender == OURS]
+    if many:
+        _scaling(axes[-1, 0], [result for result in many if result.ms])
     return figure
 
 
@@ -124,8 +127,10 @@ def _bars(axis, group: str, rows: pd.DataFrame) -> None:
     axis.set_visible(True)
     rows = rows[::-1]
     colours = [_OURS_COLOUR if name == OURS else _PEER_COLOUR for name in rows["contender"]]
-    axis.barh(rows["contender"], rows["ms"], color=colours)
-    axis.set_xscale("log")
+    names = [name.replace(", ", ",\n") for name in rows["contender"]]
+    bars = axis.barh(names, rows["ms"], color=colours)
+    axis.bar_label(bars, [f"{ms:.3g}" for ms in rows["ms"]], padding=3, fontsize=7)
+    axis.margins(x=0.2)
     axis.set_title(group, fontsize=9)
     axis.set_xlabel("ms a round", fontsize=8)
     axis.tick_params(labelsize=7)
@@ -134,10 +139,8 @@ def _bars(axis, group: str, rows: pd.DataFrame) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _scaling(axis, results: Sequence[Result]) -> None:
+def _scaling(axis, many: Sequence[Result]) -> None:
     axis.set_visible(True)
-    many = [r for r in results if r.entry.group.startswith("e ") and r.ms]
-    many = [r for r in many if r.entry.contender == OURS]
     for group in dict.fromkeys(result.entry.group for result in many):
         own = sorted(
             (result.entry.work.devices, device_step_us(result))
@@ -153,5 +156,4 @@ def _scaling(axis, results: Sequence[Result]) -> None:
     axis.tick_params(labelsize=7)
     axis.grid(color=_GRID, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
-    if many:
-        axis.legend(fontsize=7)
+    axis.legend(fontsize=7)
