@@ -4,7 +4,7 @@ BIN := .venv/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-full lint format ui
+.PHONY: help venv demo test test-full lint format ui bench
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +36,16 @@ test: lint  ## lint, layer contracts, tests
 
 test-full: lint  ## the slow tests too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
+
+benchmarks/.venv/installed: benchmarks/requirements.lock
+	@echo "Installing the peers into benchmarks/.venv (a few minutes the first time) …"
+	@$(PYTHON) -m venv benchmarks/.venv
+	@benchmarks/.venv/bin/pip install --quiet --disable-pip-version-check -r $<
+	@benchmarks/.venv/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+bench: benchmarks/.venv/installed  ## speed and memory next to the peers', into benchmarks/results
+	benchmarks/.venv/bin/python -m benchmarks
 
 ui: venv  ## MLflow's pages about the runs
 	@case "$$MLFLOW_TRACKING_URI" in \

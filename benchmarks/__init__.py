@@ -1,0 +1,1 @@
+"""Speed, memory and accuracy of m2fdp's simulator next to its peers'."""

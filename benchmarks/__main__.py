@@ -1,0 +1,105 @@
+"""`python -m benchmarks`: run the races, judge the bars, write the report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from benchmarks.bars import judge
+from benchmarks.contenders import FLOWER, MATMULS, OPACUS, OURS, PFL, PLAIN, variants
+from benchmarks.race import Entry, race
+from benchmarks.report import write_report
+from benchmarks.works import COMPARED, Work, many_devices, private
+
+_FOLDER = Path(__file__).parent
+# 1,024 devices below trees of depth 1, 2, 5 and 10.
+_DEPTHS = ((1024,), (32, 32), (4,) * 5, (2,) * 10)
+
+
+def races(threads: int, device: str) -> list[list[Entry]]:
+    """All races; the entries of one take turns."""
+    compared = [
+        entries
+        for work in COMPARED.values()
+        for entries in (_peers(work, threads, device), _private_peers(work, threads, device))
+    ]
+    many = [
+        _many("e many devices", "none", threads, device)
+        + [
+            Entry("e many devices", contender, many_devices((100, 10)), threads, device)
+            for contender in (*variants(PFL), PLAIN)
+        ],
+        _many("e many devices, DP", "untrusted", threads, device),
+        _many("e many devices, DP below trusted servers", "trusted", threads, device),
+    ]
+    depth = [
+        Entry("f depth of the tree", OURS, many_devices(fanouts), threads, device)
+        for fanouts in _DEPTHS
+    ]
+    cores = [
+        [
+            Entry(f"f cores: {work.name}", OURS, replace(work, rounds=10), cores, device)
+            for cores in range(1, threads + 1)
+        ]
+        for work in COMPARED.values()
+    ]
+    return [*compared, *many, depth, *cores]
+
+
+def _peers(work: Work, threads: int, device: str) -> list[Entry]:
+    contenders = [OURS, *([MATMULS] if work.model == "linear" else []), *variants(PFL), FLOWER]
+    return [Entry(work.name, name, work, threads, device) for name in (*contenders, PLAIN)]
+
+
+def _private_peers(work: Work, threads: int, device: str) -> list[Entry]:
+    work = private(work, "untrusted")
+    contenders = (OURS, *variants(OPACUS))
+    return [Entry(f"{work.name}, DP", name, work, threads, device) for name in contenders]
+
+
+def _many(group: str, privacy: str, threads: int, device: str) -> list[Entry]:
+    return [
+        Entry(group, OURS, many_devices(fanouts, privacy), threads, device)
+        for fanouts in ((10, 10), (100, 10), (100, 100))
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda, for all but Flower")
+    parser.add_argument("--threads", type=int, default=min(2, len(os.sched_getaffinity(0))))
+    parser.add_argument("--only", default="", help="races whose first group begins with this")
+    parser.add_argument("--rounds", type=int, help="fewer rounds, for a trial")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results, or results-cuda")
+    options = parser.parse_args(arguments)
+    if options.device != "cpu" and not torch.cuda.is_available():
+        parser.error(f"--device {options.device}: no CUDA device is available; use cpu")
+    out = options.out or _FOLDER / ("results" if options.device == "cpu" else "results-cuda")
+    start, results = time.monotonic(), []
+    for entries in races(options.threads, options.device):
+        group = entries[0].group
+        if not group.startswith(options.only):
+            continue
+        if options.rounds:
+            entries = [
+                replace(entry, work=replace(entry.work, rounds=options.rounds)) for entry in entries
+            ]
+        began = time.monotonic()
+        results += race(entries, out / "logs")
+        print(f"{group}: {time.monotonic() - began:.0f} s", flush=True)
+        # After every race, so that an interrupted run leaves what it has measured.
+        write_report(out, results, judge(results), (time.monotonic() - start) / 60)
+    for verdict in judge(results):
+        mark = {True: "pass", False: "FAIL", None: "–"}[verdict.passed]
+        print(f"{mark:5}{verdict.bar}: {verdict.found} (wanted {verdict.wanted})")
+    print(f"Report: {out / 'report.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The contenders: each module has functions `(work, threads, device) -> Round`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+from torch import Tensor
+
+from benchmarks.works import Work
+
+# Runs the next round and returns the new global weights (M,), or None if it trains nothing.
+Round = Callable[[], Tensor | None]
+
+OURS = "m2fdp"
+MATMULS = "bare matrix products"
+PFL = "pfl-research"
+FLOWER = "Flower"
+OPACUS = "Opacus per device"
+PLAIN = "deepcopy + DataLoader"
+
+# Where a peer has several good configurations all are measured, and the best one counts.
+_FUNCTIONS = {
+    OURS: "engine:prepare",
+    MATMULS: "matmuls:prepare",
+    f"{PFL}, one process": "pfl_research:prepare",
+    f"{PFL}, a process a core": "pfl_research:prepare_distributed",
+    FLOWER: "flower:prepare",
+    f"{OPACUS}, hooks": "opacus_engines:prepare_hooks",
+    f"{OPACUS}, ghost clipping": "opacus_engines:prepare_ghost",
+    PLAIN: "plain_loop:prepare",
+}
+
+
+def variants(peer: str) -> list[str]:
+    """The contenders that are configurations of a peer."""
+    return [name for name in _FUNCTIONS if name == peer or name.startswith(f"{peer}, ")]
+
+
+def prepare(contender: str, work: Work, threads: int, device: str) -> Round:
+    """Everything before the first round. A contender's libraries are imported only here."""
+    module, function = _FUNCTIONS[contender].split(":")
+    prepared = getattr(importlib.import_module(f"benchmarks.contenders.{module}"), function)
+    return prepared(work, threads, device)

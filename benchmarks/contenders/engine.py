@@ -1,0 +1,79 @@
+"""m2fdp's own engine, put together as the training pipeline does it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from torch import Tensor
+
+from benchmarks.contenders import Round
+from benchmarks.works import (
+    CLIPPING_NORM,
+    NOISE_MULTIPLIER,
+    Work,
+    build_data,
+    build_work_model,
+)
+from m2fdp.algorithms import build_plan
+from m2fdp.config import PrivacyConfig, ThreatConfig, TopologyConfig, TrainingConfig, TrustConfig
+from m2fdp.privacy.calibration import no_privacy
+from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_together
+from m2fdp.simulation.engine import Shards, Simulation, build_simulation, initial_state, run_round
+from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.topology.network import Network
+
+_ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
+
+
+def prepare(work: Work, threads: int, device: str) -> Round:
+    """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
+    simulation = build(work, device)
+    state = initial_state(simulation)
+
+    def round_() -> Tensor:
+        nonlocal state
+        state = run_round(simulation, state)
+        return state.weights
+
+    return round_
+
+
+def build(work: Work, device: str) -> Simulation:
+    """The work's simulation."""
+    training = TrainingConfig(
+        rounds=work.rounds,
+        local_steps=work.local_steps,
+        batch_size=work.batch,
+        learning_rate=work.learning_rate,
+    )
+    ratios = [1.0] * (len(work.fanouts) - 1) if work.privacy == "trusted" else None
+    topology = TopologyConfig(fanouts=list(work.fanouts), trust=TrustConfig(ratios=ratios))
+    plan = build_plan(_ALGORITHMS[work.privacy], topology, training, work.seed)
+    data = build_data(work, device)
+    sizes = np.full(work.devices, work.records)
+    shards = Shards(data.features, data.labels, sizes, sampling_rates(sizes, work.batch))
+    privacy = PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=CLIPPING_NORM)
+    mechanism = no_privacy(plan.network, plan.schedule.round_plans(), privacy, ThreatConfig())
+    if plan.private:
+        mechanism = _noised(mechanism, plan.network, work)
+    return build_simulation(
+        plan.network,
+        mechanism,
+        plan.schedule,
+        build_work_model(work),
+        shards,
+        work.seed,
+        training.backend,
+        training.chunk_size,
+    )
+
+
+def _noised(mechanism: Mechanism, network: Network, work: Work) -> Mechanism:
+    """Noise by the given multiplier instead of by a target: calibration is not measured."""
+    lock_step = step_together(network)
+    shift = np.zeros(len(lock_step.nodes))
+    np.maximum.at(shift, lock_step.group_of, lock_step.weights * CLIPPING_NORM / work.batch)
+    noise = replace(silence(network, lock_step), steps=NOISE_MULTIPLIER * shift)
+    clipping = Clipping("expected", record_norm=CLIPPING_NORM)
+    return replace(mechanism, clipping=clipping, lock_step=lock_step, noise=noise, private=True)

@@ -1,0 +1,159 @@
+"""The results as Markdown, CSV and a figure."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from benchmarks.bars import Verdict, device_step_us
+from benchmarks.contenders import OURS
+from benchmarks.race import Result, rounds_table, summary_table
+
+_PACKAGES = ("torch", "numpy", "opacus", "pfl", "flwr", "ray")
+_OURS_COLOUR, _PEER_COLOUR, _GRID = "#0072B2", "#999999", "#DDDDDD"
+
+
+def write_report(
+    folder: Path, results: Sequence[Result], verdicts: Sequence[Verdict], minutes: float
+) -> None:
+    """Write report.md, results.csv, rounds.csv and benchmarks.png into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = summary_table(results)
+    table.to_csv(folder / "results.csv", index=False, float_format="%.6g")
+    rounds_table(results).to_csv(folder / "rounds.csv", index=False, float_format="%.6g")
+    _figure(results, table).savefig(folder / "benchmarks.png", dpi=150)
+    parts = [
+        "# Benchmarks",
+        f"Written by `make bench` in {minutes:.0f} minutes. What was compared, and how: "
+        "[README.md](../README.md). Times are medians of a round in ms with their quartiles.",
+        _machine(),
+        "## Bars",
+        _markdown(["bar", "wanted", "found", ""], [_verdict_row(verdict) for verdict in verdicts]),
+        "![Milliseconds a round, and the cost of a device-step](benchmarks.png)",
+        *_group_tables(results, table),
+        *_profiles(results, verdicts),
+    ]
+    (folder / "report.md").write_text("\n\n".join(parts) + "\n")
+
+
+def _machine() -> str:
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    return (
+        f"Machine: {_processor()}, {cores} cores, {memory:.0f} GiB, GPU: {gpu}, "
+        f"{platform.system()} {platform.release()}. Python {platform.python_version()}, {versions}."
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _verdict_row(verdict: Verdict) -> list[str]:
+    mark = {True: "pass", False: "**fail**", None: "–"}[verdict.passed]
+    return [verdict.bar, verdict.wanted, verdict.found, mark]
+
+
+def _group_tables(results: Sequence[Result], table: pd.DataFrame) -> list[str]:
+    heads = ["contender", "tree", "threads", "ms a round", "device-steps a second"]
+    heads += ["peak MiB", "accuracy"]
+    parts = []
+    for group, rows in table.groupby("group", sort=False):
+        parts.append(f"## {group}")
+        parts.append(_markdown(heads, [_entry_row(row) for _, row in rows.iterrows()]))
+    return parts
+
+
+def _entry_row(row: pd.Series) -> list[str]:
+    if row["failure"] is not None and not pd.isna(row["failure"]):
+        failure = str(row["failure"]).replace("|", "/")
+        return [row["contender"], row["fanouts"], str(row["threads"]), failure, "–", "–", "–"]
+    return [
+        row["contender"],
+        row["fanouts"],
+        str(row["threads"]),
+        f"{row['ms']:.4g} ({row['ms_low']:.4g} to {row['ms_high']:.4g})",
+        f"{row['device_steps_per_s']:,.0f}",
+        f"{row['peak_mib']:,.0f}",
+        "–" if pd.isna(row["accuracy"]) else f"{row['accuracy']:.3f}",
+    ]
+
+
+def _profiles(results: Sequence[Result], verdicts: Sequence[Verdict]) -> list[str]:
+    """m2fdp's operators in the groups in which a bar is missed."""
+    missed = list(dict.fromkeys(verdict.group for verdict in verdicts if verdict.passed is False))
+    parts = ["## Profiles where a bar is missed"] if missed else []
+    for group in missed:
+        for result in results:
+            if result.entry.group == group and result.profile:
+                title = f"{group}, {result.entry.work.devices:,} devices"
+                parts.append(f"{title}:\n\n```\n{result.profile}\n```")
+    return parts
+
+
+def _markdown(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _figure(results: Sequence[Result], table: pd.DataFrame) -> Figure:
+    compared = [group for group in table["group"].unique() if group[:1] in "abcd"]
+    height = 1 + (len(compared) + 1) // 2
+    figure = Figure(figsize=(11, 2.6 * height), layout="constrained")
+    axes = figure.subplots(height, 2, squeeze=False)
+    for axis in axes.flat:
+        axis.set_visible(False)
+    for axis, group in zip(axes.flat, compared, strict=False):
+        _bars(axis, group, table[(table["group"] == group) & table["failure"].isna()])
+    many = [r for r in results if r.entry.group.startswith("e ") and r.entry.contender == OURS]
+    if many:
+        _scaling(axes[-1, 0], [result for result in many if result.ms])
+    return figure
+
+
+def _bars(axis, group: str, rows: pd.DataFrame) -> None:
+    axis.set_visible(True)
+    rows = rows[::-1]
+    colours = [_OURS_COLOUR if name == OURS else _PEER_COLOUR for name in rows["contender"]]
+    names = [name.replace(", ", ",\n") for name in rows["contender"]]
+    bars = axis.barh(names, rows["ms"], color=colours)
+    axis.bar_label(bars, [f"{ms:.3g}" for ms in rows["ms"]], padding=3, fontsize=7)
+    axis.margins(x=0.2)
+    axis.set_title(group, fontsize=9)
+    axis.set_xlabel("ms a round", fontsize=8)
+    axis.tick_params(labelsize=7)
+    axis.grid(axis="x", color=_GRID, linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _scaling(axis, many: Sequence[Result]) -> None:
+    axis.set_visible(True)
+    for group in dict.fromkeys(result.entry.group for result in many):
+        own = sorted(
+            (result.entry.work.devices, device_step_us(result))
+            for result in many
+            if result.entry.group == group
+        )
+        axis.plot(*zip(*own, strict=True), marker="o", label=group)
+    axis.set_xscale("log")
+    axis.set_ylim(bottom=0)
+    axis.set_title("m2fdp over the number of devices", fontsize=9)
+    axis.set_xlabel("devices", fontsize=8)
+    axis.set_ylabel("µs a device-step", fontsize=8)
+    axis.tick_params(labelsize=7)
+    axis.grid(color=_GRID, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(fontsize=7)

@@ -1,0 +1,104 @@
+"""The process of one contender: it takes its turns by commands on standard input.
+
+`python -m benchmarks.worker '{"work": …, "contender": …, "threads": …, "device": …}'` answers
+one line of JSON to its start, to every `round` and to `finish`; it ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+from torch.nn.utils import vector_to_parameters
+
+from benchmarks.contenders import OURS, Round, prepare
+from benchmarks.works import Work, build_data, build_work_model, work_from_json
+
+
+def main() -> None:
+    specification = json.loads(sys.argv[1])
+    # What libraries print must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(**values: Any) -> None:
+        print(json.dumps(values), file=answers, flush=True)
+
+    work, device = work_from_json(specification["work"]), specification["device"]
+    torch.set_num_threads(specification["threads"])
+    round_ = prepare(specification["contender"], work, specification["threads"], device)
+    answer(ready=True)
+    weights = None
+    for command in sys.stdin:
+        if command.strip() == "round":
+            start = time.perf_counter()
+            weights = round_()
+            if device != "cpu":
+                torch.cuda.synchronize()
+            answer(ms=1000 * (time.perf_counter() - start))
+        else:
+            peak = peak_memory(device)
+            ours = specification["contender"] == OURS
+            answer(
+                peak_mib=peak / 2**20,
+                accuracy=None if weights is None else accuracy(work, weights.cpu()),
+                profile=profile(round_) if ours else None,
+            )
+    # Flower's threads would wait for another turn.
+    os._exit(0)
+
+
+def peak_memory(device: str) -> int:
+    """Bytes: the peak resident sizes of this process and its descendants, summed.
+
+    On a GPU the peak of torch's allocator is added.
+    """
+    this = psutil.Process()
+    family = [this, *this.children(recursive=True)]
+    on_device = 0 if device == "cpu" else torch.cuda.max_memory_allocated()
+    return sum(_peak_resident(process.pid) for process in family) + on_device
+
+
+def _peak_resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            lines = dict(line.split(":", 1) for line in file)
+    except FileNotFoundError:  # it ended meanwhile
+        return 0
+    return int(lines.get("VmHWM", "0 kB").split()[0]) * 1024
+
+
+@torch.no_grad()
+def accuracy(work: Work, weights: Tensor) -> float:
+    """The share of the test records that the global weights (M,) classify rightly."""
+    data, module = build_data(work), build_work_model(work).module
+    vector_to_parameters(weights, module.parameters())
+    predicted = module(data.test_features).argmax(dim=1)
+    return float((predicted == data.test_labels).double().mean())
+
+
+def profile(round_: Round) -> str:
+    """One more round: the torch operators by their own time on the CPU."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        start = time.perf_counter()
+        round_()
+        wall = time.perf_counter() - start
+    averages = sorted(profiler.key_averages(), key=lambda event: -event.self_cpu_time_total)
+    inside = sum(event.self_cpu_time_total for event in averages) / 1e6
+    lines = [f"{'operator':32}{'calls':>8}{'ms':>9}"]
+    lines += [
+        f"{event.key[:31]:32}{event.count:8}{event.self_cpu_time_total / 1000:9.2f}"
+        for event in averages[:10]
+    ]
+    lines.append(f"all operators {1000 * inside:.1f} ms of {1000 * wall:.1f} ms, profiler on")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
