@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.bars import judge
+from benchmarks.bars import ROOFLINE, judge
 from benchmarks.contenders import FLOWER, MATMULS, OPACUS, OURS, PFL, PLAIN, variants
 from benchmarks.race import Entry, race
 from benchmarks.report import write_report
@@ -49,12 +49,17 @@ def races(threads: int, device: str) -> list[list[Entry]]:
         ]
         for work in COMPARED.values()
     ]
-    return [*compared, *many, depth, *cores]
+    return [*compared, _roofline(device), *many, depth, *cores]
 
 
 def _peers(work: Work, threads: int, device: str) -> list[Entry]:
-    contenders = [OURS, *([MATMULS] if work.model == "linear" else []), *variants(PFL), FLOWER]
-    return [Entry(work.name, name, work, threads, device) for name in (*contenders, PLAIN)]
+    contenders = (OURS, *variants(PFL), FLOWER, PLAIN)
+    return [Entry(work.name, name, work, threads, device) for name in contenders]
+
+
+def _roofline(device: str) -> list[Entry]:
+    work = COMPARED["a linear"]
+    return [Entry(ROOFLINE, name, work, 1, device) for name in (OURS, MATMULS)]
 
 
 def _private_peers(work: Work, threads: int, device: str) -> list[Entry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from benchmarks.contenders import Round
@@ -28,7 +29,9 @@ _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
 
 def prepare(work: Work, threads: int, device: str) -> Round:
     """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
-    simulation = build(work, device)
+    # As in `kedro run`: learners side by side instead of threads inside a product.
+    torch.set_num_threads(1)
+    simulation = build(work, threads, device)
     state = initial_state(simulation)
 
     def round_() -> Tensor:
@@ -39,7 +42,7 @@ def prepare(work: Work, threads: int, device: str) -> Round:
     return round_
 
 
-def build(work: Work, device: str) -> Simulation:
+def build(work: Work, workers: int, device: str) -> Simulation:
     """The work's simulation."""
     training = TrainingConfig(
         rounds=work.rounds,
@@ -66,6 +69,7 @@ def build(work: Work, device: str) -> Simulation:
         work.seed,
         training.backend,
         training.chunk_size,
+        workers,
     )
 
 

@@ -16,7 +16,7 @@ _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "addbmm"}
 
 
 def prepare(work: Work, threads: int, device: str) -> Round:
-    """Records the products of a real round, and replays them in order.
+    """Records the products of a real round, and replays them in order, on one thread.
 
     Operands of equal shape and strides share one tensor, which is warm in the caches: no round
     can do its products faster.
@@ -24,7 +24,8 @@ def prepare(work: Work, threads: int, device: str) -> Round:
     Raises:
         RuntimeError: the round ran no matrix product on this thread.
     """
-    simulation = engine.build(work, device)
+    torch.set_num_threads(1)
+    simulation = engine.build(work, 1, device)
     state = engine.initial_state(simulation)
     with _Recorder() as recorder:
         engine.run_round(simulation, state)
