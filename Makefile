@@ -17,6 +17,10 @@ help:  ## this list
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
+.venv/ray-installed: requirements-ray.lock .venv/installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-ray.lock
+	@touch $@
+
 venv: .venv/installed  ## the project's own environment, from the lock file
 
 demo: venv  ## four algorithms on real data, compared
@@ -34,7 +38,7 @@ format: venv  ## rewrite the code in the project's style
 test: lint  ## lint, layer contracts, tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not full"
 
-test-full: lint  ## the slow tests too
+test-full: lint .venv/ray-installed  ## the slow tests too, with Ray
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
 
 benchmarks/.venv/installed: benchmarks/requirements.lock

@@ -45,12 +45,14 @@ def study_call(monkeypatch):
 
 
 def test_study_hands_its_options_on(project, study_call):
-    arguments = ["study", "fig7", "--resume", "--workers=3", "--env=mnist", "--params=seed=1,a.b=2"]
+    options = ["--resume", "--workers=3", "--ray-address=auto", "--env=mnist"]
+    arguments = ["study", "fig7", *options, "--params=seed=1,a.b=2"]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert study_call == {
         "name": "fig7",
         "resume": True,
         "workers": 3,
+        "ray_address": "auto",
         "env": "mnist",
         "params": {"seed": 1, "a": {"b": 2}},
     }
@@ -62,6 +64,7 @@ def test_study_without_options_leaves_the_choices_to_the_studies(project, study_
         "name": "quickstart",
         "resume": False,
         "workers": None,
+        "ray_address": None,
         "env": None,
         "params": {},
     }

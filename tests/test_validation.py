@@ -1,5 +1,7 @@
 """The validator: accepts every manifest the project makes, names the rule that a bad one breaks."""
 
+from contextlib import suppress
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -45,6 +47,88 @@ def test_the_same_manifest_makes_the_same_page(manifest, tmp_path):
             ManifestValidator(filepath=str(tmp_path / name)).validate(doubled)
         pages.append((tmp_path / name).read_bytes())
     assert pages[0] == pages[1]
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """The manifests that Great Expectations has really checked, the latest last."""
+    checked = []
+    check = ManifestValidator._check
+
+    def record(validator, data):
+        checked.append(data)
+        return check(validator, data)
+
+    monkeypatch.setattr(ManifestValidator, "_check", record)
+    return checked
+
+
+def test_a_manifest_that_has_passed_is_not_checked_again(manifest, tmp_path, checks):
+    path = str(tmp_path / "checks.html")
+    ManifestValidator(filepath=path).validate(manifest)
+    page = (tmp_path / "checks.html").read_bytes()
+    assert ManifestValidator(filepath=path).validate(manifest.copy()) is not manifest
+    assert len(checks) == 1
+    assert (tmp_path / "checks.html").read_bytes() == page
+
+
+@pytest.mark.parametrize(
+    ("split", "column", "value"),
+    [("train", "device", 48), ("test", "label", 3), ("test", "sample", 0), ("test", "split", "")],
+)
+def test_any_other_value_is_checked_again(manifest, tmp_path, checks, split, column, value):
+    validator = ManifestValidator(filepath=str(tmp_path / "checks.html"))
+    validator.validate(manifest)
+    changed = change(manifest, split, column, value)
+    with suppress(DataValidationError):
+        validator.validate(changed)
+    assert len(checks) == 2 and checks[-1] is changed
+
+
+def test_other_rules_other_types_and_other_order_are_checked_again(manifest, tmp_path, checks):
+    path = str(tmp_path / "checks.html")
+    ManifestValidator(filepath=path).validate(manifest)
+    ManifestValidator(min_samples=2, filepath=path).validate(manifest)
+    ManifestValidator(min_samples=2, filepath=path).validate(manifest.astype({"label": "int32"}))
+    ManifestValidator(min_samples=2, filepath=path).validate(manifest[::-1])
+    assert len(checks) == 4
+
+
+def test_other_versions_and_other_code_are_checked_again(manifest, tmp_path, checks, monkeypatch):
+    validator = ManifestValidator(filepath=str(tmp_path / "checks.html"))
+    validator.validate(manifest)
+    monkeypatch.setattr("m2fdp.validation.version", lambda library: "99.0")
+    validator.validate(manifest)
+    validator.validate(manifest)
+    assert len(checks) == 2
+    (tmp_path / "validation.py").write_text("# edited")
+    monkeypatch.setattr("m2fdp.validation.__file__", str(tmp_path / "validation.py"))
+    validator.validate(manifest)
+    assert len(checks) == 3
+
+
+def test_a_failure_never_counts_as_passed(manifest, tmp_path, checks):
+    validator = ManifestValidator(filepath=str(tmp_path / "checks.html"))
+    validator.validate(manifest)
+    doubled = pd.concat([manifest, manifest])
+    for _ in range(2):
+        with pytest.raises(DataValidationError, match="no sample twice"):
+            validator.validate(doubled)
+    # Its page is the failed one now, so the sound manifest needs a page of its own again.
+    validator.validate(manifest)
+    assert len(checks) == 4
+
+
+@pytest.mark.parametrize("file", ["checks.html", "checks.passed"])
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("x")])
+def test_a_lost_or_edited_page_or_record_is_made_again(manifest, tmp_path, checks, file, damage):
+    validator = ManifestValidator(filepath=str(tmp_path / "checks.html"))
+    validator.validate(manifest)
+    before = (tmp_path / file).read_bytes()
+    damage(tmp_path / file)
+    validator.validate(manifest)
+    assert len(checks) == 2
+    assert (tmp_path / file).read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,27 @@ def run(**options: Any) -> None:
     default=None,
     help="Worker processes; by default one a core.",
 )
-def study(name: str, resume: bool, workers: int | None, env: str, params: dict[str, Any]) -> None:
+@click.option(
+    "--ray-address",
+    metavar="auto|HOST:PORT",
+    default=None,
+    help="Run the cells on this Ray cluster instead of this machine.",
+)
+def study(
+    name: str,
+    resume: bool,
+    workers: int | None,
+    ray_address: str | None,
+    env: str,
+    params: dict[str, Any],
+) -> None:
     """Run the grid of conf/base/studies/NAME.yml and report on it."""
     from m2fdp.studies.command import study as run_study
 
     with _one_line_ends():
-        run_study(name, resume=resume, workers=workers, env=env, params=params)
+        run_study(
+            name, resume=resume, workers=workers, ray_address=ray_address, env=env, params=params
+        )
 
 
 @contextmanager

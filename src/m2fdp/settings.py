@@ -1,15 +1,30 @@
-"""Kedro's settings of this project."""
+"""Kedro's settings of this project, and the first of its modules that a command imports."""
 
+# ruff: noqa: E402
+
+import atexit
+import gc
 import os
+
+# Imports make half a million objects that live to the end. To search them for garbage, again
+# and again and once more at exit, takes seconds.
+gc.disable()
+atexit.register(gc.freeze)
 
 from mlflow.telemetry import set_telemetry_client
 
 from m2fdp.hooks import RunHooks, TrackingHooks
 from m2fdp.pipelines.datasets import UninterruptedCatalog
 
+gc.freeze()
+gc.enable()
+
 # Nothing about a run is reported to the makers of the tools.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 set_telemetry_client()  # reads the variable again: Kedro's plugins have imported mlflow already
+
+# A search for Databricks, which would import IPython.
+os.environ.setdefault("MLFLOW_ENABLE_SGC_RUN_RESUMPTION_FOR_DATABRICKS_JOBS", "false")
 
 HOOKS = (TrackingHooks(), RunHooks())
 # TrackingHooks is that plugin's hook, adapted.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -143,6 +144,67 @@ def test_the_cell_of_a_killed_worker_is_run_again(project, kedro_study):
     assert result.exit_code == 0, result.output
     cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
     assert statuses(cells) == {"KILLED": 1, "FINISHED": 1}
+
+
+@pytest.mark.full
+def test_on_ray_the_cell_of_a_killed_worker_is_run_again(project, kedro_study, ray_cluster):
+    watcher = when_a_cell_runs(project, lambda pid: os.kill(pid, signal.SIGKILL))
+    grid = "grid: {algorithm: [hfl, pedpfl, m2fdp], seed: [0]}\n"
+    result = kedro_study(grid, f"--ray-address={ray_cluster}")
+    watcher.join()
+    assert result.exit_code == 0, result.output
+    cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    assert statuses(cells) == {"KILLED": 1, "FINISHED": 3}
+    assert {run.data.tags["torch_threads"] for run in cells if run.info.status == "FINISHED"} == {
+        "1"
+    }
+    log = (project / "data/08_reporting/tiny/logs/m2fdp-seed_0.log").read_text()
+    assert "MLflow run m2fdp-seed_0" in log
+    assert (project / "data/07_model_output/tiny/m2fdp-seed_0/round_metrics.csv").is_file()
+    assert (project / "data/08_reporting/tiny/comparison.csv").is_file()
+
+
+@pytest.mark.full
+def test_an_interrupted_study_on_ray_ends_its_runs_as_killed(project, kedro_study, ray_cluster):
+    watcher = when_a_cell_runs(project, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    arguments = (f"--ray-address={ray_cluster}", "--params=training.rounds=100000")
+    result = kedro_study("grid: {algorithm: [hfl]}\n", *arguments)
+    watcher.join()
+    assert result.exit_code == 143, result.output
+    assert statuses(runs(project)) == {"KILLED": 2}
+
+
+@pytest.mark.parametrize(
+    ("address", "environment", "part"),
+    [
+        ("127.0.0.1:9", "", "'127.0.0.1:9': nothing answers there"),
+        ("nohost.invalid:6379", "", "'nohost.invalid:6379': nothing answers there"),
+        ("auto", "127.0.0.1:9", "'127.0.0.1:9': nothing answers there"),
+        ("127.0.0.1", "", "'127.0.0.1': write auto, or HOST:PORT"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_ends_in_one_line(
+    project, kedro_study, monkeypatch, address, environment, part
+):
+    pytest.importorskip("ray", reason="Ray is an extra: requirements-ray.lock")
+    monkeypatch.setenv("RAY_ADDRESS", environment)
+    start = time.monotonic()
+    result = kedro_study("grid: {seed: [0]}\n", f"--ray-address={address}")
+    assert time.monotonic() - start < 30
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith(f"Error: --ray-address = {part}")
+    assert runs(project) == []
+
+
+def test_without_ray_one_line_says_how_to_install_it(project, kedro_study, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = kedro_study("grid: {seed: [0]}\n", "--ray-address=auto")
+    assert result.exit_code == 2
+    assert result.output == (
+        "Error: --ray-address = 'auto': needs Ray: pip install \"m2fdp[ray]\"\n"
+    )
+    assert runs(project) == []
 
 
 def test_an_interrupted_study_ends_its_runs_as_killed(project, kedro_study):

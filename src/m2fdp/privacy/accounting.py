@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from math import exp, expm1, floor, inf, isfinite, log, log1p, log2, sqrt
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import dp_accounting
-from dp_accounting.pld import privacy_loss_distribution
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-from scipy.optimize import brentq
-from scipy.stats import norm
+# dp-accounting and SciPy take a second to import: the functions that use them import them.
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 ACCOUNTANT = f"dp-accounting {version('dp-accounting')}, privacy loss distributions"
 
@@ -111,6 +109,8 @@ def least_noise(
     Args:
         composition: laws in any unit; the noise comes in the same unit.
     """
+    from scipy.optimize import brentq
+
     if not any(count and law.largest > 0 for law, count in composition):
         return 0.0
 
@@ -132,6 +132,8 @@ def least_noise(
 
 def _without_amplification(releases: Composition, delta: float, factor: float) -> float:
     """The largest shift at every release: one Gaussian (Balle and Wang 2018, Theorem 8)."""
+    import dp_accounting
+
     mu = factor * sqrt(sum(count * law.largest**2 for law, count in releases))
     if mu < 1e3:
         return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
@@ -154,14 +156,18 @@ def _loss_distribution(
     law: ShiftLaw, spacing: float, adjacency: Adjacency
 ) -> PrivacyLossDistribution:
     """The distribution of one release; making it takes most of the time, so it is kept."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution
+
     if law.shifts[0] == 0.0 and len(law.shifts) == 2:
-        relation = dp_accounting.NeighboringRelation
         return privacy_loss_distribution.from_gaussian_mechanism(
             1.0 / law.largest,
             sampling_prob=law.probabilities[1],
             value_discretization_interval=spacing,
             neighboring_relation=(
-                relation.REPLACE_ONE if adjacency == "replace_one" else relation.ADD_OR_REMOVE_ONE
+                NeighboringRelation.REPLACE_ONE
+                if adjacency == "replace_one"
+                else NeighboringRelation.ADD_OR_REMOVE_ONE
             ),
         )
     if adjacency == "replace_one":
@@ -202,6 +208,8 @@ def _mean_loss(law: ShiftLaw) -> float:
 
 def _first_guess(composition: Composition, target: float, delta: float) -> float:
     """Noise that the central limit theorem of Gaussian DP suggests; a start, never a claim."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
 
     def excess(mu: float) -> float:
         tail = norm.logcdf(-target / mu - mu / 2)

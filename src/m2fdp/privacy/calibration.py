@@ -8,7 +8,6 @@ from math import log, prod, sqrt
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import brentq
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
@@ -175,6 +174,8 @@ def _least_noise(
     rounds = len(plans)
     if ledger.verified(rounds) > 0.99 * privacy.epsilon:
         return noise, ledger
+
+    from scipy.optimize import brentq  # a quarter of a second, and few get here
 
     def shrunk(log_factor: float) -> Ledger:
         smaller = [scale * np.exp(log_factor) for scale in noise]

@@ -14,7 +14,7 @@ import mlflow
 from kedro.framework.project import settings
 from kedro.framework.session import KedroSession
 from kedro.utils import find_kedro_project
-from mlflow.entities import Run
+from mlflow.entities import Run, RunStatus
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -22,6 +22,7 @@ from m2fdp.errors import InputError
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
 from m2fdp.studies.grid import Cell, Study, expand, load_study, varied_keys
 from m2fdp.studies.pool import run_tasks
+from m2fdp.studies.ray_pool import connected, run_ray_tasks
 from m2fdp.studies.report import print_report, write_report
 from m2fdp.studies.worker import Job, run_cell
 
@@ -29,7 +30,13 @@ LOST = "its worker process died twice; is there enough memory? (--workers=1 need
 
 
 def study(
-    name: str, *, resume: bool, workers: int | None, env: str | None, params: dict[str, Any]
+    name: str,
+    *,
+    resume: bool,
+    workers: int | None,
+    ray_address: str | None,
+    env: str | None,
+    params: dict[str, Any],
 ) -> None:
     """Run a study's cells and report on them.
 
@@ -37,6 +44,7 @@ def study(
         name: of the study's file.
         resume: skip the cells that have a finished run of the same configuration.
         workers: how many processes at most; None = one a core.
+        ray_address: of the Ray cluster that runs the cells; None = processes of this machine.
         env: the Kedro environment; None = the study's own, or Kedro's default.
         params: nested parameters that override those that all cells share.
 
@@ -52,6 +60,8 @@ def study(
         # Checks the environment and points MLflow at the project's store.
         base = session.load_context().config_loader["parameters"]
     cells = expand(name, plan, base, params)
+    if ray_address is not None:
+        click.get_current_context().with_resource(connected(ray_address))
     close_stale_runs()
     parent = _open_parent(name, plan, resume)
     run_ids = _finished_runs(name, cells) if resume else {}
@@ -61,7 +71,9 @@ def study(
     waiting = [cell for cell in cells if cell.name not in run_ids]
     folder = project / "data" / "08_reporting" / name
     failed = 0
-    outcomes = _run_cells(name, project, env, parent, waiting, workers, folder)
+    outcomes = _run_cells(
+        name, project, env, parent, waiting, workers, ray_address is not None, folder
+    )
     with _progress(len(waiting)) as done, closing(outcomes):
         for cell, outcome in outcomes:
             if "run_id" in outcome:
@@ -133,12 +145,18 @@ def _run_cells(
     parent: Run,
     cells: list[Cell],
     workers: int | None,
+    on_ray: bool,
     folder: Path,
 ) -> Iterator[tuple[Cell, dict[str, str]]]:
-    """Run the cells in worker processes that share the cores; yields each with its outcome."""
-    cores = _cores()
-    workers = max(1, min(workers or cores, len(cells)))
-    threads = max(1, cores // workers)
+    """Run the cells in processes that share the cores, here or on Ray; yields their outcomes."""
+    if on_ray:
+        threads = 1
+        run = run_ray_tasks
+    else:
+        cores = _cores()
+        workers = max(1, min(workers or cores, len(cells)))
+        threads = max(1, cores // workers)
+        run = run_tasks
     jobs = [
         Job(
             project=project,
@@ -157,13 +175,23 @@ def _run_cells(
         for cell in cells
     ]
     environment = {"OMP_NUM_THREADS": str(threads)}
+
+    def on_loss(index: int) -> None:
+        _close_runs(parent, f"tags.cell_hash = '{cells[index].hash}'")
+
     try:
-        outcomes = run_tasks(run_cell, jobs, workers, environment, lambda _: close_stale_runs())
-        with closing(outcomes):
+        with closing(run(run_cell, jobs, workers, environment, on_loss)) as outcomes:
             for index, outcome in outcomes:
                 yield cells[index], outcome or {"reason": LOST}
     finally:
-        close_stale_runs()
+        _close_runs(parent)
+
+
+def _close_runs(parent: Run, *filters: str) -> None:
+    """Mark as KILLED the cells' runs that no worker, here or on another host, goes on with."""
+    of_study = f"tags.`mlflow.parentRunId` = '{parent.info.run_id}'"
+    for run in _search(" and ".join(("attributes.status = 'RUNNING'", of_study, *filters))):
+        mlflow.MlflowClient().set_terminated(run.info.run_id, RunStatus.to_string(RunStatus.KILLED))
 
 
 def _log(folder: Path, cell: Cell) -> Path:

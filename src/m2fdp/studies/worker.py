@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,18 +35,30 @@ def run_cell(job: Job) -> dict[str, str]:
     Returns:
         `run_id` of a finished run, or `reason`, one line, why the cell failed.
     """
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("w") as log:
-        os.dup2(log.fileno(), sys.stdout.fileno())
-        os.dup2(log.fileno(), sys.stderr.fileno())
+    with _output_to(job.log):
+        try:
+            return {"run_id": _run(job)}
+        except (Exception, SystemExit) as error:  # what a pool can't pickle would break it
+            traceback.print_exc()
+            return {"reason": _reason(error)}
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Everything that the process prints inside the block, C code too, goes to the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    streams = (sys.stdout, sys.stderr)
+    former = [os.dup(stream.fileno()) for stream in streams]
+    with path.open("w") as log:
+        for stream in streams:
+            os.dup2(log.fileno(), stream.fileno())
     try:
-        return {"run_id": _run(job)}
-    except (Exception, SystemExit) as error:  # what a pool can't pickle would break it
-        traceback.print_exc()
-        return {"reason": _reason(error)}
+        yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream, descriptor in zip(streams, former, strict=True):
+            stream.flush()
+            os.dup2(descriptor, stream.fileno())
+            os.close(descriptor)
 
 
 def _run(job: Job) -> str:

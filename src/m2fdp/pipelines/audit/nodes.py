@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from m2fdp.algorithms import Plan
-from m2fdp.audit import audit, bounds_table
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.data.manifest import shards_of
 from m2fdp.privacy.mechanisms import Mechanism
@@ -26,6 +25,9 @@ def audit_mechanism(
     seed: int,
 ) -> tuple[dict[str, Any], float, float]:
     """What every audited observer could learn at least and at most, and the largest of both."""
+    # Every run imports this module, for its pipeline; only an audit needs SciPy's distributions.
+    from m2fdp.audit import audit, bounds_table
+
     rounds = min(affordable_rounds, config.rounds or affordable_rounds)
     table = bounds_table(
         audit(
