@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -20,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from m2fdp.errors import InputError
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
+from m2fdp.simulation.workers import available_cores
 from m2fdp.studies.grid import Cell, Study, expand, load_study, varied_keys
 from m2fdp.studies.pool import run_tasks
 from m2fdp.studies.ray_pool import connected, run_ray_tasks
@@ -153,7 +153,7 @@ def _run_cells(
         threads = 1
         run = run_ray_tasks
     else:
-        cores = _cores()
+        cores = available_cores()
         workers = max(1, min(workers or cores, len(cells)))
         threads = max(1, cores // workers)
         run = run_tasks
@@ -196,13 +196,6 @@ def _close_runs(parent: Run, *filters: str) -> None:
 
 def _log(folder: Path, cell: Cell) -> Path:
     return folder / "logs" / f"{cell.name}.log"
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager
