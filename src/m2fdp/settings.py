@@ -5,7 +5,7 @@ import os
 from mlflow.telemetry import set_telemetry_client
 
 from m2fdp.hooks import RunHooks, TrackingHooks
-from m2fdp.pipelines.datasets import UninterruptedCatalog
+from m2fdp.pipelines.catalog import UninterruptedCatalog
 
 # Nothing about a run is reported to the makers of the tools.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -6,7 +6,8 @@ import torch
 from kedro.io import AbstractDataset
 
 from m2fdp.interruption import Interrupted, interruptible
-from m2fdp.pipelines.datasets import StateDictDataset, UninterruptedCatalog
+from m2fdp.pipelines.catalog import UninterruptedCatalog
+from m2fdp.pipelines.datasets import StateDictDataset
 
 
 def _state():

@@ -22,6 +22,8 @@ def create_pipeline() -> Pipeline:
                     "params:resources",
                     "params:seed",
                     "params:device",
+                    "parameters",
+                    "checkpoints",
                 ],
                 ["model", "round_metrics"],
                 name="train_model",
