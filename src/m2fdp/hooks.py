@@ -100,7 +100,7 @@ class RunHooks:
         self._manifest_checks = Path(manifest["validator"]["options"]["filepath"])
 
     @hook_impl(wrapper=True)
-    def before_pipeline_run(self, pipeline: Pipeline) -> Generator[None]:
+    def before_pipeline_run(self, pipeline: Pipeline) -> Generator[None, None, None]:
         """Record who runs what with which code, once MLflow's run is open."""
         if self._unfinished is not None and "model" not in pipeline.all_outputs():
             raise BadInput(

@@ -148,6 +148,7 @@ def test_the_cell_of_a_killed_worker_is_run_again(project, kedro_study):
 
 LONG = """
 parameters:
+  threads: 1
   training: {rounds: 400, local_steps: 1, evaluate_every: 50, checkpoint_every: 10}
   topology: {fanouts: [2, 3], trust: {ratios: [0.5]}}
 grid: {algorithm: [hfl], seed: [0]}

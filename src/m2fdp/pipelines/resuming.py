@@ -12,6 +12,7 @@ import torch
 from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
 from m2fdp.config import Config, essentials
 from m2fdp.errors import InputError
@@ -59,7 +60,9 @@ def configuration(config: Config) -> dict[str, Any]:
 def _open_run(run_id: str, tracking_uri: str) -> Run:
     try:
         run = MlflowClient(tracking_uri).get_run(run_id)
-    except MlflowException:
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise
         raise _refusal(f"MLflow at {tracking_uri} does not know its run {run_id}") from None
     if run.info.lifecycle_stage == LifecycleStage.DELETED:
         raise _refusal(f"its run {run.info.run_name} ({run_id}) is deleted in MLflow")

@@ -77,11 +77,10 @@ def tracked_progress(rounds: int, start: Progress | None) -> Iterator[Observer]:
         log_evaluation(record)
 
     with bar:
-        task = bar.add_task("training", total=rounds, latest="")
-        if start is not None:
-            bar.update(task, completed=start.state.round)
-            for record in start.records:
-                log_evaluation(record)
+        done = 0 if start is None else start.state.round
+        task = bar.add_task("training", total=rounds, completed=done, latest="")
+        for record in () if start is None else start.records:
+            log_evaluation(record)
         try:
             yield Observer(on_round, on_evaluation)
         finally:
