@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ def cli() -> None:
 
 @cli.command(name="run", params=kedro_run.params, help=kedro_run.help)
 def run(**options: Any) -> None:
-    with _one_line_ends():
+    with _one_line_ends(_how_a_run_goes_on):
         _check_pipelines(options["pipelines"])
         kedro_run.callback(**options)
 
@@ -50,14 +50,14 @@ def study(
     """Run the grid of conf/base/studies/NAME.yml and report on it."""
     from m2fdp.studies.command import study as run_study
 
-    with _one_line_ends():
+    with _one_line_ends(lambda interruption: " --resume runs what is missing."):
         run_study(
             name, resume=resume, workers=workers, ray_address=ray_address, env=env, params=params
         )
 
 
 @contextmanager
-def _one_line_ends() -> Iterator[None]:
+def _one_line_ends(how_it_goes_on: Callable[[BaseException], str]) -> Iterator[None]:
     """Every MLflow run gets its end state; bad input and Ctrl-C end in one line each."""
     from kedro.validation.exceptions import DataValidationError
 
@@ -74,8 +74,18 @@ def _one_line_ends() -> Iterator[None]:
     except DataValidationError as error:
         raise BadInput(f"{error.dataset_name}: {error.message}") from None
     except Interrupted as interruption:
-        click.echo(f"Stopped by {interruption}; unfinished runs are marked as killed.", err=True)
+        line = f"Stopped by {interruption}; unfinished runs are marked as killed."
+        click.echo(line + how_it_goes_on(interruption), err=True)
         click.get_current_context().exit(interruption.exit_code)
+
+
+def _how_a_run_goes_on(interruption: BaseException) -> str:
+    """Training has noted which round it could keep, if any."""
+    notes = getattr(interruption, "__notes__", [])
+    return "".join(
+        f" {note.capitalize()}; the same command with resume=true in --params goes on from there."
+        for note in notes
+    )
 
 
 def _check_pipelines(names: list[str]) -> None:

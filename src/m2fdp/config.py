@@ -24,6 +24,12 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
+# Keys that no result depends on: where files go, how learners are spread over threads and memory,
+# and how a run outlives an interruption.
+INCIDENTAL = frozenset(
+    {"cell", "threads", "resume", "training.checkpoint_every", "training.chunk_size"}
+)
+
 
 def _split_bars(value: Any) -> Any:
     """Lists of several elements arrive from `--params` as `0.5|1.0`."""
@@ -118,6 +124,8 @@ class TrainingConfig(Block):
     step_size: Literal["constant", "inverse_sqrt"] = "constant"
     evaluate_every: Count = 1
     evaluate_on: Literal["test", "validation"] = "test"
+    # Rounds between two checkpoints, which `resume` goes on from; null = none.
+    checkpoint_every: Count | None = 10
     backend: Literal["auto", "reference", "sequential", "stacked"] = "auto"
     # Learners stepped at a time; never changes a result. null = as many as fit the cache.
     chunk_size: Count | None = None
@@ -241,6 +249,8 @@ class Config(Block):
     threads: Count | None = None
     # Names the folders that the run writes to, so that runs side by side never collide.
     cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")] = "single"
+    # Go on with the cell's last run from its newest checkpoint.
+    resume: bool = False
     dataset: DatasetConfig
     partition: PartitionConfig
     topology: TopologyConfig
@@ -277,6 +287,12 @@ def parse_config(parameters: dict[str, Any]) -> Config:
         if isinstance(value, dict) and first["type"] == "value_error":
             value = "(block)"
         raise InputError(key, value, first["msg"].removeprefix("Value error, ")) from None
+
+
+def essentials(config: Config) -> dict[str, Any]:
+    """All that a result depends on, as plain values by dotted key."""
+    flat = flatten(config.model_dump(mode="json"))
+    return {key: value for key, value in flat.items() if key not in INCIDENTAL}
 
 
 def _is_key(part: object) -> bool:

@@ -8,6 +8,7 @@ import math
 import platform
 import subprocess
 import time
+from collections.abc import Generator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -20,16 +21,19 @@ from kedro.config import MissingConfigException
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from kedro.io import CatalogProtocol
+from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
 from mlflow import MlflowClient
-from mlflow.entities import Param, RunTag
+from mlflow.entities import Param, Run, RunTag
 from omegaconf import OmegaConf
 
 from m2fdp.algorithms import check_config, get_algorithm
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.resuming import Unfinished, find_unfinished
+from m2fdp.simulation.checkpoints import differences
 
 LIBRARIES = (
     "dp-accounting",
@@ -76,13 +80,15 @@ class RunHooks:
         try:
             self._config = parse_config(_parameters(context))
             check_config(self._config)
+            self._unfinished = _unfinished(context, self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
         self._project = context.project_path
         resolvers = {
             "tracking_uri": partial(tracking.tracking_uri, self._project),
             "artifact_location": partial(tracking.artifact_location, self._project),
-            "run_name": partial(_run_name, self._config),
+            "run_id": partial(_run_id, self._unfinished),
+            "run_name": partial(_run_name, self._config, self._unfinished),
         }
         for name, resolver in resolvers.items():
             OmegaConf.register_new_resolver(f"m2fdp.{name}", resolver, replace=True)
@@ -93,21 +99,32 @@ class RunHooks:
         self._manifest = Path(manifest["dataset"]["filepath"])
         self._manifest_checks = Path(manifest["validator"]["options"]["filepath"])
 
-    @hook_impl(trylast=True)
-    def before_pipeline_run(self) -> None:
+    @hook_impl(wrapper=True)
+    def before_pipeline_run(self, pipeline: Pipeline) -> Generator[None, None, None]:
         """Record who runs what with which code, once MLflow's run is open."""
+        if self._unfinished is not None and "model" not in pipeline.all_outputs():
+            raise BadInput(
+                str(InputError("resume", True, "no training is asked for; leave it out"))
+            )
+        yield
         # Learners are stepped side by side instead, and no result depends on how many threads do.
         torch.set_num_threads(1)
         run = mlflow.active_run()
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         for stale in tracking.close_stale_runs():
             logger.warning("Run %s was cut off; it is marked as killed now.", stale)
-        tags = _tags(self._config) | _code(self._project)
+        code = _code(self._project)
+        tags = _tags(self._config) | code
+        params = flatten(self._config.model_dump(exclude={"resume"}))
+        if self._unfinished is not None:
+            round_ = self._unfinished.checkpoint.progress.state.round
+            logger.info("Training goes on after round %d.", round_)
+            _warn_of_other_code(self._unfinished.run, code)
+            tags["resumed_after_round"] = str(round_)
+            params = {}  # it has them, and MLflow lets none change
         MlflowClient().log_batch(
             run.info.run_id,
-            params=[
-                Param(key, str(value)) for key, value in flatten(self._config.model_dump()).items()
-            ],
+            params=[Param(key, str(value)) for key, value in params.items()],
             tags=[RunTag(key, value) for key, value in tags.items()],
         )
         self._split_recorded = False
@@ -119,10 +136,10 @@ class RunHooks:
         self._record_split(dataset_name)
         if dataset_name == "privacy_summary":
             mlflow.set_tag("privacy", data["guarantee"])
-            mlflow.log_metrics(_epsilons(data))
+            self._log_metrics(_epsilons(data))
         if dataset_name == "round_metrics":
             trained = int(data["round"].iloc[-1])
-            mlflow.log_metric("rounds_trained", trained)
+            self._log_metrics({"rounds_trained": trained})
             if trained < self._config.training.rounds:
                 mlflow.set_tag("stopped_early", "true")
 
@@ -134,6 +151,11 @@ class RunHooks:
     def after_pipeline_run(self) -> None:
         seconds = time.perf_counter() - self._started
         logger.info("Done in %.1f s, files in data/*/%s", seconds, self._config.cell)
+
+    def _log_metrics(self, metrics: dict[str, float]) -> None:
+        """A run that goes on may have some already."""
+        known = {} if self._unfinished is None else self._unfinished.run.data.metrics
+        mlflow.log_metrics({name: metrics[name] for name in metrics.keys() - known.keys()})
 
     def _record_split(self, dataset_name: str) -> None:
         """Once a run, when the catalog has validated the manifest that the run uses."""
@@ -163,7 +185,22 @@ def _epsilons(summary: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if math.isfinite(float(value))}
 
 
-def _run_name(config: Config) -> str:
+def _unfinished(context: KedroContext, config: Config) -> Unfinished | None:
+    """The run to go on with, if `resume` asks for it."""
+    if not config.resume:
+        return None
+    project = context.project_path
+    folder = project / context.config_loader["catalog"]["checkpoints"]["path"]
+    return find_unfinished(folder, config, tracking.tracking_uri(project))
+
+
+def _run_id(unfinished: Unfinished | None) -> str | None:
+    return None if unfinished is None else unfinished.run.info.run_id
+
+
+def _run_name(config: Config, unfinished: Unfinished | None) -> str:
+    if unfinished is not None:
+        return unfinished.run.info.run_name
     return f"{config.algorithm}-{config.dataset.name}-seed_{config.seed}"
 
 
@@ -187,6 +224,17 @@ def _code(project: Path) -> dict[str, str]:
         tags["git_commit"] = commit
         tags["git_dirty"] = str(bool(_git(project, "status", "--porcelain"))).lower()
     return tags
+
+
+def _warn_of_other_code(run: Run, code: dict[str, str]) -> None:
+    before = {key: run.data.tags.get(key) for key in code}
+    for key, (old, new) in differences(before, code).items():
+        logger.warning(
+            "%s was %s and is %s: the results may differ from an uninterrupted run's.",
+            key,
+            old,
+            new,
+        )
 
 
 def _git(project: Path, *arguments: str) -> str | None:

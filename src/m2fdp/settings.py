@@ -14,7 +14,7 @@ atexit.register(gc.freeze)
 from mlflow.telemetry import set_telemetry_client
 
 from m2fdp.hooks import RunHooks, TrackingHooks
-from m2fdp.pipelines.datasets import UninterruptedCatalog
+from m2fdp.pipelines.catalog import UninterruptedCatalog
 
 gc.freeze()
 gc.enable()

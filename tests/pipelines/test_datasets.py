@@ -1,12 +1,20 @@
 import os
 import signal
 
+import pandas as pd
 import pytest
 import torch
 from kedro.io import AbstractDataset
+from matplotlib.figure import Figure
 
 from m2fdp.interruption import Interrupted, interruptible
-from m2fdp.pipelines.datasets import StateDictDataset, UninterruptedCatalog
+from m2fdp.pipelines.catalog import UninterruptedCatalog
+from m2fdp.pipelines.datasets import (
+    FigureDataset,
+    RecordDataset,
+    StateDictDataset,
+    TableDataset,
+)
 
 
 def _state():
@@ -32,20 +40,41 @@ def test_a_view_is_saved_without_the_rest_of_its_storage(tmp_path):
     assert path.stat().st_size < 10_000
 
 
-def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "model.pt"
-    dataset = StateDictDataset(str(path))
-    dataset.save(_state())
+CONTENTS = {
+    StateDictDataset: (_state(), {"weight": torch.ones(2)}),
+    TableDataset: (pd.DataFrame({"a": [1, 2]}), pd.DataFrame({"b": [3]})),
+    RecordDataset: ({"a": 1}, {"b": 2}),
+    FigureDataset: (Figure(), Figure(figsize=(1, 1))),
+}
+
+
+@pytest.mark.parametrize("dataset", CONTENTS, ids=lambda dataset: dataset.__name__)
+def test_a_save_replaces_the_whole_file_or_nothing(tmp_path, monkeypatch, dataset):
+    path = tmp_path / "folder" / "file.png"
+    old, new = CONTENTS[dataset]
+    saved = dataset(filepath=str(path))
+    saved.save(old)
     before = path.read_bytes()
-
-    def fail(descriptor):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(KeyboardInterrupt):
-        dataset.save({"weight": torch.ones(2)})
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        # The content is written by then, and not yet in its place.
+        patched.setattr(os, "fsync", raise_interrupt)
+        saved.save(new)
     assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
+    saved.save(new)
+    assert path.read_bytes() != before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def raise_interrupt(descriptor):
+    raise KeyboardInterrupt
+
+
+def test_a_file_that_is_replaced_can_be_read_by_others(tmp_path):
+    path = tmp_path / "table.csv"
+    TableDataset(filepath=str(path)).save(pd.DataFrame({"a": [1]}))
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_the_catalog_finishes_a_save_before_a_signal_takes_effect(tmp_path):

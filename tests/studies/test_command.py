@@ -36,7 +36,8 @@ def kedro_study(project):
     """`kedro study` in this process, of the study `tiny` that the given lines complete."""
 
     def invoke(lines: str, *arguments: str, name: str = "tiny"):
-        (project / "conf/base/studies/tiny.yml").write_text(SHARED + lines)
+        shared = "title: Tiny" if "parameters:" in lines else SHARED
+        (project / "conf/base/studies/tiny.yml").write_text(shared + lines)
         return CliRunner().invoke(study, [name, *arguments])
 
     return invoke
@@ -155,9 +156,7 @@ def test_on_ray_the_cell_of_a_killed_worker_is_run_again(project, kedro_study, r
     assert result.exit_code == 0, result.output
     cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
     assert statuses(cells) == {"KILLED": 1, "FINISHED": 3}
-    assert {run.data.tags["torch_threads"] for run in cells if run.info.status == "FINISHED"} == {
-        "1"
-    }
+    assert {run.data.params["threads"] for run in cells if run.info.status == "FINISHED"} == {"1"}
     log = (project / "data/08_reporting/tiny/logs/m2fdp-seed_0.log").read_text()
     assert "MLflow run m2fdp-seed_0" in log
     assert (project / "data/07_model_output/tiny/m2fdp-seed_0/round_metrics.csv").is_file()
@@ -207,6 +206,73 @@ def test_without_ray_one_line_says_how_to_install_it(project, kedro_study, monke
     assert runs(project) == []
 
 
+LONG = """
+parameters:
+  threads: 1
+  training: {rounds: 400, local_steps: 1, evaluate_every: 50, checkpoint_every: 10}
+  topology: {fanouts: [2, 3], trust: {ratios: [0.5]}}
+grid: {algorithm: [hfl], seed: [0]}
+"""
+
+
+def when_a_cell_has_a_checkpoint(project, do) -> threading.Thread:
+    """Start a thread that calls `do(pid of the worker)` once a second checkpoint is there."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            if len(list(project.glob("data/06_models/tiny/*/checkpoints/round-*"))) == 2:
+                (run,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+                return do(int(run.data.tags["process"].split(":")[1]))
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+@pytest.mark.full
+def test_the_cell_of_a_killed_worker_goes_on_from_its_checkpoint(project, kedro_study):
+    watcher = when_a_cell_has_a_checkpoint(project, lambda pid: os.kill(pid, signal.SIGKILL))
+    result = kedro_study(LONG, "--workers=1")
+    watcher.join()
+    assert result.exit_code == 0, result.output
+    (cell,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    assert cell.info.status == "FINISHED"
+    assert int(cell.data.tags["resumed_after_round"]) >= 20
+    history = mlflow.MlflowClient().get_metric_history(cell.info.run_id, "accuracy")
+    assert sorted(metric.step for metric in history) == list(range(50, 401, 50))
+
+
+@pytest.mark.full
+def test_resume_goes_on_with_an_unfinished_cell_and_a_new_study_does_not(project, kedro_study):
+    watcher = when_a_cell_has_a_checkpoint(project, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    result = kedro_study(LONG, "--workers=1")
+    watcher.join()
+    assert result.exit_code == 130, result.output
+    assert "--resume runs what is missing" in result.output
+    (killed,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    folder = project / "data/06_models/tiny/hfl-seed_0/checkpoints"
+    kept = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    result = kedro_study(LONG, "--workers=1", "--resume")
+    assert result.exit_code == 0, result.output
+    (cell,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    assert (cell.info.run_id, cell.info.status) == (killed.info.run_id, "FINISHED")
+    assert int(cell.data.tags["resumed_after_round"]) >= 20
+
+    # As if it had been killed after all; a study without --resume starts it anew.
+    mlflow.MlflowClient().set_terminated(cell.info.run_id, "KILLED")
+    for name, content in kept.items():
+        (folder / name).write_bytes(content)
+    result = kedro_study(LONG, "--workers=1")
+    assert result.exit_code == 0, result.output
+    cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    assert statuses(cells) == {"KILLED": 1, "FINISHED": 1}
+    (anew,) = [run for run in cells if run.info.status == "FINISHED"]
+    assert "resumed_after_round" not in anew.data.tags
+
+
 def test_an_interrupted_study_ends_its_runs_as_killed(project, kedro_study):
     watcher = when_a_cell_runs(project, lambda _: os.kill(os.getpid(), signal.SIGINT))
     result = kedro_study("grid: {algorithm: [hfl]}\n", "--params=training.rounds=100000")
@@ -224,6 +290,7 @@ def test_an_interrupted_study_ends_its_runs_as_killed(project, kedro_study):
         ("grid: {seed: [0, -1]}\n", [], ["seed = -1", "greater than or equal to 0"]),
         ("grids: {}\n", [], ["study.tiny.grids", "valid keys are"]),
         ("grid: {seed: [0]}\n", ["--params=seed=1"], ["seed", "varies"]),
+        ("grid: {seed: [0]}\n", ["--params=resume=true"], ["resume = True", "--resume"]),
         ("grid: {seed: [0]}\n", ["--env=mars"], ["--env", "'mars'", "fashion_mnist"]),
     ],
 )

@@ -1,24 +1,45 @@
-"""How outputs reach the disk: whole, and with the same bytes for the same content."""
+"""How files reach the disk: whole, and with the same bytes for the same content."""
 
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from kedro.io import AbstractDataset, DataCatalog
+from kedro.io import AbstractDataset, DatasetError
+from kedro_datasets.json import JSONDataset
+from kedro_datasets.matplotlib import MatplotlibDataset
+from kedro_datasets.pandas import CSVDataset
 
-from m2fdp.interruption import deferred
+from m2fdp.files import replacing
 
 
-class UninterruptedCatalog(DataCatalog):
-    """A catalog that finishes the file it is saving before Ctrl-C or SIGTERM takes effect."""
+class _Replacing:
+    """Saves to another file of the same folder, which replaces an older one in a single step."""
 
-    def save(self, ds_name: str, data: Any) -> None:
-        with deferred():
-            super().save(ds_name, data)
+    _filepath: PurePosixPath
+
+    def save(self, data: Any) -> None:
+        path = self._filepath
+        with replacing(Path(path)) as unfinished:
+            self._filepath = PurePosixPath(unfinished)
+            try:
+                super().save(data)
+            finally:
+                self._filepath = path
+
+
+class TableDataset(_Replacing, CSVDataset):
+    """A table as CSV."""
+
+
+class FigureDataset(_Replacing, MatplotlibDataset):
+    """A figure as PNG."""
+
+
+class RecordDataset(_Replacing, JSONDataset):
+    """Named values as JSON."""
 
 
 class StateDictDataset(AbstractDataset[dict[str, torch.Tensor], dict[str, torch.Tensor]]):
@@ -34,22 +55,28 @@ class StateDictDataset(AbstractDataset[dict[str, torch.Tensor], dict[str, torch.
         buffer = io.BytesIO()
         # A clone holds its own elements only, also where the tensor is a view of a larger one.
         torch.save({name: tensor.detach().cpu().clone() for name, tensor in data.items()}, buffer)
-        path = Path(self._filepath)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Not a temporary file of the system's, which only its owner may read.
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with unfinished.open("wb") as file:
-                file.write(buffer.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+        with replacing(Path(self._filepath)) as unfinished:
+            unfinished.write_bytes(buffer.getbuffer())
 
     def _exists(self) -> bool:
         return Path(self._filepath).is_file()
 
     def _describe(self) -> dict[str, Any]:
         return {"filepath": str(self._filepath)}
+
+
+class FolderDataset(AbstractDataset[Any, Path]):
+    """A folder whose files a node reads and writes itself, while it runs."""
+
+    def __init__(self, path: str, metadata: dict[str, Any] | None = None) -> None:
+        self._path = PurePosixPath(path)
+        self.metadata = metadata
+
+    def load(self) -> Path:
+        return Path(self._path)
+
+    def save(self, data: Any) -> NoReturn:
+        raise DatasetError("a folder is handed to the node that fills it, never saved")
+
+    def _describe(self) -> dict[str, Any]:
+        return {"path": str(self._path)}

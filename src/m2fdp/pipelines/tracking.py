@@ -11,7 +11,7 @@ from pathlib import Path
 import mlflow
 import psutil
 from mlflow import MlflowClient
-from mlflow.entities import RunStatus
+from mlflow.entities import Run, RunStatus
 
 from m2fdp.interruption import deferred, interruptible
 
@@ -40,6 +40,17 @@ def process_tag() -> str:
     """`host:pid:start time` of this process: who must live for its runs to be running."""
     process = psutil.Process()
     return f"{socket.gethostname()}:{process.pid}:{process.create_time():.2f}"
+
+
+def held_by_another_process(run: Run) -> bool:
+    """Whether a living process of this host, other than this one, has the run open."""
+    host, _, process = run.data.tags.get(PROCESS_TAG, "").partition(":")
+    return (
+        run.info.status == "RUNNING"
+        and host == socket.gethostname()
+        and process.split(":")[0] != str(os.getpid())
+        and _lives(run.data.tags[PROCESS_TAG])
+    )
 
 
 def close_stale_runs() -> list[str]:

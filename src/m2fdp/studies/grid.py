@@ -17,15 +17,13 @@ from pydantic import Field, StringConstraints, ValidationError
 from yaml import YAMLError
 
 from m2fdp.algorithms import check_config
-from m2fdp.config import Block, Config, flatten, parse_config
+from m2fdp.config import Block, Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.reporting.style import ARM
 
 BASE_ENV = "base"
 # `kedro study report` summarises finished studies, so no study can have the name.
 RESERVED_NAMES = ("report",)
-# Parameters that no result depends on: where files go and how many threads there are.
-PLACES = frozenset({"cell", "threads"})
 
 ArmName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
 
@@ -56,8 +54,8 @@ class Cell:
     @property
     def hash(self) -> str:
         """SHA-256 of everything in the configuration that a result depends on."""
-        content = self.config.model_dump(mode="json", exclude=set(PLACES))
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        content = json.dumps(essentials(self.config), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def tags(self) -> dict[str, str]:
@@ -116,6 +114,8 @@ def expand(
         flat = flatten(study.parameters) | varied | flat_extra
         if "cell" in flat:
             raise InputError("cell", flat["cell"], "a study names its cells itself; remove the key")
+        if "resume" in flat:
+            raise InputError("resume", flat["resume"], "give `kedro study` --resume instead")
         overrides = nest(flat | {"cell": f"{name}/{cell_name}"})
         merged = OmegaConf.to_container(OmegaConf.merge(dict(base), overrides))
         config = parse_config(merged)

@@ -9,11 +9,11 @@ import mlflow
 import pandas as pd
 from mlflow.entities import Run
 
+from m2fdp.config import INCIDENTAL
 from m2fdp.errors import InputError
 from m2fdp.reporting.figures import HISTORY_COLUMNS
 from m2fdp.reporting.style import ARM
 from m2fdp.reporting.tables import RUN_COLUMNS
-from m2fdp.studies.grid import PLACES
 
 
 def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFrame:
@@ -104,7 +104,7 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
         if run.info.status != "FINISHED" or "accuracy" not in run.data.metrics:
             continue
         configuration = frozenset(
-            (key, value) for key, value in run.data.params.items() if key not in PLACES
+            (key, value) for key, value in run.data.params.items() if key not in INCIDENTAL
         )
         other = latest.get(configuration)
         if other is None or other.info.start_time < run.info.start_time:
@@ -126,7 +126,7 @@ def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:
     for (algorithm, *_), members in groups.items():
         for key in sorted({key for run in members for key in run.data.params}):
             values = sorted({str(run.data.params.get(key)) for run in members})
-            if len(values) > 1 and key not in PLACES | {"seed"}:
+            if len(values) > 1 and key not in INCIDENTAL | {"seed"}:
                 raise InputError(
                     key,
                     values,

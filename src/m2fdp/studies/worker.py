@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+PARENT_TAG = "mlflow.parentRunId"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -71,17 +73,47 @@ def _run(job: Job) -> str:
     bootstrap_project(job.project)
     mlflow.set_tracking_uri(job.tracking_uri)
     with closing_runs():
+        unfinished = _unfinished_run(job)
         run = mlflow.start_run(
+            run_id=unfinished,
             experiment_id=job.experiment_id,
             run_name=job.run_name,
             tags=job.tags | {PROCESS_TAG: process_tag()},
         )
         session = KedroSession.create(
-            job.project, save_on_close=False, env=job.env, runtime_params=job.runtime_params
+            job.project,
+            save_on_close=False,
+            env=job.env,
+            runtime_params=job.runtime_params | {"resume": unfinished is not None},
         )
         with session:
             session.run()
     return run.info.run_id
+
+
+def _unfinished_run(job: Job) -> str | None:
+    """The run to go on with: begun by this study, cut off, and kept by a checkpoint."""
+    from kedro.framework.project import settings
+
+    from m2fdp.config import parse_config
+    from m2fdp.errors import InputError
+    from m2fdp.pipelines.resuming import find_unfinished
+
+    loader = settings.CONFIG_LOADER_CLASS(
+        conf_source=str(job.project / settings.CONF_SOURCE),
+        env=job.env,
+        runtime_params=job.runtime_params,
+        **settings.CONFIG_LOADER_ARGS,
+    )
+    folder = job.project / loader["catalog"]["checkpoints"]["path"]
+    config = parse_config(loader["parameters"])
+    try:
+        run = find_unfinished(folder, config, job.tracking_uri).run
+    except InputError:
+        return None
+    # A study that is started anew has another parent.
+    same_study = run.data.tags.get(PARENT_TAG) == job.tags[PARENT_TAG]
+    return run.info.run_id if same_study else None
 
 
 def _reason(error: BaseException) -> str:

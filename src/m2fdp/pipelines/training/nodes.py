@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -9,11 +10,12 @@ import torch
 from torch import Tensor
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import ModelConfig, ResourcesConfig, TrainingConfig
+from m2fdp.config import ModelConfig, ResourcesConfig, TrainingConfig, parse_config
 from m2fdp.control.resources import round_cost
 from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.models.registry import build_model
+from m2fdp.pipelines.training.checkpointing import begin
 from m2fdp.pipelines.training.tracking import tracked_progress
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.engine import Shards, build_simulation
@@ -34,6 +36,8 @@ def train_model(
     seed: int,
     device: str,
     threads: int | None,
+    parameters: dict[str, Any],
+    checkpoints: Path,
 ) -> tuple[dict[str, Tensor], pd.DataFrame]:
     """The trained model's state dict, and the metrics of every evaluated round."""
     shards = shards_of(manifest)
@@ -59,7 +63,8 @@ def train_model(
         simulation.model.n_parameters,
         resources,
     )
-    with tracked_progress(affordable_rounds) as observer:
+    start, checkpointing = begin(checkpoints, parse_config(parameters))
+    with tracked_progress(affordable_rounds, start) as observer:
         state, metrics = train(
             simulation,
             *_records(dataset, held_by_cloud(manifest, training.evaluate_on), device),
@@ -68,9 +73,11 @@ def train_model(
             cost.delay_s,
             affordable_rounds,
             observer,
+            start,
+            checkpointing,
         )
-    parameters = simulation.model.unflatten(state.weights.cpu())
-    return {name: value.clone() for name, value in parameters.items()}, metrics
+    named = simulation.model.unflatten(state.weights.cpu())
+    return {name: value.clone() for name, value in named.items()}, metrics
 
 
 def _records(dataset: Dataset, samples: Any, device: str) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,8 @@ def create_pipeline() -> Pipeline:
                     "params:seed",
                     "params:device",
                     "params:threads",
+                    "parameters",
+                    "checkpoints",
                 ],
                 ["model", "round_metrics"],
                 name="train_model",

@@ -11,24 +11,26 @@ from dataclasses import asdict
 import mlflow
 from mlflow.entities import Metric
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 from m2fdp.reporting.style import upper_bound
-from m2fdp.simulation.training import Observer, RoundRecord
+from m2fdp.simulation.training import Observer, Progress, RoundRecord
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
 _SECONDS_BETWEEN_WRITES = 2.0
 
 
 @contextmanager
-def tracked_progress(rounds: int) -> Iterator[Observer]:
+def tracked_progress(rounds: int, start: Progress | None) -> Iterator[Observer]:
     """An observer that draws a progress bar (only in a terminal) and logs metrics in batches.
 
     Metrics go to the active MLflow run, if there is one; what has been measured is written
-    even when training is interrupted.
+    even when training is interrupted. A run that goes on from `start` may have logged less than
+    was kept of it, or more: each of its metrics gets each round once.
     """
     console = Console(stderr=True)
-    progress = Progress(
+    bar = Bar(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -39,6 +41,7 @@ def tracked_progress(rounds: int) -> Iterator[Observer]:
         transient=True,
     )
     run = mlflow.active_run()
+    logged = frozenset() if run is None or start is None else _logged(run.info.run_id)
     buffer: list[Metric] = []
     written = time.monotonic()
 
@@ -49,9 +52,20 @@ def tracked_progress(rounds: int) -> Iterator[Observer]:
         buffer.clear()
         written = time.monotonic()
 
+    def log(name: str, value: float, round_: int) -> None:
+        if (name, round_) not in logged:
+            buffer.append(Metric(name, value, int(time.time() * 1000), round_))
+
+    def log_evaluation(record: RoundRecord) -> None:
+        values = asdict(record)
+        round_ = values.pop("round")
+        for name, value in values.items():
+            if math.isfinite(value):
+                log(name, value, round_)
+
     def on_round(round_: int, seconds: float) -> None:
-        progress.advance(task)
-        buffer.append(_metric("time/round", seconds, round_))
+        bar.advance(task)
+        log("time/round", seconds, round_)
         if time.monotonic() - written > _SECONDS_BETWEEN_WRITES:
             flush()
 
@@ -59,20 +73,25 @@ def tracked_progress(rounds: int) -> Iterator[Observer]:
         latest = f"accuracy {record.accuracy:.3f}"
         if not math.isnan(record.epsilon):
             latest += f"  ε {upper_bound(record.epsilon)}"
-        progress.update(task, latest=latest)
-        values = asdict(record)
-        round_ = values.pop("round")
-        buffer.extend(
-            _metric(name, value, round_) for name, value in values.items() if math.isfinite(value)
-        )
+        bar.update(task, latest=latest)
+        log_evaluation(record)
 
-    with progress:
-        task = progress.add_task("training", total=rounds, latest="")
+    with bar:
+        done = 0 if start is None else start.state.round
+        task = bar.add_task("training", total=rounds, completed=done, latest="")
+        for record in () if start is None else start.records:
+            log_evaluation(record)
         try:
             yield Observer(on_round, on_evaluation)
         finally:
             flush()
 
 
-def _metric(name: str, value: float, step: int) -> Metric:
-    return Metric(name, value, int(time.time() * 1000), step)
+def _logged(run_id: str) -> frozenset[tuple[str, int]]:
+    """The metrics of a run by name and step."""
+    client = mlflow.MlflowClient()
+    return frozenset(
+        (name, metric.step)
+        for name in client.get_run(run_id).data.metrics
+        for metric in client.get_metric_history(run_id, name)
+    )

@@ -1,0 +1,38 @@
+"""Files that are there whole or not at all, also after the process is killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path to write to; when the block ends, the file there replaces `path` in one step.
+
+    An error leaves the old file as it was. A process that is killed may leave a hidden file
+    `.<pid>.<name>` beside it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, which a rename can't leave; and not a temporary file of the system's,
+    # which only its owner may read. The suffix stays: writers choose the format by it.
+    unfinished = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        yield unfinished
+        _sync(unfinished)
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

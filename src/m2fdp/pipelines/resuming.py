@@ -1,0 +1,76 @@
+"""Which unfinished run `resume` goes on with, and when it must not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import LifecycleStage, Run
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+
+from m2fdp.config import Config, essentials
+from m2fdp.errors import InputError
+from m2fdp.pipelines.tracking import held_by_another_process
+from m2fdp.simulation.checkpoints import Checkpoint, differences, load_latest
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """A run as MLflow knows it, and the last that is kept of it."""
+
+    run: Run
+    checkpoint: Checkpoint
+
+
+def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinished:
+    """The run whose checkpoints are in `folder`, of the same configuration and not finished.
+
+    Raises:
+        InputError: there is none.
+    """
+    checkpoint, unreadable = load_latest(folder)
+    for path in unreadable:
+        logger.warning("Checkpoint %s is damaged; it is passed over.", path)
+    if checkpoint is None:
+        raise _refusal(f"there is no {'whole ' if unreadable else ''}checkpoint in {folder}")
+    changed = differences(checkpoint.configuration, essentials(config))
+    if changed:
+        raise InputError(
+            "resume",
+            True,
+            f"the checkpoint is of another configuration: {_told(changed)}; give the former "
+            "values, or leave resume out to start anew",
+        )
+    return Unfinished(_open_run(checkpoint.run, tracking_uri), checkpoint)
+
+
+def _open_run(run_id: str, tracking_uri: str) -> Run:
+    try:
+        run = MlflowClient(tracking_uri).get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+            raise
+        raise _refusal(f"MLflow at {tracking_uri} does not know its run {run_id}") from None
+    if run.info.lifecycle_stage == LifecycleStage.DELETED:
+        raise _refusal(f"its run {run.info.run_name} ({run_id}) is deleted in MLflow")
+    if run.info.status == "FINISHED":
+        raise _refusal(f"its run {run.info.run_name} ({run_id}) is finished")
+    if held_by_another_process(run):
+        raise InputError(
+            "resume", True, f"run {run.info.run_name} ({run_id}) is still going on; stop it first"
+        )
+    return run
+
+
+def _refusal(reason: str) -> InputError:
+    return InputError("resume", True, f"{reason}; leave resume out to start anew")
+
+
+def _told(changed: Mapping[str, tuple[object, object]]) -> str:
+    return ", ".join(f"{key} was {before} and is {now}" for key, (before, now) in changed.items())

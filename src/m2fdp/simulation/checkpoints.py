@@ -1,0 +1,127 @@
+"""Checkpoints of a run: where training goes on after the process has been stopped.
+
+A run's random draws are keyed by round and its privacy ledger follows from the configuration,
+so the last finished round, its weights and the rows measured so far are all there is to keep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from m2fdp.files import replacing
+from m2fdp.simulation.engine import State
+from m2fdp.simulation.training import Progress, RoundRecord
+
+# Should the newest turn out to be damaged, there is the one before.
+KEPT = 2
+
+_DIGEST = hashlib.sha256
+_DIGEST_SIZE = _DIGEST().digest_size
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What a run has reached, and which run that is.
+
+    Attributes:
+        run: whatever tells its owner the run; not interpreted here.
+        configuration: everything that the results depend on, by dotted key; plain values.
+    """
+
+    progress: Progress
+    run: str
+    configuration: Mapping[str, Any]
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write `<folder>/round-<t>.ckpt` in one step, and keep only it and the one before.
+
+    Checkpoints of later rounds go too: they are left over from what this run replaces.
+    """
+    state, records = checkpoint.progress.state, checkpoint.progress.records
+    buffer = io.BytesIO()
+    torch.save(
+        {
+            "run": checkpoint.run,
+            "configuration": dict(checkpoint.configuration),
+            "round": state.round,
+            # A clone holds its own elements only, also where the tensor is a view.
+            "weights": state.weights.detach().cpu().clone(),
+            "records": [_plain(record) for record in records],
+        },
+        buffer,
+    )
+    content = buffer.getvalue()
+    path = folder / f"round-{state.round:08d}.ckpt"
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(_DIGEST(content).digest() + content)
+    earlier = [other for other in _files(folder) if other.name < path.name]
+    _remove(folder, keep=[path, *earlier[: KEPT - 1]])
+
+
+def load_latest(folder: Path) -> tuple[Checkpoint | None, list[Path]]:
+    """The newest checkpoint that can be read, or None, and the newer files that can't."""
+    unreadable = []
+    for path in _files(folder):
+        checkpoint = _load(path)
+        if checkpoint is not None:
+            return checkpoint, unreadable
+        unreadable.append(path)
+    return None, unreadable
+
+
+def clear(folder: Path) -> None:
+    """Remove all checkpoints."""
+    _remove(folder, keep=[])
+
+
+def differences(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> dict[str, tuple[object, object]]:
+    """The keys in which two configurations differ, with both values; None where there is none."""
+    return {
+        key: (before.get(key), now.get(key))
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    }
+
+
+def _load(path: Path) -> Checkpoint | None:
+    content = path.read_bytes()
+    digest, content = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
+    # torch's own reader would not notice a changed byte.
+    if _DIGEST(content).digest() != digest:
+        return None
+    fields = torch.load(io.BytesIO(content), weights_only=True)
+    try:
+        records = tuple(RoundRecord(**record) for record in fields["records"])
+        progress = Progress(State(fields["round"], fields["weights"]), records)
+        return Checkpoint(progress, fields["run"], fields["configuration"])
+    except (KeyError, TypeError):  # of a version with other fields
+        return None
+
+
+def _plain(record: RoundRecord) -> dict[str, int | float]:
+    """A row without NumPy's scalars, which torch does not load without trust in the file."""
+    values = asdict(record).items()
+    return {key: value.item() if isinstance(value, np.generic) else value for key, value in values}
+
+
+def _files(folder: Path) -> list[Path]:
+    """The newest first."""
+    return sorted(folder.glob("round-*.ckpt"), reverse=True)
+
+
+def _remove(folder: Path, keep: list[Path]) -> None:
+    # The hidden ones were being written when their process was killed.
+    for path in [*_files(folder), *folder.glob(".*.ckpt")]:
+        if path not in keep:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,333 @@
+"""Runs that are cut off and go on: the same bytes as if nothing had happened."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import mlflow
+import pytest
+import torch
+from kedro.framework.session import KedroSession
+
+from m2fdp.config import essentials, parse_config
+from m2fdp.pipelines.tracking import process_tag, tracking_uri
+from m2fdp.simulation import training
+from m2fdp.simulation.checkpoints import Checkpoint, save
+from m2fdp.simulation.engine import State
+from m2fdp.simulation.training import Progress
+
+SMALL = (
+    "topology.fanouts=2|3,training.local_steps=2,training.batch_size=16,threads=1,"
+    "training.evaluate_every=2,training.checkpoint_every=3,training.rounds=12"
+)
+VARIANTS = {
+    "gradient": "",
+    "upload": ",privacy.mechanism=upload,privacy.calibration=paper,training.batch_size=null,"
+    "training.participants=2",
+    "cnn": ",model.name=cnn12,model.channels=2|3|4,training.step_size=inverse_sqrt",
+}
+# `kedro run` that is killed outright: after some rounds, or some seconds after the first one.
+DYING = """
+import os, signal, sys, threading
+from pathlib import Path
+from kedro.framework.startup import bootstrap_project
+bootstrap_project(Path.cwd())
+from m2fdp.cli import run
+from m2fdp.simulation import training
+
+params, rounds, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+all_rounds = training.rounds
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def dying(simulation, state):
+    last = state.round + rounds
+    threading.Timer(seconds, die).start()
+    for after in all_rounds(simulation, state):
+        if after.round == last:
+            die()
+        yield after
+
+training.rounds = dying
+run(["--params", params])
+"""
+
+
+def runs() -> list[mlflow.entities.Run]:
+    return mlflow.search_runs(search_all_experiments=True, output_format="list")
+
+
+def run_of(cell) -> mlflow.entities.Run:
+    (run,) = [run for run in runs() if run.data.tags["cell"] == cell]
+    return run
+
+
+def results(project, cell) -> dict[str, object]:
+    """All that must not depend on interruptions: files, their copies and metrics' histories."""
+    run = run_of(cell)
+    assert run.info.status == "FINISHED"
+    client = mlflow.MlflowClient()
+    histories = {
+        name: sorted(
+            (metric.step, metric.value)
+            for metric in client.get_metric_history(run.info.run_id, name)
+        )
+        for name in run.data.metrics
+        if not name.startswith("time/")
+    }
+    assert {"accuracy", "loss", "energy_j", "delay_s"} <= set(histories)
+    assert ("epsilon" in histories) == (run.data.tags["algorithm"] != "hfl")
+    files = [
+        f"data/06_models/{cell}/model.pt",
+        f"data/07_model_output/{cell}/round_metrics.csv",
+        f"data/07_model_output/{cell}/confusion_matrix.csv",
+        f"data/08_reporting/{cell}/run_summary.json",
+        f"data/08_reporting/{cell}/privacy_ledger.csv",
+        f"mlruns/artifacts/{run.info.run_id}/artifacts/model.pt",
+    ]
+    contents = {Path(file).name: (project / file).read_bytes() for file in files}
+    assert contents.pop("model.pt") == (project / files[0]).read_bytes()
+    return histories | contents | {"model": (project / files[0]).read_bytes()}
+
+
+def checkpoints(project, cell="single") -> list[str]:
+    folder = project / "data" / "06_models" / cell / "checkpoints"
+    return sorted(path.name for path in folder.glob("*"))
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """A function that makes the next trainings in this process end with `end()` at a round."""
+    rounds = training.rounds
+
+    def at(last, end):
+        def cut_off(simulation, state):
+            for after in rounds(simulation, state):
+                if after.round == last:
+                    end()
+                yield after
+
+        monkeypatch.setattr(training, "rounds", cut_off)
+
+    yield at
+
+
+def fail():
+    raise OSError("disk full")
+
+
+def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(project, kedro_run, cut):
+    assert kedro_run("--params", f"{SMALL},cell=whole").exit_code == 0
+    cut(11, fail)
+    assert isinstance(kedro_run("--params", f"{SMALL},cell=cut").exception, OSError)
+    assert checkpoints(project, "cut") == ["round-00000006.ckpt", "round-00000009.ckpt"]
+    newest = project / "data/06_models/cut/checkpoints/round-00000009.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    failed = run_of("cut")
+    assert failed.info.status == "FAILED"
+    assert "resume" not in failed.data.params
+
+    cut(None, fail)
+    result = kedro_run("--params", f"{SMALL},cell=cut,resume=true")
+    assert result.exit_code == 0, result.output
+    output = " ".join(result.output.split())
+    assert "round-00000009.ckpt is damaged; it is passed over" in output
+    assert "Training goes on after round 6." in output
+    assert results(project, "cut") == results(project, "whole")
+    resumed = run_of("cut")
+    assert (resumed.info.run_id, resumed.info.run_name) == (
+        failed.info.run_id,
+        failed.info.run_name,
+    )
+    assert resumed.data.params == failed.data.params
+    assert resumed.data.tags["resumed_after_round"] == "6"
+
+
+@pytest.mark.parametrize(
+    "signum", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
+)
+def test_an_interrupted_run_says_how_it_goes_on_from_its_last_round(
+    project, kedro_run, cut, signum
+):
+    cut(8, lambda: os.kill(os.getpid(), signum))
+    result = kedro_run("--params", SMALL)
+    assert result.exit_code == 128 + signum
+    assert result.output.splitlines()[-1] == (
+        f"Stopped by {signum.name}; unfinished runs are marked as killed. Round 7 is saved; the "
+        "same command with resume=true in --params goes on from there."
+    )
+    assert checkpoints(project) == ["round-00000006.ckpt", "round-00000007.ckpt"]
+    cut(None, fail)
+    result = kedro_run("--params", f"{SMALL},resume=true,training.checkpoint_every=null")
+    assert result.exit_code == 0, result.output
+    assert "Training goes on after round 7." in result.output
+    history = mlflow.MlflowClient().get_metric_history(run_of("single").info.run_id, "loss")
+    assert sorted(metric.step for metric in history) == [2, 4, 6, 8, 10, 12]
+
+
+def test_only_a_run_that_trains_clears_the_checkpoints_of_the_one_before(project, kedro_run, cut):
+    cut(5, fail)
+    kedro_run("--params", SMALL)
+    assert checkpoints(project) == ["round-00000003.ckpt"]
+    assert kedro_run("--params", "partition.labels_per_device=11").exit_code == 2
+    assert kedro_run("--pipelines", "data").exit_code == 0
+    assert checkpoints(project) == ["round-00000003.ckpt"]
+    kedro_run("--params", f"{SMALL},training.checkpoint_every=null")
+    assert checkpoints(project) == []
+
+
+@pytest.fixture
+def unfinished(project):
+    """A function that puts a checkpoint of a run, as MLflow knows it, into a cell's folder."""
+
+    def make(status="KILLED", params=None, **tags) -> str:
+        with KedroSession.create(project, runtime_params=params) as session:
+            config = parse_config(session.load_context().config_loader["parameters"])
+        client = mlflow.MlflowClient(tracking_uri(project))
+        experiment = client.get_experiment_by_name("m2fdp").experiment_id
+        run = client.create_run(experiment, tags=tags)
+        client.update_run(run.info.run_id, status)
+        progress = Progress(State(3, torch.zeros(640)))
+        folder = project / "data" / "06_models" / "single" / "checkpoints"
+        save(folder, Checkpoint(progress, run.info.run_id, essentials(config)))
+        return run.info.run_id
+
+    return make
+
+
+def assert_refused(project, kedro_run, *parts, arguments=("--params", "resume=true")):
+    def everything():
+        files = sorted(path for path in (project / "data").rglob("*") if path.is_file())
+        return files, [(run.info.run_id, run.info.status) for run in runs()]
+
+    before = everything()
+    result = kedro_run(*arguments)
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: resume = True: ")
+    assert result.output.count("\n") == 1
+    assert all(part in result.output for part in parts), result.output
+    assert everything() == before
+
+
+def test_without_a_checkpoint_nothing_goes_on(project, kedro_run):
+    mlflow.set_tracking_uri(tracking_uri(project))
+    folder = str(project / "data/06_models/single/checkpoints")
+    assert_refused(project, kedro_run, f"there is no checkpoint in {folder}", "leave resume out")
+
+
+def test_with_damaged_checkpoints_only_nothing_goes_on(project, kedro_run, unfinished):
+    unfinished()
+    path = project / "data/06_models/single/checkpoints/round-00000003.ckpt"
+    path.write_bytes(b"")
+    result = kedro_run("--params", "resume=true")
+    assert result.exit_code == 2
+    assert "there is no whole checkpoint in" in result.output.splitlines()[-1]
+    assert path.exists()
+
+
+def test_another_configuration_is_refused_with_the_keys_that_differ(project, kedro_run, unfinished):
+    unfinished(params={"training": {"local_aggregation": None}})
+    assert_refused(
+        project,
+        kedro_run,
+        "training.learning_rate was 0.5 and is 0.25",
+        "training.local_aggregation was {} and is None",
+        "training.local_aggregation.1 was None and is 2",
+        "give the former values",
+        arguments=(
+            "--params",
+            "resume=true,threads=2,training.chunk_size=3,training.learning_rate=0.25",
+        ),
+    )
+
+
+def test_a_finished_run_does_not_go_on(project, kedro_run, unfinished):
+    run_id = unfinished("FINISHED")
+    assert_refused(project, kedro_run, run_id, "is finished")
+
+
+def test_a_run_that_still_trains_is_left_alone(project, kedro_run, unfinished):
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        host, _, _ = process_tag().split(":")
+        started = float(
+            subprocess.check_output(
+                [
+                    sys.executable,
+                    "-c",
+                    "import psutil, sys; print(psutil.Process(int(sys.argv[1])).create_time())",
+                    str(process.pid),
+                ]
+            )
+        )
+        run_id = unfinished("RUNNING", process=f"{host}:{process.pid}:{started:.2f}")
+        assert_refused(project, kedro_run, run_id, "is still going on")
+        process.communicate(b"\n")
+
+
+def test_a_run_that_mlflow_does_not_know_is_refused(project, kedro_run, unfinished):
+    run_id = unfinished()
+    mlflow.MlflowClient().delete_run(run_id)
+    assert_refused(project, kedro_run, run_id, "is deleted")
+    path = project / "data/06_models/single/checkpoints"
+    (path / "round-00000003.ckpt").unlink()
+    with KedroSession.create(project) as session:
+        config = parse_config(session.load_context().config_loader["parameters"])
+    progress = Progress(State(3, torch.zeros(640)))
+    save(path, Checkpoint(progress, "0" * 32, essentials(config)))
+    assert_refused(project, kedro_run, "does not know its run", "0" * 32)
+
+
+def test_a_pipeline_without_training_does_not_finish_the_run(project, kedro_run, unfinished):
+    unfinished()
+    arguments = ("--pipelines", "data", "--params", "resume=true")
+    assert_refused(project, kedro_run, "no training is asked for", arguments=arguments)
+
+
+def kill(params: str, rounds: int = -1, seconds: float = 60.0) -> int:
+    """`kedro run` in a process of its own that is killed; its exit code."""
+    command = [sys.executable, "-c", DYING, params, str(rounds), str(seconds)]
+    return subprocess.run(command, capture_output=True).returncode
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("seed", "variant"), list(enumerate(VARIANTS)))
+def test_a_run_killed_at_random_rounds_twice_equals_one_that_never_was(
+    project, kedro_run, seed, variant
+):
+    params = SMALL + VARIANTS[variant]
+    draw = random.Random(seed)
+    whole = kedro_run("--params", f"{params},cell=whole")
+    assert whole.exit_code == 0, whole.output
+    assert kill(f"{params},cell=cut", rounds=draw.randint(4, 8)) == -signal.SIGKILL
+    again = f"{params},cell=cut,resume=true"
+    assert kill(again, rounds=draw.randint(1, 3)) == -signal.SIGKILL
+    resumed = kedro_run("--params", again)
+    assert resumed.exit_code == 0, resumed.output
+    assert results(project, "cut") == results(project, "whole")
+
+
+@pytest.mark.full
+def test_a_run_killed_at_random_moments_equals_one_that_never_was(project, kedro_run):
+    params = f"{SMALL},algorithm=hfl,training.rounds=300,training.checkpoint_every=2"
+    whole = kedro_run("--params", f"{params},cell=whole")
+    assert whole.exit_code == 0, whole.output
+    draw = random.Random(0)
+    kills = 0
+    arguments = f"{params},cell=cut"
+    for _ in range(4):
+        code = kill(arguments, seconds=draw.uniform(0.1, 0.7))
+        assert code in (-signal.SIGKILL, 0)
+        if code == 0:
+            break
+        kills += 1
+        if checkpoints(project, "cut"):
+            arguments = f"{params},cell=cut,resume=true"
+    else:
+        resumed = kedro_run("--params", arguments)
+        assert resumed.exit_code == 0, resumed.output
+    assert kills >= 2
+    assert results(project, "cut") == results(project, "whole")
