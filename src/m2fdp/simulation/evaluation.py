@@ -1,15 +1,17 @@
-"""How good a global model is on records that the cloud holds."""
+"""How good a global model is: on the cloud's records, and to every device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
 
 _RECORDS_AT_A_TIME = 2048
+_GRADIENTS_AT_A_TIME = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,3 +35,47 @@ def evaluate(model: Model, weights: Tensor, features: Tensor, labels: Tensor) ->
     predicted = torch.cat(predictions)
     accuracy = float((predicted == labels).double().mean())
     return Evaluation(accuracy, total / len(labels), predicted)
+
+
+@dataclass(frozen=True, eq=False)
+class LocalGradients:
+    """The devices' losses and their gradients at one model, over whole shards and unclipped.
+
+    Attributes:
+        losses: float64 (N_L,), F_j.
+        gradients: (N_L, M), grad F_j.
+        mean_squares: float64 (N_L,), the mean over device j's records of the squared norm of
+            the record's own gradient.
+    """
+
+    losses: Tensor
+    gradients: Tensor
+    mean_squares: Tensor
+
+
+def local_gradients(
+    model: Model, weights: Tensor, features: Tensor, labels: Tensor, sizes: np.ndarray
+) -> LocalGradients:
+    """Evaluate every F_j (J eq. 5) and its gradient at the parameters (M,).
+
+    Args:
+        features, labels: all training records in device order, (R, C, H, W) and (R,).
+        sizes: int64 (N_L,), D_j.
+    """
+
+    def loss(vector: Tensor, image: Tensor, label: Tensor) -> Tensor:
+        return model.loss(model.scores(vector, image[None]), label[None])[0]
+
+    per_record = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0))
+    losses = torch.zeros(len(sizes), dtype=torch.float64)
+    gradients = weights.new_zeros(len(sizes), len(weights))
+    mean_squares = torch.zeros(len(sizes), dtype=torch.float64)
+    start = 0
+    for device, size in enumerate(sizes.tolist()):
+        for part in torch.arange(start, start + size).split(_GRADIENTS_AT_A_TIME):
+            own, values = per_record(weights, features[part], labels[part])
+            losses[device] += values.double().sum().item() / size
+            gradients[device] += own.sum(dim=0) / size
+            mean_squares[device] += own.double().square().sum().item() / size
+        start += size
+    return LocalGradients(losses, gradients, mean_squares)
