@@ -284,9 +284,9 @@ def quadratic_descent(beta, rounds):
 
 
 def test_theorem_1_as_printed_fails_where_its_conditions_hold():
-    """Steps of eta <= 1/(T beta sqrt(t+1)) sum up to 2/(beta sqrt(T)): the model stays where it is,
-    but (a1) and (a2) vanish. Without noise the bound is over 1000 times too small at T = 10,000; what
-    the proof's own steps give (`descent`) holds.
+    """Steps of 1/(T beta sqrt(t+1)) sum up to 2/(beta sqrt(T)): the model stays where it is, but
+    (a1) and (a2) vanish. Without noise the bound is over 1000 times too small at T = 10,000;
+    what the proof's own steps give (`descent`) holds.
     """
     beta, rounds = 1.0, 10_000
     steps, norms, drop = quadratic_descent(beta, rounds)
