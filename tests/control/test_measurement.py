@@ -31,7 +31,17 @@ def random_shards(sizes, rate=1.0, seed=0):
     )
 
 
-@pytest.mark.parametrize("config", [ModelConfig(), ModelConfig(name="cnn12", channels=[2, 3, 4])])
+@pytest.mark.parametrize(
+    "config",
+    [
+        ModelConfig(),
+        ModelConfig(name="logistic"),
+        ModelConfig(name="svm"),
+        ModelConfig(name="svm", hinge="crammer_singer"),
+        ModelConfig(name="cnn12", channels=[2, 3, 4]),
+    ],
+    ids=lambda config: f"{config.name}-{config.hinge}",
+)
 def test_local_gradients_are_autograds(config):
     model = build_model(config, (1, 8, 8), 10, seed=1)
     shards = random_shards([300, 7])  # more than one part, and less than one

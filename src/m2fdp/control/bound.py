@@ -1,7 +1,7 @@
 """The convergence bound of J Theorem 1, as printed, with the paper's contradictions named.
 
 Theorem 1 bounds the mean of ||grad F(w^(t))||^2 over the rounds t = 1…T by three terms: (a1) the
-loss still to lose, (a2) the local steps' drift, (b) the privacy noise that arrives at the cloud.
+loss lost on the way, (a2) the local steps' drift, (b) the privacy noise that arrives at the cloud.
 (b) is nu of eq. 28, a sum over the layers of A_l, B_l and C_l of eq. 20.
 
 Where the paper contradicts itself, these are the readings:
@@ -190,7 +190,7 @@ class Bound:
     """A bound on the mean of ||grad F||^2 over the first T rounds, by term; floats or arrays (T,).
 
     Attributes:
-        a1: from the loss that is left.
+        a1: from the loss lost on the way.
         a2: from local steps and their gradients' noise.
         b: from the privacy noise.
     """

@@ -63,17 +63,21 @@ def local_gradients(
         sizes: int64 (N_L,), D_j.
     """
 
-    def loss(vector: Tensor, image: Tensor, label: Tensor) -> Tensor:
-        return model.loss(model.scores(vector, image[None]), label[None])[0]
+    def product(vector: Tensor, image: Tensor, errors: Tensor) -> Tensor:
+        return model.scores(vector, image[None])[0] @ errors
 
-    per_record = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0))
+    # By the chain rule at the scores, as losses need not be vectorisable.
+    per_record = torch.func.vmap(torch.func.grad(product), in_dims=(None, 0, 0))
     losses = torch.zeros(len(sizes), dtype=torch.float64)
     gradients = weights.new_zeros(len(sizes), len(weights))
     mean_squares = torch.zeros(len(sizes), dtype=torch.float64)
     start = 0
     for device, size in enumerate(sizes.tolist()):
         for part in torch.arange(start, start + size).split(_GRADIENTS_AT_A_TIME):
-            own, values = per_record(weights, features[part], labels[part])
+            scores = model.scores(weights, features[part]).detach().requires_grad_()
+            values = model.loss(scores, labels[part])
+            (errors,) = torch.autograd.grad(values.sum(), scores)
+            own = per_record(weights, features[part], errors)
             losses[device] += values.double().sum().item() / size
             gradients[device] += own.sum(dim=0) / size
             mean_squares[device] += own.double().square().sum().item() / size
