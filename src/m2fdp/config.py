@@ -236,7 +236,7 @@ class ControlConfig(Block):
     """The adaptive controller (J Sec. V)."""
 
     enabled: bool = False
-    # Weights of energy, delay and stationarity gap, each over its largest value.
+    # Weights of energy, delay and stationarity gap, each over its value in the first round.
     alpha_1: NonNegative = 1.0
     alpha_2: NonNegative = 1.0
     alpha_3: NonNegative = 1.0

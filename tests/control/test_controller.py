@@ -122,6 +122,12 @@ def test_unlike_sizes_cost_what_their_branches_cost():
 def by_hand(problem, remaining):
     """Every choice in turn; the first of the least wins."""
     best = None
+    start = problem.start
+    at = (
+        start.local_steps - 1,
+        problem.sizes[0].tolist().index(start.trusted),
+        problem.sizes[1].tolist().index(start.untrusted),
+    )
     for (k, steps), (a, s_t), (b, s_u) in product(
         enumerate(problem.local_steps), enumerate(problem.sizes[0]), enumerate(problem.sizes[1])
     ):
@@ -129,9 +135,9 @@ def by_hand(problem, remaining):
             continue
         left = remaining / problem.total_steps
         shares = (
-            left * problem.energy_j[k, a, b] / problem.energy_j.max(),
-            left * problem.delay_s[k, a, b] / problem.delay_s.max(),
-            problem.gap[k, a, b] / problem.gap.max(),
+            left * problem.energy_j[k, a, b] / problem.energy_j[at],
+            left * problem.delay_s[k, a, b] / problem.delay_s[at],
+            problem.gap[k, a, b] / problem.gap[at],
         )
         value = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
         if best is None or value < best[0] * (1 - 1e-12):
@@ -172,7 +178,8 @@ def made_up(objective, remaining=10):
     k, a, b = energy.shape
     sizes = (np.arange(1, a + 1), np.arange(1, b + 1))
     ones = np.ones_like(energy)
-    return Problem(np.arange(1, k + 1), sizes, energy, ones, ones, (1.0, 0.0, 0.0), remaining)
+    steps, start = np.arange(1, k + 1), Choice(1, 1, 1)
+    return Problem(steps, sizes, energy, ones, ones, (1.0, 0.0, 0.0), remaining, start)
 
 
 def test_ties_go_to_fewest_steps_then_fewest_trusted_then_fewest_untrusted():
@@ -236,12 +243,20 @@ def test_terms_are_js():
         factor = noise_factor(2, M, steps, 0.1, 1, 1e-5)
         total = network_terms(network, [1, 1]).total
         assert terms.gap == pytest.approx(float(factor * total))
-    problem = controller.problem
-    largest = terms_at(problem, Choice(12, 1, 1), 200)
-    assert largest.gap_share == 1
-    assert max(problem.energy_j.ravel()) == problem.scales[0]
-    objective = sum((largest.energy_share, largest.delay_share, largest.gap_share))
-    assert largest.objective == pytest.approx(objective)
+
+
+def test_shares_are_relative_to_the_first_round():
+    named = {"alpha_1": 2.0, "alpha_2": 3.0, "alpha_3": 4.0}
+    problem = controller_of(network_of([4, 5], [0.5]), **named).problem
+    first = terms_at(problem, Choice(5, 5, 5), 200)
+    assert (first.energy_share, first.delay_share, first.gap_share) == (1, 1, 1)
+    assert first.objective == 9
+    later = terms_at(problem, Choice(10, 5, 5), 100)
+    assert later.gap_share == pytest.approx(2**4)
+    assert later.energy_share == pytest.approx(later.energy_j / first.energy_j)
+    assert later.delay_share == pytest.approx(later.delay_s / first.delay_s)
+    expected = 2 * later.energy_share + 3 * later.delay_share + 4 * later.gap_share
+    assert later.objective == pytest.approx(expected)
 
 
 def test_each_kind_of_subnet_lowers_its_own_noise():
@@ -257,10 +272,10 @@ def test_each_kind_of_subnet_lowers_its_own_noise():
 def test_where_one_kind_of_subnet_is_missing_its_size_is_zero(ratio, sizes):
     network = network_of([4, 5], [ratio])
     controller = controller_of(network)
-    assert (controller.start.trusted, controller.start.untrusted) == sizes
+    assert (controller.problem.start.trusted, controller.problem.start.untrusted) == sizes
     choice = solve(controller.problem, 200)
     assert (choice.trusted == 0, choice.untrusted == 0) == (sizes[0] == 0, sizes[1] == 0)
-    assert present_devices(network, controller.start).tolist() == [5] * 4
+    assert present_devices(network, controller.problem.start).tolist() == [5] * 4
 
 
 def test_small_subnets_give_all_their_devices():
@@ -269,7 +284,7 @@ def test_small_subnets_give_all_their_devices():
     network = Network(tree, trust, noise_plan(tree, trust))
     assert present_devices(network, Choice(1, 2, 3)).tolist() == [2, 2, 3]
     controller = controller_of(network)
-    assert controller.start == Choice(5, 3, 3)
+    assert controller.problem.start == Choice(5, 3, 3)
     # b has two devices, so s_{L-1} of its kind stays 2.
     gaps = [terms_at(controller.problem, Choice(1, 3, size), 200).gap for size in (1, 2, 3)]
     assert gaps[0] > gaps[1] == gaps[2]

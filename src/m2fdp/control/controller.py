@@ -51,7 +51,7 @@ class Terms:
     Attributes:
         energy_j, delay_s: E and Gamma, of all rounds that are left.
         gap: nu of J eq. 28.
-        energy_share, delay_share, gap_share: each over its scale.
+        energy_share, delay_share, gap_share: each over its scale; see `Problem`.
         objective: the sum of the shares, weighted.
     """
 
@@ -68,9 +68,10 @@ class Terms:
 class Problem:
     """(P) of one run, for any tau^t that is left.
 
-    The scale of a term is its largest value over all choices in the first round (tau^1 = tau), so
-    that shares lie in [0, 1] and alphas are comparable. Scales are constants of the run: (P) is
-    J's with other units for the alphas.
+    The scale of a term is its value at the first round's choice and tau^1 = tau, so that equal
+    alphas weight equal relative changes from there. (Over its largest value nu would be next to
+    nothing for all but the largest K, of which it is the fourth power.) Scales are constants of
+    the run: (P) is J's with other units for the alphas.
 
     Attributes:
         local_steps: 1…K^max, int (k,).
@@ -79,6 +80,7 @@ class Problem:
         gap: nu, (k, a, b).
         alphas: alpha_1, alpha_2, alpha_3.
         total_steps: tau.
+        start: the first round's choice.
     """
 
     local_steps: np.ndarray
@@ -88,11 +90,13 @@ class Problem:
     gap: np.ndarray
     alphas: tuple[float, float, float]
     total_steps: int
+    start: Choice
 
     @cached_property
     def scales(self) -> tuple[float, float, float]:
-        """The largest E, Gamma and nu."""
-        return float(self.energy_j.max()), float(self.delay_s.max()), float(self.gap.max())
+        """What E, Gamma and nu are divided by."""
+        at = _position(self, self.start)
+        return float(self.energy_j[at]), float(self.delay_s[at]), float(self.gap[at])
 
     @cached_property
     def resource_cost(self) -> np.ndarray:
@@ -127,11 +131,7 @@ def solve(problem: Problem, remaining: int) -> Choice:
 
 def terms_at(problem: Problem, choice: Choice, remaining: int) -> Terms:
     """What a choice among those of the problem costs when tau^t is left."""
-    at = (
-        choice.local_steps - 1,
-        int(np.searchsorted(problem.sizes[0], choice.trusted)),
-        int(np.searchsorted(problem.sizes[1], choice.untrusted)),
-    )
+    at = _position(problem, choice)
     left = remaining / problem.total_steps
     raw = (
         left * float(problem.energy_j[at]),
@@ -143,6 +143,15 @@ def terms_at(problem: Problem, choice: Choice, remaining: int) -> Terms:
     return Terms(*raw, *shares, objective)
 
 
+def _position(problem: Problem, choice: Choice) -> tuple[int, int, int]:
+    """Where a choice is in the arrays."""
+    return (
+        choice.local_steps - 1,
+        int(np.searchsorted(problem.sizes[0], choice.trusted)),
+        int(np.searchsorted(problem.sizes[1], choice.untrusted)),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Controller:
     """What a run's controller knows from the start.
@@ -150,12 +159,10 @@ class Controller:
     Attributes:
         problem: (P).
         step_size_factor: c; 1 is J's.
-        start: the choice of the first round, which is not (P)'s.
     """
 
     problem: Problem
     step_size_factor: float
-    start: Choice
 
 
 @dataclass(frozen=True)
@@ -203,7 +210,7 @@ def step_parameter(factor: float, beta: float, local_steps: int, total_steps: in
 
 def initial_state(controller: Controller) -> ControllerState:
     """Before the first round."""
-    return ControllerState(0, controller.start.local_steps, controller.problem.total_steps)
+    return ControllerState(0, controller.problem.start.local_steps, controller.problem.total_steps)
 
 
 def plan_round(
@@ -216,7 +223,7 @@ def plan_round(
         beta: the present estimate, > 0.
     """
     problem, round_ = controller.problem, state.rounds + 1
-    choice = controller.start if round_ == 1 else solve(problem, state.remaining)
+    choice = problem.start if round_ == 1 else solve(problem, state.remaining)
     gamma = step_parameter(
         controller.step_size_factor, beta, state.local_steps, problem.total_steps
     )
@@ -299,6 +306,9 @@ def build_controller(
         np.minimum(sizes[0], subnets[0].min(initial=sizes[0][-1])),
         np.minimum(sizes[1], subnets[1].min(initial=sizes[1][-1])),
     )
+    start = Choice(
+        min(config.initial_local_steps, int(steps[-1])), int(sizes[0][-1]), int(sizes[1][-1])
+    )
     problem = Problem(
         steps,
         sizes,
@@ -307,11 +317,9 @@ def build_controller(
         factor[:, None, None] * _noise_terms(network, smallest, privacy.alpha),
         (config.alpha_1, config.alpha_2, config.alpha_3),
         total,
+        start,
     )
-    start = Choice(
-        min(config.initial_local_steps, int(steps[-1])), int(sizes[0][-1]), int(sizes[1][-1])
-    )
-    return Controller(problem, config.step_size_factor, start)
+    return Controller(problem, config.step_size_factor)
 
 
 def _below_trusted(network: Network) -> np.ndarray:
