@@ -8,7 +8,13 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.control.bound import network_terms, theorem_1
-from m2fdp.control.bound_tables import bound_table, estimate_constants, layer_table
+from m2fdp.control.bound_tables import (
+    bound_summary,
+    bound_table,
+    broken_assumptions,
+    estimate_constants,
+    layer_table,
+)
 from m2fdp.control.descent import RoundNoise, descent_bound
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.simulation.schedule import Schedule
@@ -93,3 +99,34 @@ def test_a_row_a_layer(network):
     assert table["weight"].tolist() == [1, 0.25]
     np.testing.assert_allclose(table[["A", "B", "C"]], [[0.08, 0.08, 0.9], [9, 0, 9]])
     assert table["summand"].sum() == pytest.approx(5.56)
+
+
+def summary_of(network, gamma, law, largest_gradient):
+    mechanism = build_mechanism(
+        network, np.full(20, 9), np.ones(20), SCHEDULE.round_plans(), PRIVACY, ThreatConfig()
+    )
+    schedule = Schedule(6, 3, {}, gamma, law)
+    measured = MEASURED.assign(largest_gradient=largest_gradient)
+    constants = estimate_constants(measured, mechanism, schedule, PRIVACY, 640, 0.25)
+    noise = RoundNoise(2.0, 3.0)
+    return bound_summary(measured, constants, noise, mechanism, network, schedule, 1.0)
+
+
+def test_a_summary_says_what_is_estimated_and_what_corollary_1_gives(network):
+    """beta = 5 and T = 6 > K, so gamma <= 1/30. p_1 = 1/2, s_1 = 5: 0.5/25 and 0.5/5."""
+    summary = summary_of(network, 0.03, "inverse_sqrt", 0.5)
+    assert broken_assumptions(summary) == []
+    assert summary["estimated"] == ["smoothness", "gradient_variance"]
+    assert summary["step_size"]["largest_gamma"] == pytest.approx(1 / 30)
+    factor = 8 * 2 * 640 * 3**4 * 0.25**2 * np.log(1e5) / 4
+    assert summary["corollary_1"]["own"] == pytest.approx(factor * 0.02)
+    assert summary["corollary_1"]["passed_on"] == pytest.approx(factor * 0.1)
+    assert summary["noise_of_proven_b"] == {"arriving": 2.0, "gathered": 3.0}
+
+
+def test_broken_assumptions_are_named(network):
+    for gamma, law in ((0.04, "inverse_sqrt"), (0.03, "constant")):
+        (sentence,) = broken_assumptions(summary_of(network, gamma, law, 0.5))
+        assert f"<= 0.0333; this run takes {gamma} ({law})" in sentence
+    (sentence,) = broken_assumptions(summary_of(network, 0.03, "inverse_sqrt", 0.75))
+    assert "clipping changes no gradient; devices' gradients reach 0.75 against G = 0.7" in sentence

@@ -19,17 +19,8 @@ from m2fdp.config import (
     TrustConfig,
 )
 from m2fdp.control.bound import network_terms, noise_factor
-from m2fdp.control.controller import (
-    Choice,
-    Problem,
-    build_controller,
-    initial_state,
-    plan_round,
-    present_devices,
-    solve,
-    step_parameter,
-    terms_at,
-)
+from m2fdp.control.controller import build_controller, initial_state, plan_round, step_parameter
+from m2fdp.control.problem import Choice, Problem, present_devices, solve, terms_at
 from m2fdp.control.resources import round_cost, round_costs
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import no_privacy

@@ -14,7 +14,9 @@ UPLOAD = "privacy.mechanism=upload,privacy.calibration=paper"
 def test_a_run_leaves_bounds_terms_and_what_was_measured(project, kedro_run):
     result = kedro_run("--pipelines", "bound", "--params", f"{SMALL},{UPLOAD}")
     assert result.exit_code == 0, result.output
-    assert "Theorem 1 is stated for steps" in " ".join(result.output.split())
+    said = " ".join(result.output.split())
+    assert "Theorem 1 is stated for steps" in said
+    assert "clipping changes no gradient" in said
     reporting = project / "data/08_reporting/single"
     table = pd.read_csv(reporting / "bound.csv")
     assert table["round"].tolist() == [1, 2, 3, 4]
@@ -47,6 +49,7 @@ def test_without_privacy_and_within_theorem_1(project, kedro_run):
     result = kedro_run("--pipelines", "bound", "--params", params)
     assert result.exit_code == 0, result.output
     assert "Theorem 1" not in result.output
+    assert "clipping" not in result.output
     reporting = project / "data/08_reporting/single"
     table = pd.read_csv(reporting / "bound.csv")
     assert table["round"].tolist() == [3, 4]

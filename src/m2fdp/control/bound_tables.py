@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import inf
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from m2fdp.config import PrivacyConfig
-from m2fdp.control.bound import Constants, LayerTerms, theorem_1, trust_shares
+from m2fdp.control.bound import (
+    Constants,
+    LayerTerms,
+    corollary_1,
+    largest_step_parameter,
+    noise_factor,
+    theorem_1,
+    trust_shares,
+)
 from m2fdp.control.descent import RoundNoise, descent_bound
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.schedule import Schedule
@@ -113,3 +123,70 @@ def layer_table(network: Network, terms: LayerTerms) -> pd.DataFrame:
             "summand": [float(summand) for summand in terms.by_layer],
         }
     )
+
+
+def bound_summary(
+    measured: pd.DataFrame,
+    constants: Constants,
+    noise: RoundNoise,
+    mechanism: Mechanism,
+    network: Network,
+    schedule: Schedule,
+    alpha: float,
+) -> dict[str, Any]:
+    """Constants and where they come from, whether the assumptions hold, Corollary 1; for JSON."""
+    depth = network.tree.depth
+    rounds = int(measured["round"].iloc[-1])
+    allowed = largest_step_parameter(constants.smoothness, schedule.local_steps, rounds)
+    largest = float(measured["largest_gradient"].max())
+    factor = noise_factor(
+        depth,
+        constants.n_parameters,
+        constants.local_steps,
+        constants.sampling_rate,
+        constants.epsilon,
+        constants.delta,
+    )
+    own, passed_on = corollary_1(
+        trust_shares(network.tree, network.trust),
+        [network.smallest_fanout(layer) for layer in range(1, depth)],
+        [alpha] * depth,
+    )
+    return {
+        "constants": asdict(constants),
+        "estimated": ["smoothness", "gradient_variance"]
+        + ([] if mechanism.private else ["gradient_norm"]),
+        "step_size": {
+            "law": schedule.step_size_law,
+            "gamma": schedule.learning_rate,
+            "largest_gamma": allowed,
+            "within_theorem_1": schedule.step_size_law == "inverse_sqrt"
+            and schedule.learning_rate <= allowed,
+        },
+        "gradients": {
+            "largest_of_a_device": largest,
+            "within_gradient_norm": largest <= constants.gradient_norm,
+        },
+        "noise_of_b": f"Prop. 1 at alpha = {alpha:g}" if mechanism.private else "none",
+        "noise_of_proven_b": asdict(noise),
+        "corollary_1": {"own": float(factor) * own, "passed_on": float(factor) * passed_on},
+    }
+
+
+def broken_assumptions(summary: dict[str, Any]) -> list[str]:
+    """What a reader of the bounds must know, a sentence each."""
+    sentences = []
+    step_size, gradients = summary["step_size"], summary["gradients"]
+    if not step_size["within_theorem_1"]:
+        sentences.append(
+            "Theorem 1 is stated for steps of gamma / sqrt(t + 1) with gamma <= "
+            f"{step_size['largest_gamma']:.3g}; this run takes {step_size['gamma']:g} "
+            f"({step_size['law']})"
+        )
+    if not gradients["within_gradient_norm"]:
+        sentences.append(
+            "both bounds assume that clipping changes no gradient; devices' gradients reach "
+            f"{gradients['largest_of_a_device']:.3g} against "
+            f"G = {summary['constants']['gradient_norm']:g}"
+        )
+    return sentences

@@ -63,11 +63,6 @@ def local_gradients(
         sizes: int64 (N_L,), D_j.
     """
 
-    def product(vector: Tensor, image: Tensor, errors: Tensor) -> Tensor:
-        return model.scores(vector, image[None])[0] @ errors
-
-    # By the chain rule at the scores, as losses need not be vectorisable.
-    per_record = torch.func.vmap(torch.func.grad(product), in_dims=(None, 0, 0))
     losses = torch.zeros(len(sizes), dtype=torch.float64)
     gradients = weights.new_zeros(len(sizes), len(weights))
     mean_squares = torch.zeros(len(sizes), dtype=torch.float64)
@@ -77,9 +72,30 @@ def local_gradients(
             scores = model.scores(weights, features[part]).detach().requires_grad_()
             values = model.loss(scores, labels[part])
             (errors,) = torch.autograd.grad(values.sum(), scores)
-            own = per_record(weights, features[part], errors)
+            total, squares = _back_propagated(model, weights, features[part], errors)
             losses[device] += values.double().sum().item() / size
-            gradients[device] += own.sum(dim=0) / size
-            mean_squares[device] += own.double().square().sum().item() / size
+            gradients[device] += total / size
+            mean_squares[device] += squares.double().sum().item() / size
         start += size
     return LocalGradients(losses, gradients, mean_squares)
+
+
+def _back_propagated(
+    model: Model, weights: Tensor, features: Tensor, errors: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The sum (M,) of the records' gradients and their squared norms (B,).
+
+    Args:
+        errors: (B, classes), the losses' gradients by the scores; losses themselves need not be
+            vectorisable.
+    """
+    if model.linear:
+        flat = features.flatten(1)
+        return (errors.T @ flat).flatten(), errors.square().sum(1) * flat.square().sum(1)
+
+    def product(vector: Tensor, image: Tensor, error: Tensor) -> Tensor:
+        return model.scores(vector, image[None])[0] @ error
+
+    per_record = torch.func.vmap(torch.func.grad(product), in_dims=(None, 0, 0))
+    gradients = per_record(weights, features, errors)
+    return gradients.sum(dim=0), gradients.square().sum(dim=1)
