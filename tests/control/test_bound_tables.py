@@ -16,6 +16,7 @@ from m2fdp.control.bound_tables import (
     layer_table,
 )
 from m2fdp.control.descent import RoundNoise, descent_bound
+from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
@@ -61,6 +62,14 @@ def test_constants_are_the_largest_seen_or_the_configured(network):
     silent = no_privacy(network, SCHEDULE.round_plans(), PRIVACY, ThreatConfig())
     without = estimate_constants(MEASURED, silent, SCHEDULE, PRIVACY, 640, 0.25)
     assert (without.gradient_norm, without.epsilon) == (3.0, inf)
+
+
+@pytest.mark.parametrize("smoothness", [0.0, None])
+def test_without_a_change_of_gradients_there_is_no_beta(network, smoothness):
+    mechanism = no_privacy(network, SCHEDULE.round_plans(), PRIVACY, ThreatConfig())
+    measured = MEASURED.assign(smoothness=pd.Series([smoothness] * 4, dtype=float))
+    with pytest.raises(InputError, match="training.rounds = 6.*beta can't be estimated"):
+        estimate_constants(measured, mechanism, SCHEDULE, PRIVACY, 640, 0.25)
 
 
 def test_every_row_is_the_bounds_at_its_round(network):

@@ -20,6 +20,7 @@ from m2fdp.control.bound import (
     trust_shares,
 )
 from m2fdp.control.descent import RoundNoise, descent_bound
+from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.topology.network import Network
@@ -41,11 +42,21 @@ def estimate_constants(
     Args:
         measured: of `m2fdp.control.measurement.measure_run`.
         sampling_rate: q, the largest over devices.
+
+    Raises:
+        InputError: no gradient has changed along the run, so nothing is known of beta.
     """
+    smoothness = float(measured["smoothness"].max())
+    if not smoothness > 0:  # NaN where no model has moved
+        raise InputError(
+            "training.rounds",
+            int(measured["round"].iloc[-1]),
+            "in so many no device's gradient has changed, so beta can't be estimated",
+        )
     norms = (mechanism.clipping.batch_norm, mechanism.clipping.record_norm)
     clipped = [norm for norm in norms if norm is not None]
     return Constants(
-        smoothness=float(measured["smoothness"].max()),
+        smoothness=smoothness,
         gradient_norm=clipped[0] if clipped else float(measured["largest_gradient"].max()),
         gradient_variance=float(measured["gradient_variance"].max()),
         n_parameters=n_parameters,
