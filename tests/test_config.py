@@ -17,6 +17,7 @@ VALID = {
     "privacy": {"epsilon": 1, "delta": 1e-5, "clipping_norm": 1},
     "threat": {},
     "resources": {},
+    "control": {},
 }
 UPLOAD = VALID["privacy"] | {"mechanism": "upload"}
 
@@ -53,6 +54,11 @@ def with_key(dotted, value):
         ("threat.distrusted", [], "at least 1 item"),
         ("threat.distrusted", ["trusted_servers"], "'servers'"),
         ("threat.open_links", ["cloud"], "'uplinks'"),
+        ("control.tau", 0, "greater than or equal to 1"),
+        ("control.alpha_2", -1, "greater than or equal to 0"),
+        ("control.alpha_2", float("inf"), "finite"),
+        ("control.initial_local_steps", 41, "must not pass max_local_steps"),
+        ("control", {"alpha_1": 0, "alpha_2": 0, "alpha_3": 0}, "must be positive"),
         ("dataset.name", "imagenet", "'digits'"),
         ("partition.validation_fraction", 1, "less than 1"),
         ("training.evaluate_on", "validation", "needs partition.validation_fraction"),

@@ -22,6 +22,7 @@ from m2fdp.errors import InputError
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
@@ -239,6 +240,29 @@ class ResourcesConfig(Block):
     uplinks: Literal["sequential", "parallel"] = "sequential"
 
 
+class ControlConfig(Block):
+    """The adaptive controller (J Sec. V)."""
+
+    enabled: bool = False
+    # Weights of energy, delay and stationarity gap, each over its value in the first round.
+    alpha_1: NonNegative = 1.0
+    alpha_2: NonNegative = 1.0
+    alpha_3: NonNegative = 1.0
+    # tau, local steps of the whole run; null = training.rounds * training.local_steps.
+    tau: Count | None = None
+    max_local_steps: Count = 40  # K^max
+    step_size_factor: Positive = 1.0  # c of gamma^t = c min(1/K, 1/tau)/beta; 1 is J's
+    initial_local_steps: Count = 5  # K^1
+
+    @model_validator(mode="after")
+    def _solvable(self) -> ControlConfig:
+        if not self.alpha_1 + self.alpha_2 + self.alpha_3:
+            raise ValueError("one of alpha_1, alpha_2 and alpha_3 must be positive")
+        if self.initial_local_steps > self.max_local_steps:
+            raise ValueError("initial_local_steps must not pass max_local_steps")
+        return self
+
+
 class Config(Block):
     """Everything that defines one run."""
 
@@ -260,6 +284,7 @@ class Config(Block):
     threat: ThreatConfig = ThreatConfig()
     resources: ResourcesConfig
     audit: AuditConfig = AuditConfig()
+    control: ControlConfig = ControlConfig()
 
     @model_validator(mode="after")
     def _validation_records(self) -> Config:

@@ -7,17 +7,18 @@ from m2fdp.pipelines import data, privacy, topology
 
 
 def register_pipelines() -> dict[str, Pipeline]:
-    """Every pipeline of `m2fdp.pipelines` by its name, and all but the audit as the default.
+    """Every pipeline of `m2fdp.pipelines` by its name; the default is all but audit and bound.
 
     Kedro finds only those that are asked for.
     """
     pipelines = find_pipelines(raise_errors=True)
-    # An audit is a run of its own: its rounds train no model.
-    everything = sum((p for name, p in pipelines.items() if name != "audit"), Pipeline([]))
+    # These are runs of their own: their rounds leave no model.
+    alone = {"audit", "bound"}
+    everything = sum((p for name, p in pipelines.items() if name not in alone), Pipeline([]))
     # A budget can be planned, and a promise tested, without training.
     inputs = data.create_pipeline() + topology.create_pipeline()
     if "privacy" in pipelines:
         pipelines["privacy"] += inputs
-    if "audit" in pipelines:
-        pipelines["audit"] += inputs + privacy.create_pipeline()
+    for name in alone & pipelines.keys():
+        pipelines[name] += inputs + privacy.create_pipeline()
     return pipelines | {"__default__": everything}

@@ -6,22 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from m2fdp.algorithms import Plan
 from m2fdp.config import ModelConfig, ResourcesConfig, TrainingConfig, parse_config
 from m2fdp.control.resources import round_cost
-from m2fdp.data.dataset import Dataset, features
-from m2fdp.data.manifest import held_by_cloud, shards_of
-from m2fdp.models.registry import build_model
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.manifest import held_by_cloud
+from m2fdp.pipelines.simulating import configured_simulation, records
 from m2fdp.pipelines.training.checkpointing import begin
 from m2fdp.pipelines.training.tracking import tracked_progress
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.engine import Shards, build_simulation
-from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.training import train
-from m2fdp.simulation.workers import available_cores
 
 
 def train_model(
@@ -40,21 +36,8 @@ def train_model(
     checkpoints: Path,
 ) -> tuple[dict[str, Tensor], pd.DataFrame]:
     """The trained model's state dict, and the metrics of every evaluated round."""
-    shards = shards_of(manifest)
-    simulation = build_simulation(
-        plan.network,
-        mechanism,
-        plan.schedule,
-        build_model(model, dataset.shape, dataset.n_classes, seed),
-        Shards(
-            *_records(dataset, shards.samples, device),
-            sizes=shards.sizes,
-            rates=sampling_rates(shards.sizes, training.batch_size),
-        ),
-        seed,
-        training.backend,
-        training.chunk_size,
-        threads or available_cores(),
+    simulation = configured_simulation(
+        plan, mechanism, dataset, manifest, model, training, seed, device, threads
     )
     cost = round_cost(
         plan.network,
@@ -67,7 +50,7 @@ def train_model(
     with tracked_progress(affordable_rounds, start) as observer:
         state, metrics = train(
             simulation,
-            *_records(dataset, held_by_cloud(manifest, training.evaluate_on), device),
+            *records(dataset, held_by_cloud(manifest, training.evaluate_on), device),
             training.evaluate_every,
             cost.energy_j,
             cost.delay_s,
@@ -78,10 +61,3 @@ def train_model(
         )
     named = simulation.model.unflatten(state.weights.cpu())
     return {name: value.clone() for name, value in named.items()}, metrics
-
-
-def _records(dataset: Dataset, samples: Any, device: str) -> tuple[Tensor, Tensor]:
-    return (
-        torch.as_tensor(features(dataset.images[samples]), device=device),
-        torch.as_tensor(dataset.labels[samples], device=device),
-    )

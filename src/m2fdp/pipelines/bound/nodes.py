@@ -1,0 +1,80 @@
+"""Nodes of the bound pipeline."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from m2fdp.algorithms import Plan, get_algorithm
+from m2fdp.config import ModelConfig, PrivacyConfig, TrainingConfig
+from m2fdp.control.bound import network_terms
+from m2fdp.control.bound_tables import (
+    bound_summary,
+    bound_table,
+    broken_assumptions,
+    estimate_constants,
+    layer_table,
+)
+from m2fdp.control.descent import round_noise
+from m2fdp.control.measurement import measure_run
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.manifest import shards_of
+from m2fdp.pipelines.simulating import configured_simulation
+from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.reporting import bound_figures
+from m2fdp.simulation.sampling import sampling_rates
+
+logger = logging.getLogger(__name__)
+
+
+def measure(
+    plan: Plan,
+    mechanism: Mechanism,
+    affordable_rounds: int,
+    dataset: Dataset,
+    manifest: pd.DataFrame,
+    model: ModelConfig,
+    training: TrainingConfig,
+    seed: int,
+    device: str,
+    threads: int | None,
+) -> tuple[pd.DataFrame, int]:
+    """Loss, gradient and curvature along a run of the configuration, and its M."""
+    simulation = configured_simulation(
+        plan, mechanism, dataset, manifest, model, training, seed, device, threads
+    )
+    measured = measure_run(simulation, training.evaluate_every, affordable_rounds)
+    return measured, simulation.model.n_parameters
+
+
+def bound(
+    measured: pd.DataFrame,
+    n_parameters: int,
+    plan: Plan,
+    mechanism: Mechanism,
+    manifest: pd.DataFrame,
+    training: TrainingConfig,
+    privacy: PrivacyConfig,
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """The bounds by round, the terms by layer, and the constants with where they come from."""
+    network, schedule = plan.network, plan.schedule
+    rate = float(sampling_rates(shards_of(manifest).sizes, training.batch_size).max())
+    constants = estimate_constants(measured, mechanism, schedule, privacy, n_parameters, rate)
+    noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, n_parameters)
+    terms = network_terms(network, [privacy.alpha] * network.tree.depth)
+    summary = bound_summary(measured, constants, noise, mechanism, network, schedule, privacy.alpha)
+    for sentence in broken_assumptions(summary):
+        logger.warning(sentence)
+    return (
+        bound_table(measured, terms, constants, noise, schedule),
+        layer_table(network, terms),
+        summary,
+    )
+
+
+def draw_bound(table: pd.DataFrame, algorithm: str, seed: int) -> Figure:
+    """Bounds and measured means over the rounds."""
+    return bound_figures.convergence_bounds(table, f"{get_algorithm(algorithm).title}, seed {seed}")

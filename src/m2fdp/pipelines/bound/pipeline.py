@@ -1,0 +1,50 @@
+"""The bound pipeline."""
+
+from kedro.pipeline import Node, Pipeline
+
+from m2fdp.pipelines.bound import nodes
+
+
+def create_pipeline() -> Pipeline:
+    """Plan, mechanism, data set and manifest to bounds, beside what a run measures."""
+    return Pipeline(
+        [
+            Node(
+                nodes.measure,
+                [
+                    "plan",
+                    "mechanism",
+                    "affordable_rounds",
+                    "dataset",
+                    "manifest",
+                    "params:model",
+                    "params:training",
+                    "params:seed",
+                    "params:device",
+                    "params:threads",
+                ],
+                ["gradient_norms", "n_parameters"],
+                name="measure_gradients",
+            ),
+            Node(
+                nodes.bound,
+                [
+                    "gradient_norms",
+                    "n_parameters",
+                    "plan",
+                    "mechanism",
+                    "manifest",
+                    "params:training",
+                    "params:privacy",
+                ],
+                ["bound", "bound_layers", "bound_summary"],
+                name="bound",
+            ),
+            Node(
+                nodes.draw_bound,
+                ["bound", "params:algorithm", "params:seed"],
+                "bound_figure",
+                name="draw_bound",
+            ),
+        ]
+    )
