@@ -29,19 +29,27 @@ def crammer_singer_hinge(scores: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.relu(1.0 + rival - scores.masked_fill(~own, 0.0).sum(-1))
 
 
+# The derivatives take and give scores as (..., C, b), for labels (..., b): products of weights and
+# features come like this, and it is the faster layout.
+
+
 def cross_entropy_gradient(scores: Tensor, labels: Tensor) -> Tensor:
-    """Derivative of `cross_entropy` in the scores (..., C), labels (...)."""
-    gradient = scores.softmax(-1)
-    return gradient.scatter_add_(-1, labels[..., None], -scores.new_ones(*labels.shape, 1))
+    """Derivative of `cross_entropy` in the scores (..., C, b)."""
+    return _less_one_at_labels(scores.softmax(-2), labels)
 
 
 def one_vs_rest_logistic_gradient(scores: Tensor, labels: Tensor) -> Tensor:
-    """Derivative of `one_vs_rest_logistic` in the scores (..., C), labels (...)."""
-    return scores.sigmoid().scatter_add_(-1, labels[..., None], -scores.new_ones(*labels.shape, 1))
+    """Derivative of `one_vs_rest_logistic` in the scores (..., C, b)."""
+    return _less_one_at_labels(scores.sigmoid(), labels)
 
 
 def one_vs_rest_hinge_gradient(scores: Tensor, labels: Tensor) -> Tensor:
-    """A subgradient of `one_vs_rest_hinge` in the scores (..., C), labels (...); 0 at kinks."""
-    own = scores.gather(-1, labels[..., None])
-    gradient = (scores > -1.0).to(scores.dtype)
-    return gradient.scatter_(-1, labels[..., None], -(own < 1.0).to(scores.dtype))
+    """A subgradient of `one_vs_rest_hinge` in the scores (..., C, b); 0 at kinks."""
+    rows = labels[..., None, :]
+    own = (scores.gather(-2, rows) < 1.0).to(scores.dtype)
+    return (scores > -1.0).to(scores.dtype).scatter_(-2, rows, -own)
+
+
+def _less_one_at_labels(values: Tensor, labels: Tensor) -> Tensor:
+    rows = labels[..., None, :]
+    return values.scatter_add_(-2, rows, values.new_full((), -1.0).expand(rows.shape))

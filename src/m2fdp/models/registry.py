@@ -64,12 +64,12 @@ class Model:
         return result
 
     def score_gradients(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The derivative of each record's loss in its scores: (..., C) like the scores."""
+        """The derivative of each record's loss in its scores (..., C, b), for labels (..., b)."""
         if self.loss_gradient is not None:
             return self.loss_gradient(scores, labels)
-        scores = scores.detach().requires_grad_()
-        losses = self.loss(scores.flatten(0, -2), labels.flatten())
-        return torch.autograd.grad(losses.sum(), scores)[0]
+        by_record = scores.mT.detach().requires_grad_()
+        losses = self.loss(by_record.flatten(0, -2), labels.flatten())
+        return torch.autograd.grad(losses.sum(), by_record)[0].mT
 
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
         """Scores (B, classes) of features (B, C, H, W) under the parameters (M,)."""

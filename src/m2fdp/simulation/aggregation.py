@@ -42,9 +42,12 @@ class Aggregator:
         }
 
     def receive(self, sums: dict[int, Tensor], layer: int, nodes: Tensor, messages: Tensor) -> None:
-        """Add what some nodes int64 (n,) of a layer send, (n, M), to their parents' sums."""
-        weighted = messages * self.weights[layer - 1][nodes]
-        sums[layer - 1].index_add_(0, self.parents[layer - 1][nodes], weighted)
+        """Add what some nodes int64 (n,) of a layer send, (n, M), to their parents' sums.
+
+        The messages are weighted in place: fresh memory would cost more than the sums.
+        """
+        messages.mul_(self.weights[layer - 1][nodes])
+        sums[layer - 1].index_add_(0, self.parents[layer - 1][nodes], messages)
 
     def climb(
         self,
@@ -65,7 +68,7 @@ class Aggregator:
             if tap is not None:
                 tap("up", layer, sums[layer])
             everyone = torch.arange(self.sizes[layer], device=sums[layer].device)
-            self.receive(sums, layer, everyone, sums[layer])
+            self.receive(sums, layer, everyone, sums[layer].clone())
         return sums[top]
 
 

@@ -50,8 +50,10 @@ class Simulation:
     """Everything that determines a run, and the means to run it.
 
     Attributes:
-        backends: one for each worker.
         tile: learners stepped at a time.
+        backends: one for each worker.
+        buffers: for each worker, the models (tile, M) that it steps; used again from tile to
+            tile, since fresh memory costs more than a step reads.
     """
 
     network: Network
@@ -61,9 +63,10 @@ class Simulation:
     shards: Shards
     aggregator: Aggregator
     seed: int
-    backends: tuple[Backend, ...]
     workers: Workers
     tile: int
+    backends: tuple[Backend, ...]
+    buffers: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +129,10 @@ def build_simulation(
     workers = workers if device.type == "cpu" else 1
     law = minibatch_law(mechanism, shards)
     backends = tuple(build_backend(model, backend, law, device) for _ in range(workers))
-    tile = chunk_size or _fitting_tile(model.n_parameters, len(mechanism.lock_step.nodes), workers)
+    learners = len(mechanism.lock_step.nodes)
+    tile = min(chunk_size or _fitting_tile(model.n_parameters, learners, workers), learners)
     group = backends[0].group
+    tile = -(-tile // group) * group
     return Simulation(
         network,
         mechanism,
@@ -136,9 +141,10 @@ def build_simulation(
         shards,
         build_aggregator(network, shards.features.dtype, device),
         seed,
-        backends,
         build_workers(workers),
-        -(-tile // group) * group,
+        tile,
+        backends,
+        tuple(shards.features.new_empty(tile, model.n_parameters) for _ in range(workers)),
     )
 
 
@@ -188,17 +194,20 @@ def run_round(simulation: Simulation, state: State, tap: Tap | None = None) -> S
 
 def _stretches(simulation: Simulation, cast: Cast, round_: int, fused: bool) -> Iterator[_Stretch]:
     """The round, cut after every aggregation."""
-    schedule, shards = simulation.schedule, simulation.shards
-    draw = partial(draw_minibatches, cast, simulation.mechanism, shards, simulation.seed, round_)
-    # Whole shards are the same in every step.
-    whole = draw(1) if (shards.rates == 1).all() else None
-    first = 1
+    schedule = simulation.schedule
+    minibatches = draw_minibatches(
+        cast,
+        simulation.mechanism,
+        simulation.shards,
+        simulation.seed,
+        round_,
+        schedule.local_steps,
+    )
+    eta, first = schedule.step_size(round_), 1
     for step in range(1, schedule.local_steps + 1):
         top = schedule.aggregation_layer(step)
         if top is not None:
-            minibatches = tuple(whole or draw(k) for k in range(first, step + 1))
-            eta = schedule.step_size(round_)
-            yield _Stretch(round_, eta, first, step, top, fused, minibatches)
+            yield _Stretch(round_, eta, first, step, top, fused, minibatches[first - 1 : step])
             first = step + 1
 
 
@@ -239,7 +248,7 @@ def _run_stretch(
     for head_layer, block in cast.blocks.items():
         tiles = _stepped_tiles(simulation, cast, stretch, block, held[head_layer])
         if head_layer <= stretch.top:
-            own[head_layer] = torch.cat([models for _, models in tiles])
+            own[head_layer] = torch.cat([models.clone() for _, models in tiles])
         elif head_layer < devices:
             for tile, models in tiles:
                 sums[head_layer][_heads(cast, tile, models)] = models
@@ -257,7 +266,7 @@ def _run_stretch(
             aggregator.receive(sums, devices, heads, sent[heads])
     noise = partial(_message_noise, simulation, cast, stretch)
     models = aggregator.climb(sums, stretch.top, None if tap is None else noise, tap)
-    if tap is None:
+    if tap is None and simulation.mechanism.private:
         _add_summed_noise(simulation, cast, stretch, models)
     return own, models
 
@@ -270,21 +279,25 @@ def _heads(cast: Cast, learners: range, like: Tensor) -> Tensor:
 def _stepped_tiles(
     simulation: Simulation, cast: Cast, stretch: _Stretch, block: range, held: _Held
 ) -> Iterator[tuple[range, Tensor]]:
-    """The learners of a block after the stretch, a tile (n, M) at a time, in order."""
+    """The learners of a block after the stretch, a tile (n, M) at a time, in order.
+
+    The next tile overwrites the one before.
+    """
     tiles = [
         block[start : start + simulation.tile] for start in range(0, len(block), simulation.tile)
     ]
 
-    def work(job: tuple[Backend, range]) -> Tensor:
-        backend, tile = job
+    def work(job: tuple[Backend, Tensor, range]) -> Tensor:
+        backend, buffer, tile = job
         rows = held.rows[tile.start - block.start : tile.stop - block.start]
-        models = held.models[torch.as_tensor(rows, device=held.models.device)]
+        places = torch.as_tensor(rows, device=held.models.device)
+        models = torch.index_select(held.models, 0, places, out=buffer[: len(tile)])
         return _step_tile(simulation, backend, cast, stretch, tile, models)
 
     side_by_side = simulation.workers.count
     for start in range(0, len(tiles), side_by_side):
         together = tiles[start : start + side_by_side]
-        jobs = list(zip(simulation.backends, together, strict=False))
+        jobs = list(zip(simulation.backends, simulation.buffers, together, strict=False))
         yield from zip(together, simulation.workers.map(work, jobs), strict=True)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.records import Minibatches, Shards
-from m2fdp.simulation.sampling import Draw, draw_participants, poisson_draw
+from m2fdp.simulation.sampling import draw_participants, poisson_draw
 from m2fdp.topology.network import Network
 
 
@@ -86,27 +87,41 @@ def draw_cast(network: Network, mechanism: Mechanism, seed: int, round_: int) ->
 
 
 def draw_minibatches(
-    cast: Cast, mechanism: Mechanism, shards: Shards, seed: int, round_: int, step: int
-) -> Minibatches:
-    """The records that every unit uses in one step, weighted so that their sum is its gradient."""
-    draw = poisson_draw(shards.sizes, shards.rates, cast.present, seed, round_, step)
+    cast: Cast, mechanism: Mechanism, shards: Shards, seed: int, round_: int, steps: int
+) -> tuple[Minibatches, ...]:
+    """The records that every unit uses in each local step k = 1…K, with weights such that their
+    sum is the unit's gradient."""
+    n_devices = len(shards.sizes)
+    rates = np.repeat(shards.rates * cast.present, shards.sizes)
+    owners = np.repeat(np.arange(n_devices), shards.sizes)
+    taking_part = cast.unit_of_device[cast.present]
+    in_order = bool((np.diff(taking_part) >= 0).all())
     whole = bool((shards.rates == 1).all())
-    owners = np.repeat(np.arange(len(draw.counts)), draw.counts)
-    units = cast.unit_of_device[owners]
-    positions, weights = draw.positions, _device_weights(mechanism, shards, draw)[owners]
-    if (np.diff(units) < 0).any():
-        order = np.argsort(units, kind="stable")
-        positions, weights, units = positions[order], weights[order], units[order]
-    counts = np.bincount(units, minlength=len(cast.learner_of_unit))
-    return Minibatches(
-        shards.features,
-        shards.labels,
-        positions,
-        weights,
-        np.concatenate([[0], np.cumsum(counts)]),
-        # Devices of one learner are neighbours, and so are their whole shards.
-        consecutive=whole and bool(cast.present.all()),
-    )
+    dtype = np.float64 if shards.features.dtype == torch.float64 else np.float32
+
+    def minibatches(step: int) -> Minibatches:
+        positions = poisson_draw(rates, seed, round_, step)
+        devices = owners[positions]
+        units = cast.unit_of_device[devices]
+        weights = _device_weights(mechanism, shards, np.bincount(devices, minlength=n_devices))
+        weights = weights[devices]
+        if not in_order:
+            order = np.argsort(units, kind="stable")
+            positions, weights, units = positions[order], weights[order], units[order]
+        counts = np.bincount(units, minlength=len(cast.learner_of_unit))
+        return Minibatches(
+            shards.features,
+            shards.labels,
+            np.append(positions, 0),
+            np.append(weights, 0.0).astype(dtype),
+            np.concatenate([[0], np.cumsum(counts)]),
+            # Devices of one learner are neighbours, and so are their whole shards.
+            consecutive=whole and bool(cast.present.all()),
+        )
+
+    if whole:
+        return (minibatches(1),) * steps
+    return tuple(minibatches(step) for step in range(1, steps + 1))
 
 
 def minibatch_law(mechanism: Mechanism, shards: Shards) -> tuple[np.ndarray, np.ndarray]:
@@ -119,11 +134,11 @@ def minibatch_law(mechanism: Mechanism, shards: Shards) -> tuple[np.ndarray, np.
     return np.bincount(group_of, weights=means), np.bincount(group_of, weights=variances)
 
 
-def _device_weights(mechanism: Mechanism, shards: Shards, draw: Draw) -> np.ndarray:
+def _device_weights(mechanism: Mechanism, shards: Shards, drawn: np.ndarray) -> np.ndarray:
     """The weight of each device's records: over the minibatch size, times the device's share."""
     if mechanism.clipping.divide_by == "expected":
         sizes = shards.rates * shards.sizes
     else:
-        sizes = np.maximum(draw.counts, 1)
+        sizes = np.maximum(drawn, 1)
     share = 1.0 if mechanism.clipping.batch_norm is not None else mechanism.lock_step.weights
     return share / sizes

@@ -35,8 +35,9 @@ class Minibatches:
     Attributes:
         features: (R, C, H, W), all records there are.
         labels: int64 (R,).
-        positions: int64 (m,), of the records that are used, learner after learner.
-        weights: float64 (m,), of these records.
+        positions: int64 (m + 1,), of the records that are used, learner after learner; the last
+            is what learners with few records are padded with.
+        weights: (m + 1,), of these records; the last is zero.
         offsets: int64 (n + 1,); learner i uses positions[offsets[i]:offsets[i + 1]].
         consecutive: whether the positions of every learner follow one another.
     """
@@ -64,7 +65,7 @@ class Minibatches:
             skip: leave out so many of the first.
         """
         start, stop = int(self.offsets[learner]) + skip, int(self.offsets[learner + 1])
-        weights = self._on_device(self.weights[start:stop]).to(self.features.dtype)
+        weights = self._on_device(self.weights[start:stop])
         if self.consecutive and stop > start:
             first = int(self.positions[start])
             rows = slice(first, first + stop - start)
@@ -76,22 +77,23 @@ class Minibatches:
             weights,
         )
 
-    def padded(self, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    def padded(self, width: int, buffer: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Features (n, width, C, H, W), labels and weights (n, width) of the first records.
 
         Learners with fewer are padded with records of weight zero.
+
+        Args:
+            buffer: (at least n * width, C, H, W), to write the features into.
         """
         places = self.offsets[:-1, None] + np.arange(width)
-        used = places < self.offsets[1:, None]
-        places[~used] = 0
-        weights = self.weights[places] * used if len(self.weights) else np.zeros(used.shape)
-        positions = self.positions[places] * used if len(self.positions) else places
-        chosen = self._on_device(positions.ravel())
+        np.putmask(places, places >= self.offsets[1:, None], len(self.positions) - 1)
+        chosen = self._on_device(self.positions[places.ravel()])
+        out = None if buffer is None else buffer[: len(chosen)]
         # `index_select` is several times faster than indexing.
         return (
-            self.features.index_select(0, chosen).unflatten(0, used.shape),
-            self.labels.index_select(0, chosen).unflatten(0, used.shape),
-            self._on_device(weights).to(self.features.dtype),
+            torch.index_select(self.features, 0, chosen, out=out).unflatten(0, places.shape),
+            self.labels.index_select(0, chosen).view(places.shape),
+            self._on_device(self.weights[places]),
         )
 
     def _on_device(self, array: np.ndarray) -> Tensor:

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from m2fdp.streams import generator
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """The records that the devices use in one local step.
-
-    Attributes:
-        positions: int64 (m,), positions in the concatenated shards, in order.
-        counts: int64 (n_devices,), the drawn sizes; zero is legal.
-    """
-
-    positions: np.ndarray
-    counts: np.ndarray
 
 
 def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
@@ -31,29 +16,21 @@ def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
     return np.minimum(1.0, batch_size / sizes)
 
 
-def poisson_draw(
-    sizes: np.ndarray,
-    rates: np.ndarray,
-    present: np.ndarray,
-    seed: int,
-    round_: int,
-    step: int,
-) -> Draw:
-    """Every record of device j enters independently with probability q_j.
+def poisson_draw(rates: np.ndarray, seed: int, round_: int, step: int) -> np.ndarray:
+    """The records that one local step uses: each enters independently with its probability.
 
     The stream of a step is keyed by (seed, round, step); a record's number in it is its
     position in the concatenated shards, whoever takes part.
 
     Args:
-        present: bool (n_devices,); no record of the others enters.
+        rates: float64 (R,), each record's probability.
+
+    Returns:
+        int64 (m,), the positions of the chosen records, in order.
     """
-    if (rates == 1.0).all():
-        chosen = np.repeat(present, sizes)
-    else:
-        uniforms = generator(seed, "minibatch", round_, step).random(int(sizes.sum()))
-        chosen = uniforms < np.repeat(rates * present, sizes)
-    ends = np.concatenate([[0], np.cumsum(chosen)])[np.cumsum(sizes)]
-    return Draw(np.flatnonzero(chosen), np.diff(ends, prepend=0))
+    if ((rates == 0.0) | (rates == 1.0)).all():
+        return np.flatnonzero(rates)
+    return np.flatnonzero(generator(seed, "minibatch", round_, step).random(len(rates)) < rates)
 
 
 def draw_participants(network: Network, seed: int, round_: int) -> np.ndarray:

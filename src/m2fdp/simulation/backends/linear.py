@@ -6,7 +6,7 @@ product of their norms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, sqrt
 
 import numpy as np
@@ -41,6 +41,8 @@ class StackedLinearBackend:
     model: Model
     width: int
     group: int = 1
+    # Used again from step to step: fresh memory costs as much as what is written into it.
+    _buffers: dict[str, Tensor] = field(default_factory=dict, init=False)
 
     def add_gradients(
         self,
@@ -57,18 +59,18 @@ class StackedLinearBackend:
         targets = into.view(matrices.shape)
 
         def errors(scores: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-            """(n, C, b) from scores (n, C, b): weighted derivatives of clipped losses."""
-            derivatives = self.model.score_gradients(scores.mT, labels)
-            factors = weights[..., None]
+            """Weighted derivatives of clipped losses, (..., C, b) like the scores."""
+            derivatives = self.model.score_gradients(scores, labels)
+            factors = weights[..., None, :]
             if clipping_norm is not None:
-                norms = features.norm(dim=-1, keepdim=True)
+                norms = features.norm(dim=-1)[..., None, :]
                 if by_class:
-                    share = clipping_norm / sqrt(derivatives.shape[-1])
+                    share = clipping_norm / sqrt(derivatives.shape[-2])
                     factors = factors * clip_factor(norms * derivatives.abs(), share)
                 else:
-                    norms = norms * derivatives.norm(dim=-1, keepdim=True)
+                    norms = norms * derivatives.norm(dim=-2, keepdim=True)
                     factors = factors * clip_factor(norms, clipping_norm)
-            return (derivatives * factors).mT
+            return derivatives * factors
 
         counts = batches.counts
         # Before any row of `into`, which may be `models`, changes.
@@ -83,9 +85,17 @@ class StackedLinearBackend:
             else:
                 targets[learner].addmm_(*product, alpha=alpha)
         if self.width:
-            features, labels, weights = batches.padded(self.width)
+            buffer = self._buffer(n * self.width, batches.features)
+            features, labels, weights = batches.padded(self.width, buffer)
             features = features.flatten(2)
             scores = torch.bmm(matrices, features.mT)
             targets.baddbmm_(errors(scores, features, labels, weights), features, alpha=alpha)
         for learner, *product in own:
             targets[learner].addmm_(*product, alpha=alpha)
+
+    def _buffer(self, n_records: int, like: Tensor) -> Tensor:
+        """Room for features (n, C, H, W)."""
+        buffer = self._buffers.get("features")
+        if buffer is None or len(buffer) < n_records:
+            buffer = self._buffers["features"] = like.new_empty(n_records, *like.shape[1:])
+        return buffer
