@@ -29,7 +29,7 @@ _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
 
 def prepare(work: Work, threads: int, device: str) -> Round:
     """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
-    # As in `kedro run`: learners side by side instead of threads inside a product.
+    # As in `kedro run`: processes share the steps, with one thread each.
     torch.set_num_threads(1)
     simulation = build(work, threads, device)
     state = initial_state(simulation)

@@ -269,7 +269,8 @@ class Config(Block):
     algorithm: str
     seed: Annotated[int, Field(ge=0)] = 0
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
-    # Threads that step learners side by side; null = one a core. Never changes a result.
+    # Processes, of one thread each, that share a run's steps; null = one a core. Never changes a
+    # result.
     threads: Count | None = None
     # Names the folders that the run writes to, so that runs side by side never collide.
     cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")] = "single"

@@ -107,7 +107,7 @@ class RunHooks:
                 str(InputError("resume", True, "no training is asked for; leave it out"))
             )
         yield
-        # Learners are stepped side by side instead, and no result depends on how many threads do.
+        # Processes share the steps instead, and no result depends on how many they are.
         torch.set_num_threads(1)
         run = mlflow.active_run()
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())

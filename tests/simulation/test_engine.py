@@ -13,6 +13,7 @@ from m2fdp.config import ModelConfig, ThreatConfig
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping
+from m2fdp.simulation import workers
 from m2fdp.simulation.engine import Shards, build_simulation, initial_state, run_round
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise
@@ -174,10 +175,11 @@ def test_one_server_with_one_device_is_sgd(run, schedule, make_shards, softmax, 
 )
 @pytest.mark.parametrize("rate", [0.3, 1.0])
 def test_no_byte_depends_on_chunks_or_workers(
-    run, schedule, make_shards, mechanism_for, name, backend, rate
+    run, schedule, make_shards, mechanism_for, monkeypatch, name, backend, rate
 ):
     """Shards of 13 and 200: some minibatches are stacked, others are too large."""
     tree = tree_from_fanouts([10, 5])
+    monkeypatch.setattr(workers, "_WORTH_FORKING_S", 0.0)
     shards = make_shards([13] * 45 + [200] * 5, rate=rate)
     model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
     plan = plan_of("m2fdp", tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
@@ -191,11 +193,11 @@ def test_no_byte_depends_on_chunks_or_workers(
             shards,
             backend=backend,
             chunk_size=size,
-            workers=workers,
+            workers=count,
         )
         .numpy()
         .tobytes()
-        for size, workers in [(None, 1), (50, 1), (7, 2), (1, 3)]
+        for size, count in [(None, 1), (50, 1), (7, 2), (1, 3)]
     }
     assert len(results) == 1
 

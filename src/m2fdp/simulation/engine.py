@@ -4,9 +4,9 @@ The state between rounds is the global model and the number of finished rounds. 
 differ by network, mechanism and schedule, never by code here.
 
 A round is a few stretches of local steps, each ended by an aggregation. Within a stretch no
-learner hears of another, so learners are stepped in tiles, small enough for the cache and side
-by side on several threads, and only sums of models outlive a tile. Tiles are added in the order
-of the learners, so no result depends on their size or on the number of threads.
+learner hears of another, so learners are stepped in tiles that fit the cache, on several
+processes, and only sums of models are kept. Models are added in the order of the learners, so no
+result depends on the size of tiles or on the number of processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from m2fdp.simulation.learners import Cast, draw_cast, draw_minibatches, minibat
 from m2fdp.simulation.noise import standard_normal, summed_deviations
 from m2fdp.simulation.records import Minibatches, Shards
 from m2fdp.simulation.schedule import Schedule
-from m2fdp.simulation.workers import Workers, build_workers
+from m2fdp.simulation.workers import Workers, shared_tensor
 from m2fdp.topology.network import Network
 
 __all__ = [
@@ -43,6 +43,8 @@ __all__ = [
 # A tile's models should stay in the processor's cache between two of its steps.
 _TILE_BYTES = 2**21
 _SMALLEST_TILE = 8
+# Models kept between two sums.
+_RESULT_BYTES = 2**26
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +53,8 @@ class Simulation:
 
     Attributes:
         tile: learners stepped at a time.
-        backends: one for each worker.
-        buffers: for each worker, the models (tile, M) that it steps; used again from tile to
-            tile, since fresh memory costs more than a step reads.
+        results: (n, M), the models of the learners that are stepped between two sums; used again
+            and again, since fresh memory costs more than a step reads.
     """
 
     network: Network
@@ -65,8 +66,8 @@ class Simulation:
     seed: int
     workers: Workers
     tile: int
-    backends: tuple[Backend, ...]
-    buffers: tuple[Tensor, ...]
+    backend: Backend
+    results: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,28 +124,30 @@ def build_simulation(
         backend: see `m2fdp.simulation.backends.build_backend`.
         chunk_size: learners stepped at a time; bounds memory and changes no result. None =
             as many as fit the cache.
-        workers: tiles stepped side by side, on a CPU; changes no result.
+        workers: processes that share the steps, on a CPU; changes no result.
     """
     device = shards.features.device
     workers = workers if device.type == "cpu" else 1
     law = minibatch_law(mechanism, shards)
-    backends = tuple(build_backend(model, backend, law, device) for _ in range(workers))
+    chosen = build_backend(model, backend, law, device)
     learners = len(mechanism.lock_step.nodes)
-    tile = min(chunk_size or _fitting_tile(model.n_parameters, learners, workers), learners)
-    group = backends[0].group
-    tile = -(-tile // group) * group
+    tile = min(chunk_size or _fitting_tile(model.n_parameters), learners)
+    tile = -(-tile // chosen.group) * chosen.group
+    at_a_time = min(max(tile, _fitting_results(model.n_parameters)), learners)
+    at_a_time = -(-at_a_time // chosen.group) * chosen.group
+    dtype = shards.features.dtype
     return Simulation(
         network,
         mechanism,
         schedule,
         model,
         shards,
-        build_aggregator(network, shards.features.dtype, device),
+        build_aggregator(network, dtype, device),
         seed,
-        build_workers(workers),
+        Workers(workers),
         tile,
-        backends,
-        tuple(shards.features.new_empty(tile, model.n_parameters) for _ in range(workers)),
+        chosen,
+        shared_tensor(at_a_time, model.n_parameters, dtype).to(device),
     )
 
 
@@ -246,19 +249,19 @@ def _run_stretch(
     sums = aggregator.nothing_received(stretch.top, simulation.model.n_parameters)
     own: dict[int, Tensor] = {}
     for head_layer, block in cast.blocks.items():
-        tiles = _stepped_tiles(simulation, cast, stretch, block, held[head_layer])
+        stepped = _stepped(simulation, cast, stretch, block, held[head_layer])
         if head_layer <= stretch.top:
-            own[head_layer] = torch.cat([models.clone() for _, models in tiles])
+            own[head_layer] = torch.cat([models.clone() for _, models in stepped])
         elif head_layer < devices:
-            for tile, models in tiles:
-                sums[head_layer][_heads(cast, tile, models)] = models
+            for learners, models in stepped:
+                sums[head_layer][_heads(cast, learners, models)] = models
         elif tap is None:
-            for tile, models in tiles:
-                aggregator.receive(sums, devices, _heads(cast, tile, models), models)
+            for learners, models in stepped:
+                aggregator.receive(sums, devices, _heads(cast, learners, models), models)
         else:
             sent = sums[stretch.top].new_zeros(len(cast.present), simulation.model.n_parameters)
-            for tile, models in tiles:
-                sent[_heads(cast, tile, models)] = models
+            for learners, models in stepped:
+                sent[_heads(cast, learners, models)] = models
             for node, noise in _message_noise(simulation, cast, stretch, devices, sent).items():
                 sent[node] += noise
             tap("up", devices, sent)
@@ -276,40 +279,36 @@ def _heads(cast: Cast, learners: range, like: Tensor) -> Tensor:
     return torch.as_tensor(cast.heads[learners.start : learners.stop, 1], device=like.device)
 
 
-def _stepped_tiles(
+def _stepped(
     simulation: Simulation, cast: Cast, stretch: _Stretch, block: range, held: _Held
 ) -> Iterator[tuple[range, Tensor]]:
-    """The learners of a block after the stretch, a tile (n, M) at a time, in order.
+    """The learners of a block after the stretch, so many (n, M) at a time, in order.
 
-    The next tile overwrites the one before.
+    The next ones overwrite those before.
     """
-    tiles = [
-        block[start : start + simulation.tile] for start in range(0, len(block), simulation.tile)
-    ]
+    results = simulation.results
 
-    def work(job: tuple[Backend, Tensor, range]) -> Tensor:
-        backend, buffer, tile = job
-        rows = held.rows[tile.start - block.start : tile.stop - block.start]
-        places = torch.as_tensor(rows, device=held.models.device)
-        models = torch.index_select(held.models, 0, places, out=buffer[: len(tile)])
-        return _step_tile(simulation, backend, cast, stretch, tile, models)
+    def work(part: range) -> None:
+        for start in range(part.start, part.stop, simulation.tile):
+            tile = wave[start : min(start + simulation.tile, part.stop)]
+            rows = held.rows[tile.start - block.start : tile.stop - block.start]
+            models = results[start : start + len(tile)]
+            places = torch.as_tensor(rows, device=held.models.device)
+            torch.index_select(held.models, 0, places, out=models)
+            _step_tile(simulation, cast, stretch, tile, models)
 
-    side_by_side = simulation.workers.count
-    for start in range(0, len(tiles), side_by_side):
-        together = tiles[start : start + side_by_side]
-        jobs = list(zip(simulation.backends, simulation.buffers, together, strict=False))
-        yield from zip(together, simulation.workers.map(work, jobs), strict=True)
+    steps = stretch.last - stretch.first + 1
+    for start in range(0, len(block), len(results)):
+        wave = block[start : start + len(results)]
+        group = simulation.backend.group
+        simulation.workers.share(f"{steps} steps", len(wave), work, group)
+        yield wave, results[: len(wave)]
 
 
 def _step_tile(
-    simulation: Simulation,
-    backend: Backend,
-    cast: Cast,
-    stretch: _Stretch,
-    tile: range,
-    models: Tensor,
-) -> Tensor:
-    """Some learners after the steps of a stretch, from their models (n, M), which it consumes."""
+    simulation: Simulation, cast: Cast, stretch: _Stretch, tile: range, models: Tensor
+) -> None:
+    """Take the models (n, M) of some learners through the steps of a stretch, in place."""
     clipping = simulation.mechanism.clipping
     groups = slice(tile.start, tile.stop)
     scales = simulation.mechanism.noise.steps[cast.groups[groups]]
@@ -319,21 +318,20 @@ def _step_tile(
     ]
     start = models.clone() if clipping.update_norm is not None else None
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
-        _descend(simulation, backend, cast, stretch.eta, tile, minibatches, models)
+        _descend(simulation, cast, stretch.eta, tile, minibatches, models)
         for row, scale, layer, node in noisy:
             if not (stretch.fused and step == stretch.last and layer > stretch.top):
                 drawn = _noise(simulation, models[row], "noise", stretch.round, step, layer, node)
                 models[row].add_(drawn, alpha=-stretch.eta * scale)
     if start is not None:
-        updates = models.sub_(start)
+        updates = models - start
         norms = updates.norm(dim=1, keepdim=True)
-        models = start.add_(updates.mul_(clip_factor(norms, stretch.eta * clipping.update_norm)))
-    return models
+        factors = clip_factor(norms, stretch.eta * clipping.update_norm)
+        torch.add(start, updates * factors, out=models)
 
 
 def _descend(
     simulation: Simulation,
-    backend: Backend,
     cast: Cast,
     eta: float,
     tile: range,
@@ -346,12 +344,12 @@ def _descend(
     batches = minibatches.select(units)
     record_clip = (clipping.record_norm, clipping.by_class)
     if clipping.batch_norm is None:
-        backend.add_gradients(models, -eta, models, batches, *record_clip)
+        simulation.backend.add_gradients(models, -eta, models, batches, *record_clip)
         return
     learners = torch.as_tensor(cast.learner_of_unit[units] - tile.start, device=models.device)
     own_models = models[learners]
     gradients = torch.zeros_like(own_models)
-    backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
+    simulation.backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
     gradients *= clip_factor(gradients.norm(dim=1, keepdim=True), clipping.batch_norm)
     gradients *= torch.as_tensor(cast.shares[units], device=models.device).to(models.dtype)[:, None]
     models.index_add_(0, learners, gradients, alpha=-eta)
@@ -415,7 +413,11 @@ def _noise(
     return standard_normal(like, simulation.seed, purpose, round_, step, height, node)
 
 
-def _fitting_tile(n_parameters: int, learners: int, workers: int) -> int:
-    """Learners whose models fit the cache, and no more than give every worker a tile."""
-    fitting = _TILE_BYTES // (4 * n_parameters)
-    return max(min(fitting, -(-learners // workers)), _SMALLEST_TILE)
+def _fitting_tile(n_parameters: int) -> int:
+    """Learners whose models fit the cache."""
+    return max(_TILE_BYTES // (4 * n_parameters), _SMALLEST_TILE)
+
+
+def _fitting_results(n_parameters: int) -> int:
+    """Learners whose models are kept at a time."""
+    return max(_RESULT_BYTES // (4 * n_parameters), 1)

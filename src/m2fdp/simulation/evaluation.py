@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.workers import Workers, build_workers
+from m2fdp.simulation.workers import Workers, shared_tensor
 
 _RECORDS_AT_A_TIME = 512
 _GRADIENTS_AT_A_TIME = 256
@@ -35,22 +34,22 @@ def evaluate(
     """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,).
 
     Args:
-        workers: evaluate parts side by side; the result is the same.
+        workers: processes that share the records; the result is the same.
     """
 
-    @torch.no_grad()
-    def part(start: int) -> tuple[Tensor, float]:
-        rows = slice(start, start + _RECORDS_AT_A_TIME)
-        # A module of its own: its parameters are replaced while it is called.
-        own = replace(model, module=copy.deepcopy(model.module))
-        scores = own.scores(weights, features[rows])
-        return scores.argmax(dim=1), float(own.loss(scores, labels[rows]).double().sum())
+    n_classes = model.scores(weights, features[:1]).shape[1]
+    scores = shared_tensor(len(labels), n_classes, weights.dtype)
 
-    starts = range(0, len(labels), _RECORDS_AT_A_TIME)
-    predictions, losses = zip(*(workers or build_workers(1)).map(part, starts), strict=True)
-    predicted = torch.cat(predictions)
+    @torch.no_grad()
+    def score(part: range) -> None:
+        for start in range(part.start, part.stop, _RECORDS_AT_A_TIME):
+            rows = slice(start, min(start + _RECORDS_AT_A_TIME, part.stop))
+            scores[rows] = model.scores(weights, features[rows])
+
+    (workers or Workers()).share("scores", len(labels), score, _RECORDS_AT_A_TIME)
+    labels, predicted = labels.cpu(), scores.argmax(dim=1)
     accuracy = float((predicted == labels).double().mean())
-    return Evaluation(accuracy, sum(losses) / len(labels), predicted)
+    return Evaluation(accuracy, float(model.loss(scores, labels).double().mean()), predicted)
 
 
 @dataclass(frozen=True, eq=False)

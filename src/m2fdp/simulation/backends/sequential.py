@@ -11,7 +11,7 @@ import copy
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from m2fdp.models.registry import Model
 from m2fdp.simulation.backends.base import clip_factor
@@ -21,26 +21,19 @@ from m2fdp.simulation.records import Minibatches
 
 @dataclass(frozen=True)
 class SequentialBackend:
-    """Works on a copy of the module, so that several backends can work side by side."""
+    """Works on a copy of the module, whose parameters it points at the learner's."""
 
     model: Model
     group: int = 1
     book_keeper: BookKeeper | None = field(init=False)
-    memory_format: torch.memory_format = field(init=False)
 
     def __post_init__(self) -> None:
         module = copy.deepcopy(self.model.module)
         for layer in module.modules():
             if hasattr(layer, "inplace"):
                 layer.inplace = False
-        has_convolutions = any(isinstance(layer, nn.Conv2d) for layer in module.modules())
         object.__setattr__(self, "model", replace(self.model, module=module))
         object.__setattr__(self, "book_keeper", build_book_keeper(module))
-        object.__setattr__(
-            self,
-            "memory_format",
-            torch.channels_last if has_convolutions else torch.contiguous_format,
-        )
 
     def add_gradients(
         self,
@@ -54,19 +47,23 @@ class SequentialBackend:
         if by_class:
             raise ValueError("gradients of models that are not linear have no part of a class")
         parameters = dict(self.model.module.named_parameters())
+        sizes = [parameter.numel() for parameter in parameters.values()]
         for learner in batches.counts.nonzero()[0].tolist():
             features, labels, weights = batches.records(learner)
-            features = features.contiguous(memory_format=self.memory_format)
-            for name, values in self.model.unflatten(models[learner]).items():
-                parameters[name].data = values
+            features = _channels_last(features)
+            for parameter, values in zip(
+                parameters.values(), models[learner].split(sizes), strict=True
+            ):
+                parameter.data = _channels_last(values.view(parameter.shape))
             if clipping_norm is None:
                 losses = self.model.loss(self.model.module(features), labels)
                 sums = torch.autograd.grad((losses * weights).sum(), list(parameters.values()))
                 gradients = dict(zip(parameters, sums, strict=True))
             else:
                 gradients = self._clipped_sums(features, labels, weights, clipping_norm)
-            for name, target in self.model.unflatten(into[learner]).items():
-                target.add_(gradients[name], alpha=alpha)
+            targets = into[learner].split(sizes)
+            for name, target in zip(parameters, targets, strict=True):
+                target.view(parameters[name].shape).add_(gradients[name], alpha=alpha)
 
     def _clipped_sums(
         self, features: Tensor, labels: Tensor, weights: Tensor, clipping_norm: float
@@ -89,3 +86,16 @@ class SequentialBackend:
         squared = torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0)
         factors = weights * clip_factor(squared.sqrt(), clipping_norm)
         return {name: torch.tensordot(factors, g, 1) for name, g in gradients.items()}
+
+
+def _channels_last(values: Tensor) -> Tensor:
+    """Images and filters in the layout that small convolutions on a CPU are fastest with.
+
+    One channel has both layouts at once, and the convolution would take it for the other.
+    """
+    if values.dim() != 4:
+        return values
+    n, channels, height, width = values.shape
+    values = values.contiguous(memory_format=torch.channels_last)
+    strides = (channels * height * width, 1, width * channels, channels)
+    return values.as_strided((n, channels, height, width), strides)
