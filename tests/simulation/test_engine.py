@@ -234,7 +234,7 @@ def run_noise(request, run):
     return heard if request.param == "heard" else run
 
 
-def noise_only(run, edges, untrusted, plan_schedule, mechanism_for, mechanism):
+def noise_only(run, edges, untrusted, plan_schedule, mechanism_for, mechanism, participants=None):
     tree = tree_from_edges(edges)
     shards = Shards(
         torch.zeros(tree.n_devices, 1, 100, 100),
@@ -244,6 +244,7 @@ def noise_only(run, edges, untrusted, plan_schedule, mechanism_for, mechanism):
     )
     model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
     plan = plan_of("m2fdp", tree, explicit_trust(tree, untrusted), plan_schedule)
+    plan = replace(plan, network=replace(plan.network, participants=participants))
     dp = mechanism_for(plan, shards, mechanism)
     return dp, run(plan.network, dp, plan.schedule, model, shards)
 
@@ -279,6 +280,18 @@ def test_siblings_steps_and_rounds_draw_different_noise(run_noise, schedule, mec
     edges = [("cloud", "0"), ("cloud", "1")]
     dp, model = noise_only(run_noise, edges, [], schedule(2, 1), mechanism_for, "gradient")
     expected = 0.5**2 * 2 * dp.noise.steps[0] ** 2 / 2
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_only_devices_that_take_part_add_noise(run_noise, schedule, mechanism_for):
+    """Two of three devices a round, each weighted one half, noise their messages; in the second
+    round other two do. Every round adds half a device's variance.
+    """
+    edges = [("cloud", "A"), ("A", "0"), ("A", "1"), ("A", "2")]
+    dp, model = noise_only(
+        run_noise, edges, ["A"], schedule(2, 2), mechanism_for, "upload", participants=2
+    )
+    expected = 0.5**2 * 2 * dp.noise.messages[1][0] ** 2 / 2
     assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
 
 

@@ -37,7 +37,6 @@ class RecordGradients:
 
     layers: tuple[LayerGradients, ...]
     names: tuple[tuple[str, str | None], ...]
-    shapes: tuple[torch.Size, ...]
 
     def squared_norms(self) -> Tensor:
         """(b,), over all parameters."""
@@ -52,17 +51,16 @@ class RecordGradients:
                 total = total + errors
         return total
 
-    def weighted_sums(self, weights: Tensor) -> dict[str, Tensor]:
-        """The sum over the records, each times its weight (b,), by parameter."""
-        sums: dict[str, Tensor] = {}
-        for layer, (weight, bias), shape in zip(self.layers, self.names, self.shapes, strict=True):
+    def add_weighted_sums(self, targets: dict[str, Tensor], alpha: float, weights: Tensor) -> None:
+        """Add alpha times the sum over the records, each times its weight (b,), by parameter."""
+        for layer, (weight, bias) in zip(self.layers, self.names, strict=True):
+            target = targets[weight].flatten(1)
             if layer.inputs is not None:
-                sums[weight] = (layer.errors * weights[:, None]).T @ layer.inputs
+                target.addmm_((layer.errors * weights[:, None]).T, layer.inputs, alpha=alpha)
             else:
-                sums[weight] = (weights @ layer.gradients.flatten(1)).view(shape)
+                target.view(-1).addmv_(layer.gradients.flatten(1).T, weights, alpha=alpha)
             if bias is not None:
-                sums[bias] = weights @ layer.errors
-        return sums
+                targets[bias].addmv_(layer.errors.T, weights, alpha=alpha)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +99,6 @@ class BookKeeper:
                 for layer, error in zip(self.layers, errors, strict=True)
             ),
             self.names,
-            tuple(layer.weight.shape for layer in self.layers),
         )
 
 

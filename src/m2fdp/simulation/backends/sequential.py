@@ -11,11 +11,15 @@ import copy
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
 from m2fdp.simulation.backends.base import clip_factor
-from m2fdp.simulation.backends.bookkeeping import BookKeeper, build_book_keeper
+from m2fdp.simulation.backends.bookkeeping import (
+    BookKeeper,
+    RecordGradients,
+    build_book_keeper,
+)
 from m2fdp.simulation.records import Minibatches
 
 
@@ -55,37 +59,64 @@ class SequentialBackend:
                 parameters.values(), models[learner].split(sizes), strict=True
             ):
                 parameter.data = _channels_last(values.view(parameter.shape))
-            if clipping_norm is None:
-                losses = self.model.loss(self.model.module(features), labels)
-                sums = torch.autograd.grad((losses * weights).sum(), list(parameters.values()))
-                gradients = dict(zip(parameters, sums, strict=True))
+            targets = {
+                name: values.view(parameter.shape)
+                for (name, parameter), values in zip(
+                    parameters.items(), into[learner].split(sizes), strict=True
+                )
+            }
+            if clipping_norm is not None:
+                records = self._record_gradients(features, labels)
+                weights = weights * clip_factor(records.squared_norms().sqrt(), clipping_norm)
+            elif self._outer_products:
+                records = self.book_keeper.record_gradients(self.model, features, labels)
             else:
-                gradients = self._clipped_sums(features, labels, weights, clipping_norm)
-            targets = into[learner].split(sizes)
-            for name, target in zip(parameters, targets, strict=True):
-                target.view(parameters[name].shape).add_(gradients[name], alpha=alpha)
+                records = None
+            if records is not None:
+                records.add_weighted_sums(targets, alpha, weights)
+                continue
+            losses = self.model.loss(self.model.module(features), labels)
+            sums = torch.autograd.grad((losses * weights).sum(), list(parameters.values()))
+            for target, total in zip(targets.values(), sums, strict=True):
+                target.add_(total, alpha=alpha)
 
-    def _clipped_sums(
-        self, features: Tensor, labels: Tensor, weights: Tensor, clipping_norm: float
-    ) -> dict[str, Tensor]:
+    @property
+    def _outer_products(self) -> bool:
+        """Whether products of errors and inputs can go straight to where gradients are added."""
+        keeper = self.book_keeper
+        return keeper is not None and all(isinstance(layer, nn.Linear) for layer in keeper.layers)
+
+    def _record_gradients(
+        self, features: Tensor, labels: Tensor
+    ) -> RecordGradients | StackedGradients:
         if self.book_keeper is not None:
             records = self.book_keeper.record_gradients(self.model, features, labels)
             if records is not None:
-                return records.weighted_sums(
-                    weights * clip_factor(records.squared_norms().sqrt(), clipping_norm)
-                )
+                return records
 
         def loss(parameters: dict[str, Tensor], feature: Tensor, label: Tensor) -> Tensor:
             scores = torch.func.functional_call(self.model.module, parameters, (feature[None],))
             return self.model.loss(scores, label[None]).sum()
 
         parameters = {name: p.detach() for name, p in self.model.module.named_parameters()}
-        gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(
-            parameters, features, labels
-        )
-        squared = torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0)
-        factors = weights * clip_factor(squared.sqrt(), clipping_norm)
-        return {name: torch.tensordot(factors, g, 1) for name, g in gradients.items()}
+        per_record = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+        return StackedGradients(per_record(parameters, features, labels))
+
+
+@dataclass(frozen=True, eq=False)
+class StackedGradients:
+    """The gradients of b records as they are: (b, …) by parameter."""
+
+    gradients: dict[str, Tensor]
+
+    def squared_norms(self) -> Tensor:
+        """(b,), over all parameters."""
+        return torch.stack([g.flatten(1).square().sum(1) for g in self.gradients.values()]).sum(0)
+
+    def add_weighted_sums(self, targets: dict[str, Tensor], alpha: float, weights: Tensor) -> None:
+        """Add alpha times the sum over the records, each times its weight (b,), by parameter."""
+        for name, gradients in self.gradients.items():
+            targets[name].add_(torch.tensordot(weights, gradients, 1), alpha=alpha)
 
 
 def _channels_last(values: Tensor) -> Tensor:
