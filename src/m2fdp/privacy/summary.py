@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -9,11 +10,23 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.mechanisms import Mechanism
 
+# A condition of controlled runs.
+SMOOTHNESS_ESTIMATED = (
+    "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
+    "(control.smoothness declares beta instead)"
+)
 
-def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[str, Any]:
+
+def summary(
+    mechanism: Mechanism, rounds: int, privacy: PrivacyConfig, conditions: Sequence[str] = ()
+) -> dict[str, Any]:
     """What a run promises, with every assumption the promise rests on, ready for JSON.
 
     Infinite epsilons are the text "inf", which JSON has no number for.
+
+    Args:
+        conditions: assumptions that are known to fail or can't be defended; with any of them
+            the guarantee is `conditional`.
     """
     if not mechanism.private:
         return {
@@ -22,7 +35,7 @@ def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[s
         }
     ledger = mechanism.ledger
     return {
-        "guarantee": "verified",
+        "guarantee": "conditional" if conditions else "verified",
         "mechanism": privacy.mechanism,
         "calibration": privacy.calibration,
         "epsilon_nominal": privacy.epsilon,
@@ -38,8 +51,9 @@ def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[s
         "epsilon_by_observer": {
             kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
         },
-        "assumptions": assumptions(privacy),
+        "assumptions": [*conditions, *assumptions(privacy)],
         "rounds": rounds,
+        "rounds_planned": len(ledger.plans),
     }
 
 
@@ -59,7 +73,9 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
     return result
 
 
-def warnings(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> list[str]:
+def warnings(
+    mechanism: Mechanism, rounds: int, privacy: PrivacyConfig, conditions: Sequence[str] = ()
+) -> list[str]:
     """One line for each thing that a user should know before trusting the number."""
     if not mechanism.private:
         return []
@@ -70,6 +86,7 @@ def warnings(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> list[
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε rests on: {assumption}" for assumption in assumptions(privacy)]
+    lines = [f"ε is conditional: it holds if {condition}" for condition in conditions] + lines
     verified = mechanism.epsilon(rounds)
     if verified > privacy.epsilon:
         lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {privacy.epsilon:g}")

@@ -12,7 +12,7 @@ of the learners, so no result depends on their size or on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -38,6 +38,7 @@ __all__ = [
     "initial_state",
     "rounds",
     "run_round",
+    "with_participation",
 ]
 
 # A tile's models should stay in the processor's cache between two of its steps.
@@ -140,6 +141,15 @@ def build_simulation(
         build_workers(workers),
         -(-tile // group) * group,
     )
+
+
+def with_participation(
+    simulation: Simulation, network: Network, mechanism: Mechanism
+) -> Simulation:
+    """The same run over a network in which others take part, with the mechanism for it."""
+    features = simulation.shards.features
+    aggregator = build_aggregator(network, features.dtype, features.device)
+    return replace(simulation, network=network, mechanism=mechanism, aggregator=aggregator)
 
 
 def initial_state(simulation: Simulation) -> State:
