@@ -84,6 +84,7 @@ def test_a_controlled_run_says_what_was_decided_and_on_what_epsilon_rests(projec
     assert reported(project, "run_summary.json")["privacy"] == "conditional"
     ledger = pd.read_csv(project / "data/08_reporting/single/privacy_ledger.csv")
     assert set(ledger["releases"]) == {20}
+    assert ledger["assumption"].str.endswith("(control.smoothness declares beta instead)").all()
 
 
 def test_with_a_declared_beta_the_guarantee_is_unconditional(project, kedro_run):

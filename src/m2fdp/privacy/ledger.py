@@ -171,11 +171,14 @@ def _lines_by_position(ledger: Ledger) -> dict[Position, dict[str, Line]]:
     return result
 
 
-def ledger_table(ledger: Ledger, rounds: int) -> pd.DataFrame:
+def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) -> pd.DataFrame:
     """One row a line: who sees what of whom, how often, behind how much noise, and epsilon.
 
     `largest_shift` and `noise` share the unit that the mechanism's releases have. Where rounds
     differ in who takes part, they are those of the release whose shift is largest over its noise.
+
+    Args:
+        conditions: what every line rests on besides its own assumption.
     """
     rows = []
     for line in ledger.lines:
@@ -205,7 +208,7 @@ def ledger_table(ledger: Ledger, rounds: int) -> pd.DataFrame:
                 "epsilon": ledger.epsilon(line, rounds),
                 "delta": ledger.delta,
                 "adjacency": ledger.adjacency,
-                "assumption": line.assumption,
+                "assumption": "; ".join([line.assumption, *conditions]).removeprefix("–; "),
             }
         )
     return pd.DataFrame(rows)

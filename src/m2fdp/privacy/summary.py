@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from m2fdp.config import PrivacyConfig
+from m2fdp.config import ControlConfig, PrivacyConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.mechanisms import Mechanism
 
-# A condition of controlled runs.
 SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
 )
+
+
+def conditions_of(control: ControlConfig) -> list[str]:
+    """What a run's epsilon rests on and can't be defended; any makes its guarantee conditional."""
+    estimated = control.enabled and control.smoothness is None
+    return [SMOOTHNESS_ESTIMATED] if estimated else []
 
 
 def summary(
@@ -25,8 +30,7 @@ def summary(
     Infinite epsilons are the text "inf", which JSON has no number for.
 
     Args:
-        conditions: assumptions that are known to fail or can't be defended; with any of them
-            the guarantee is `conditional`.
+        conditions: see `conditions_of`.
     """
     if not mechanism.private:
         return {

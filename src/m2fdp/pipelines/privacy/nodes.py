@@ -27,7 +27,7 @@ from m2fdp.models.registry import build_model
 from m2fdp.privacy import ledger
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.privacy.summary import SMOOTHNESS_ESTIMATED, summary, warnings
+from m2fdp.privacy.summary import conditions_of, summary, warnings
 from m2fdp.reporting import privacy_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
 
@@ -94,7 +94,7 @@ def summarise_privacy(
     mechanism: Mechanism, affordable_rounds: int, privacy: PrivacyConfig, control: ControlConfig
 ) -> dict[str, Any]:
     """What the run promises; what a user must know about it goes to the terminal."""
-    conditions = [SMOOTHNESS_ESTIMATED] if control.enabled and control.smoothness is None else []
+    conditions = conditions_of(control)
     for line in warnings(mechanism, affordable_rounds, privacy, conditions):
         logger.warning(line)
     planned = len(mechanism.ledger.plans)
@@ -108,9 +108,11 @@ def summarise_privacy(
     return summary(mechanism, affordable_rounds, privacy, conditions)
 
 
-def tabulate_ledger(mechanism: Mechanism, affordable_rounds: int) -> pd.DataFrame:
+def tabulate_ledger(
+    mechanism: Mechanism, affordable_rounds: int, control: ControlConfig
+) -> pd.DataFrame:
     """One row for each observer of each position of a data owner."""
-    return ledger.ledger_table(mechanism.ledger, affordable_rounds)
+    return ledger.ledger_table(mechanism.ledger, affordable_rounds, conditions_of(control))
 
 
 def print_ledger(table: pd.DataFrame) -> None:

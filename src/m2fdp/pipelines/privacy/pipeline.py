@@ -45,7 +45,7 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 nodes.tabulate_ledger,
-                ["mechanism", "affordable_rounds"],
+                ["mechanism", "affordable_rounds", "params:control"],
                 "privacy_ledger",
                 name="tabulate_ledger",
             ),
