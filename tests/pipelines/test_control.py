@@ -184,3 +184,11 @@ def test_pipelines_made_for_equal_rounds_are_refused(project, kedro_run, pipelin
     (line,) = result.output.splitlines()
     assert line.startswith("Error: control.enabled = True: audit and bound")
     assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
+
+
+def test_a_controlled_run_that_diverges_names_its_own_key(project, kedro_run):
+    result = kedro_run("--params", f"{SMALL},control.step_size_factor=9e39,control.smoothness=1")
+    assert result.exit_code == 2
+    last = result.output.splitlines()[-1]
+    assert last.startswith("Error: control.step_size_factor = 'eta ")
+    assert "training diverged by round 2" in last

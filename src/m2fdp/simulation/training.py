@@ -177,12 +177,10 @@ def _evaluate(
     model, workers, state = simulation.model, simulation.workers, round_.state
     result = evaluate(model, state.weights, features, labels, workers)
     if not math.isfinite(result.loss):
-        diverged = f"training diverged by round {state.round}; choose a smaller"
+        key, value = "training.learning_rate", simulation.schedule.learning_rate
         if "eta" in round_.decisions:
-            raise InputError(
-                "control/eta", round_.decisions["eta"], f"{diverged} control.step_size_factor"
-            )
+            key, value = "control.step_size_factor", f"eta {round_.decisions['eta']:.3g}"
         raise InputError(
-            "training.learning_rate", simulation.schedule.learning_rate, f"{diverged} one"
+            key, value, f"training diverged by round {state.round}; choose a smaller one"
         )
     return result
