@@ -90,7 +90,7 @@ def test_runs_of_different_guarantees_are_never_averaged():
 
 def test_a_conditional_guarantee_is_never_shown_as_a_verified_one():
     table = comparison_table(frame(run(privacy="conditional", epsilon_verified=3.9)))
-    assert displayed(table)["ε verified"].item() == "3.90 (conditional)"
+    assert displayed(table)["ε verified"].item() == "3.90 cond."
 
 
 def test_what_people_read():

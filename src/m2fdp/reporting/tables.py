@@ -241,7 +241,7 @@ def _nominal(epsilon: float) -> str:
 def _verified(privacy: str, epsilon: float) -> str:
     if privacy == "none":
         return "none"
-    return upper_bound(epsilon) + (" (conditional)" if privacy == "conditional" else "")
+    return upper_bound(epsilon) + (" cond." if privacy == "conditional" else "")
 
 
 def _quantity(value: float) -> str:
