@@ -250,6 +250,8 @@ class ControlConfig(Block):
     alpha_3: NonNegative = 1.0
     # tau, local steps of the whole run; null = training.rounds * training.local_steps.
     tau: Count | None = None
+    # beta, declared; null = estimated every round from the devices' gradients, a release.
+    smoothness: Positive | None = None
     max_local_steps: Count = 40  # K^max
     step_size_factor: Positive = 1.0  # c of gamma^t = c min(1/K, 1/tau)/beta; 1 is J's
     initial_local_steps: Count = 5  # K^1

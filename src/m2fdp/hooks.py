@@ -106,6 +106,16 @@ class RunHooks:
             raise BadInput(
                 str(InputError("resume", True, "no training is asked for; leave it out"))
             )
+        if self._config.control.enabled and {"audit", "bound"} & pipeline.all_outputs():
+            raise BadInput(
+                str(
+                    InputError(
+                        "control.enabled",
+                        True,
+                        "audit and bound are made for rounds that are all alike; use false",
+                    )
+                )
+            )
         yield
         # Processes share the steps instead, and no result depends on how many they are.
         torch.set_num_threads(1)
@@ -128,6 +138,7 @@ class RunHooks:
             tags=[RunTag(key, value) for key, value in tags.items()],
         )
         self._split_recorded = False
+        self._planned_rounds = self._config.training.rounds
         self._started = time.perf_counter()
         logger.info("MLflow run %s (make ui)", run.info.run_name)
 
@@ -137,10 +148,11 @@ class RunHooks:
         if dataset_name == "privacy_summary":
             mlflow.set_tag("privacy", data["guarantee"])
             self._log_metrics(_epsilons(data))
+            self._planned_rounds = data.get("rounds_planned", self._config.training.rounds)
         if dataset_name == "round_metrics":
             trained = int(data["round"].iloc[-1])
             self._log_metrics({"rounds_trained": trained})
-            if trained < self._config.training.rounds:
+            if trained < self._planned_rounds:
                 mlflow.set_tag("stopped_early", "true")
 
     @hook_impl

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from m2fdp.pipelines.training.tracking import tracked_progress
 from m2fdp.simulation.engine import State
-from m2fdp.simulation.training import Progress, RoundRecord
+from m2fdp.simulation.training import Progress, Round, RoundRecord
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def screen(monkeypatch):
 def train(start=None, epsilon=1.2345, first=1):
     with tracked_progress(10, start) as observer:
         for round_ in range(first, first + 3):
-            observer.on_round(round_, 0.01)
+            observer.on_round(Round(State(round_, torch.zeros(1)), 1.0, 1.0), 0.01)
             observer.on_evaluation(RoundRecord(round_, 0.25, 2.0, 1.0, 1.0, epsilon))
 
 

@@ -88,6 +88,11 @@ def test_runs_of_different_guarantees_are_never_averaged():
     assert table["seeds"].tolist() == [1, 1]
 
 
+def test_a_conditional_guarantee_is_never_shown_as_a_verified_one():
+    table = comparison_table(frame(run(privacy="conditional", epsilon_verified=3.9)))
+    assert displayed(table)["ε verified"].item() == "3.90 cond."
+
+
 def test_what_people_read():
     shown = displayed(comparison_table(FOUR))
     assert shown.to_numpy().tolist() == [

@@ -16,7 +16,14 @@ from m2fdp.algorithms import ALGORITHMS
 from m2fdp.interruption import Interrupted, interruptible
 from m2fdp.simulation.checkpoints import Checkpoint, clear, differences, load_latest, save
 from m2fdp.simulation.engine import State, build_simulation
-from m2fdp.simulation.training import Checkpointing, Observer, Progress, RoundRecord, train
+from m2fdp.simulation.training import (
+    Checkpointing,
+    Observer,
+    Progress,
+    RoundRecord,
+    equal_rounds,
+    train,
+)
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted
 
@@ -36,7 +43,9 @@ def checkpoint(round_: int) -> Checkpoint:
         RoundRecord(1, 0.1, 2.5, 1.25, 3.5, math.nan),
         RoundRecord(round_, 1 / 3, 2.0, np.float64(0.1) * round_, 7.0, np.float64(0.7)),
     )
-    return Checkpoint(Progress(State(round_, weights), records), "a run", CONFIGURATION)
+    decisions = ({"K": 5, "eta": np.float64(0.1)}, {"K": 3, "eta": 1 / 3})
+    progress = Progress(State(round_, weights), records, decisions, 2 / 3)
+    return Checkpoint(progress, "a run", CONFIGURATION)
 
 
 def rounds_in(folder) -> list[str]:
@@ -54,6 +63,8 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path):
     assert loaded.progress.state.weights.untyped_storage().nbytes() == 20 * 4
     before, after = (pd.DataFrame(list(c.progress.records)) for c in (saved, loaded))
     pd.testing.assert_frame_equal(before, after, check_exact=True)
+    assert loaded.progress.decisions == saved.progress.decisions
+    assert loaded.progress.smoothness == 2 / 3
 
 
 def test_the_last_two_are_kept_and_half_written_ones_are_not(tmp_path):
@@ -151,7 +162,8 @@ def train_from(schedule, make_shards, softmax, mechanism_for):
     def run(start=None, checkpointing=None, on_round=lambda round_, seconds: None):
         observer = Observer(on_round, lambda record: None)
         records = (shards.features, shards.labels)
-        return train(simulation, *records, 2, 2.0, 3.0, 7, observer, start, checkpointing)
+        course = equal_rounds(simulation, 2.0, 3.0)
+        return train(simulation, course, *records, 2, 7, observer, start, checkpointing)
 
     return run
 
@@ -174,7 +186,7 @@ def test_an_interrupt_keeps_the_last_finished_round(train_from, every):
     kept = []
 
     def interrupt(round_, seconds):
-        if round_ == 5:
+        if round_.state.round == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Interrupted) as caught, interruptible():

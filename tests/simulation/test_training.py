@@ -9,7 +9,7 @@ from m2fdp.algorithms import ALGORITHMS
 from m2fdp.errors import InputError
 from m2fdp.simulation.engine import build_simulation
 from m2fdp.simulation.evaluation import evaluate
-from m2fdp.simulation.training import Observer, train
+from m2fdp.simulation.training import Observer, equal_rounds, train
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted
 
@@ -30,15 +30,14 @@ def simulate(schedule, make_shards, softmax, mechanism_for):
 
 def train_quietly(simulation, evaluate_every=2, planned_rounds=5):
     heard = []
-    observer = Observer(lambda round_, seconds: heard.append(round_), heard.append)
+    observer = Observer(lambda round_, seconds: heard.append(round_.state.round), heard.append)
     shards = simulation.shards
     state, metrics = train(
         simulation,
+        equal_rounds(simulation, 2.0, 3.0),
         shards.features,
         shards.labels,
         evaluate_every,
-        2.0,
-        3.0,
         planned_rounds,
         observer,
     )

@@ -15,7 +15,7 @@ from m2fdp.topology.network import (
     noise_plan,
 )
 from m2fdp.topology.tree import Tree
-from m2fdp.topology.trust import draw_trust
+from m2fdp.topology.trust import draw_trust, explicit_trust
 
 
 def ragged(children_by_layer):
@@ -134,3 +134,13 @@ def test_without_noise_each_device_stands_for_itself():
     trust = (np.array([False]), np.array([True, True]))
     adders = noise_adders(Network(tree, trust, no_noise(tree)))
     assert adders.tolist() == [[2, 0], [2, 1], [2, 2], [2, 3]]
+
+
+def test_numbers_of_participants_by_server():
+    """Servers of 3, 1 and 4 devices; at most so many of each take part."""
+    tree = ragged([(3,), (3, 1, 4)])
+    trust = explicit_trust(tree, [f"1.{i}" for i in range(3)])
+    network = Network(tree, trust, noise_plan(tree, trust), np.array([2, 2, 5]))
+    assert network.present.tolist() == [2, 1, 4]
+    assert network.weights[-1].tolist() == [1 / 2] * 3 + [1.0] + [1 / 4] * 4
+    assert network.smallest_fanout(1) == 1

@@ -76,8 +76,31 @@ def check_config(config: Config) -> None:
     """
     build_plan(config.algorithm, config.topology, config.training, config.seed)
     check_model_name(config.model.name)
+    if config.control.enabled:
+        _check_control(config)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
+
+
+def _check_control(config: Config) -> None:
+    """What a controlled run can't be."""
+    if config.algorithm != M2FDP.name:
+        raise InputError(
+            "control.enabled", True, f"belongs to algorithm: m2fdp, not to {config.algorithm}"
+        )
+    if config.training.participants is not None:
+        raise InputError(
+            "training.participants",
+            config.training.participants,
+            "is what the controller chooses (control.enabled); use null",
+        )
+    if config.privacy.drift != "worst_case":
+        raise InputError(
+            "privacy.drift",
+            config.privacy.drift,
+            "needs step sizes that are known before training, and the controller (control.enabled) "
+            "chooses them in it; use worst_case",
+        )
 
 
 def check_data(

@@ -91,7 +91,7 @@ def plan_round(
         beta: the present estimate, > 0.
     """
     problem, round_ = controller.problem, state.rounds + 1
-    choice = problem.start if round_ == 1 else solve(problem, state.remaining)
+    choice = _choose(problem, round_, state.remaining)
     gamma = step_parameter(
         controller.step_size_factor, beta, state.local_steps, problem.total_steps
     )
@@ -106,6 +106,24 @@ def plan_round(
     )
     left = state.remaining - choice.local_steps
     return control, ControllerState(round_, choice.local_steps, left)
+
+
+def planned_choices(controller: Controller, most_rounds: int) -> tuple[Choice, ...]:
+    """What `plan_round` will choose in every round, until tau or the rounds are used up.
+
+    Nothing in (P) depends on data or models, so K^t and participation are known before training:
+    noise can be calibrated to them, and they give nothing away.
+    """
+    problem, result = controller.problem, []
+    remaining = problem.total_steps
+    while remaining > 0 and len(result) < most_rounds:
+        result.append(_choose(problem, len(result) + 1, remaining))
+        remaining -= result[-1].local_steps
+    return tuple(result)
+
+
+def _choose(problem: Problem, round_: int, remaining: int) -> Choice:
+    return problem.start if round_ == 1 else solve(problem, remaining)
 
 
 def build_controller(

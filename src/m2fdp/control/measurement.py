@@ -28,27 +28,37 @@ def measure_run(simulation: Simulation, evaluate_every: int, planned_rounds: int
         the minibatches that the run draws, largest over devices).
     """
     start = initial_state(simulation)
-    local = _local(simulation, start)
-    second = probe(start.weights, local.gradients)
-    smoothness = observe(Smoothness(), second, _gradients_at(simulation, second))
-    smoothness = observe(smoothness, start.weights, local.gradients)
+    local = gradients_at(simulation, start.weights)
+    smoothness = first_look(simulation, start.weights, local.gradients)
     rows = [_row(simulation, start, local, smoothness)]
     for state in islice(rounds(simulation, start), planned_rounds):
         if state.round % evaluate_every == 0 or state.round == planned_rounds:
-            local = _local(simulation, state)
+            local = gradients_at(simulation, state.weights)
             smoothness = observe(smoothness, state.weights, local.gradients)
             rows.append(_row(simulation, state, local, smoothness))
     return pd.DataFrame(rows)
 
 
-def _local(simulation: Simulation, state: State) -> LocalGradients:
+def gradients_at(simulation: Simulation, weights: torch.Tensor) -> LocalGradients:
+    """Every device's loss and gradient at the model (M,)."""
     shards = simulation.shards
-    return local_gradients(
-        simulation.model, state.weights, shards.features, shards.labels, shards.sizes
-    )
+    return local_gradients(simulation.model, weights, shards.features, shards.labels, shards.sizes)
 
 
-def _gradients_at(simulation: Simulation, weights: torch.Tensor) -> torch.Tensor:
+def first_look(
+    simulation: Simulation, weights: torch.Tensor, gradients: torch.Tensor
+) -> Smoothness:
+    """What is seen of beta before the first round: at the model (M,), and a unit away from it.
+
+    Args:
+        gradients: of the devices there, (N_L, M).
+    """
+    second = probe(weights, gradients)
+    seen = observe(Smoothness(), second, _gradients_at_each(simulation, second))
+    return observe(seen, weights, gradients)
+
+
+def _gradients_at_each(simulation: Simulation, weights: torch.Tensor) -> torch.Tensor:
     """grad F_j at device j's own parameters, row j of weights (N_L, M)."""
     shards = simulation.shards
     features = shards.features.split(shards.sizes.tolist())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import log, prod, sqrt
 from typing import Literal
@@ -12,7 +12,7 @@ import numpy as np
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, least_noise
-from m2fdp.privacy.ledger import Ledger, Line, build_ledger, open_ledger
+from m2fdp.privacy.ledger import Ledger, Line, build_ledger, joint_ledger, open_ledger
 from m2fdp.privacy.mechanisms import (
     Clipping,
     LockStep,
@@ -66,24 +66,61 @@ def build_mechanism(
 ) -> Mechanism:
     """The configured mechanism, calibrated to the target for this network and these shards.
 
+    For the arguments and errors see `build_mechanisms`.
+    """
+    (mechanism,) = build_mechanisms([network], shard_sizes, rates, plans, privacy, threat)
+    return mechanism
+
+
+def build_mechanisms(
+    networks: Sequence[Network],
+    shard_sizes: np.ndarray,
+    rates: np.ndarray,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+) -> tuple[Mechanism, ...]:
+    """The mechanism of each network of a run; together they meet the target.
+
     Args:
+        networks: that differ in who takes part only.
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), q_j.
-        plans: the rounds t = 1…T.
+        plans: the rounds t = 1…T, each with the number of its network.
+
+    Returns:
+        One mechanism a network. They share one ledger, that of the whole run.
 
     Raises:
         InputError: the target can't be met for an observer that `threat` distrusts.
     """
-    lock_step = step_together(network) if privacy.mechanism == "gradient" else step_alone(network)
-    units = _units(lock_step, shard_sizes, rates, privacy)
+    lock_steps = [who_steps_together(network, privacy) for network in networks]
+    units = [_units(lock_step, shard_sizes, rates, privacy) for lock_step in lock_steps]
+
+    def ledger_of(noises: Sequence[Sequence[np.ndarray]]) -> Ledger:
+        return joint_ledger(
+            [
+                build_ledger(network, rates, noise, unit, plans, privacy, threat)
+                for network, noise, unit in zip(networks, noises, units, strict=True)
+            ]
+        )
+
     if privacy.calibration == "paper":
-        noise = _paper_noise(network, rates, plans, privacy)
-        ledger = build_ledger(network, rates, noise, units, plans, privacy, threat)
+        noises = [_paper_noise(network, rates, plans, privacy) for network in networks]
+        ledger = ledger_of(noises)
     else:
-        noise, ledger = _least_noise(network, rates, units, plans, privacy, threat)
-    return Mechanism(
-        _clipping(privacy), lock_step, _placed(network, lock_step, noise, privacy), True, ledger
+        noises, ledger = _least_noise(networks[0], units, ledger_of, privacy)
+    return tuple(
+        Mechanism(
+            _clipping(privacy), lock_step, _placed(network, lock_step, noise, privacy), True, ledger
+        )
+        for network, lock_step, noise in zip(networks, lock_steps, noises, strict=True)
     )
+
+
+def who_steps_together(network: Network, privacy: PrivacyConfig) -> LockStep:
+    """The lock-step groups of the configured mechanism."""
+    return step_together(network) if privacy.mechanism == "gradient" else step_alone(network)
 
 
 def _divisor(privacy: PrivacyConfig) -> Literal["drawn", "expected"]:
@@ -143,22 +180,24 @@ def _paper_noise(
 
 def _least_noise(
     network: Network,
-    rates: np.ndarray,
-    units: np.ndarray,
-    plans: Sequence[RoundPlan],
+    units: Sequence[np.ndarray],
+    ledger_of: Callable[[list[list[np.ndarray]]], Ledger],
     privacy: PrivacyConfig,
-    threat: ThreatConfig,
-) -> tuple[list[np.ndarray], Ledger]:
+) -> tuple[list[list[np.ndarray]], Ledger]:
     """The least noise for which every distrusted observer stays within the target.
 
     First each head gets what its own records need against somebody who sees its every release.
     Where nobody distrusted does, all noises shrink by one factor until the target is met.
+
+    Args:
+        network: any of the run's; noise is added at the same nodes in all.
+        units: of the devices' laws in each network.
+        ledger_of: the run's ledger under the noises of each network.
     """
-    unnoised = [np.zeros(len(parents)) for parents in network.tree.parents]
-    laws = build_ledger(network, rates, unnoised, units, plans, privacy, threat)
+    noises = [[np.zeros(len(parents)) for parents in network.tree.parents] for _ in units]
+    laws = ledger_of(noises)
     adders = noise_adders(network)
     needed: dict[Composition, float] = {}
-    noise = [scale.copy() for scale in unnoised]
     for line in {line.position: line for line in laws.lines}.values():
         composition = _at_unit_noise(laws, line)
         if composition not in needed:
@@ -167,22 +206,23 @@ def _least_noise(
             )
         for device in line.position.members:
             layer, head = adders[device]
-            scale = noise[layer - 1]
-            scale[head] = max(scale[head], needed[composition] * units[device])
-    ledger = build_ledger(network, rates, noise, units, plans, privacy, threat)
+            for noise, unit in zip(noises, units, strict=True):
+                scale = noise[layer - 1]
+                scale[head] = max(scale[head], needed[composition] * unit[device])
+    ledger = ledger_of(noises)
     _refuse_messages_in_clear(ledger, privacy)
-    rounds = len(plans)
+    rounds = len(ledger.plans)
     if ledger.verified(rounds) > 0.99 * privacy.epsilon:
-        return noise, ledger
+        return noises, ledger
 
     from scipy.optimize import brentq  # a quarter of a second, and few get here
 
-    def shrunk(log_factor: float) -> Ledger:
-        smaller = [scale * np.exp(log_factor) for scale in noise]
-        return build_ledger(network, rates, smaller, units, plans, privacy, threat)
+    def shrink(log_factor: float) -> list[list[np.ndarray]]:
+        return [[scale * np.exp(log_factor) for scale in noise] for noise in noises]
 
     def overspend(log_factor: float) -> float:
-        return log(max(shrunk(log_factor).verified(rounds), 1e-12) / privacy.epsilon)
+        verified = ledger_of(shrink(log_factor)).verified(rounds)
+        return log(max(verified, 1e-12) / privacy.epsilon)
 
     low = -0.1
     while overspend(low) <= 0:
@@ -190,11 +230,14 @@ def _least_noise(
     factor = brentq(overspend, low, 0.0, xtol=1e-4)
     while overspend(factor) > 0:
         factor += 2.5e-4
-    return [scale * np.exp(factor) for scale in noise], shrunk(factor)
+    smaller = shrink(factor)
+    return smaller, ledger_of(smaller)
 
 
 def _at_unit_noise(ledger: Ledger, line: Line) -> Composition:
-    return ledger.composition(replace(line, noise=1.0), len(ledger.plans))
+    elsewhere = tuple((position, 1.0) for position, _ in line.elsewhere)
+    at_one = replace(line, noise=1.0, elsewhere=elsewhere)
+    return ledger.composition(at_one, len(ledger.plans))
 
 
 def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from math import ceil, inf, log
 
@@ -18,7 +18,7 @@ import pandas as pd
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, scaled, subsampled
+from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.positions import Position, position_name, positions
 from m2fdp.privacy.taint import RoundPlan, device_law, record_law, windows
 from m2fdp.topology.network import Network
@@ -40,6 +40,7 @@ class Line:
         noise: the part of the noise that the observer can't subtract, in the unit of the
             position's laws; 0 for messages in clear.
         assumption: what the line rests on.
+        elsewhere: position and noise in the second and the further networks of the run.
     """
 
     position: Position
@@ -48,6 +49,12 @@ class Line:
     sees: str
     noise: float
     assumption: str
+    elsewhere: tuple[tuple[Position, float], ...] = ()
+
+    @property
+    def views(self) -> tuple[tuple[Position, float], ...]:
+        """Position and noise in each network of the run."""
+        return ((self.position, self.noise), *self.elsewhere)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,19 +93,23 @@ class Ledger:
         """What the observer sees in so many rounds, over the noise."""
         sums: Counter[ShiftLaw] = Counter()
         for plan, times in self._counted[rounds].items():
-            for law, count in self.laws(line.position, plan):
-                sums[law] += count * times
-        if line.noise == 0:
-            return ((_IN_CLEAR, sum(sums.values())),)
-        return scaled(tuple(sums.items()), 1.0 / line.noise)
+            position, noise = line.views[plan.network]
+            for law, count in self.laws(position, plan):
+                sums[law.scaled(1.0 / noise) if noise else _IN_CLEAR] += count * times
+        return tuple(sums.items())
 
     def _largest(self, lines: Sequence[Line], rounds: int) -> float:
-        """Only the least noise of each position matters, all its observers seeing one law."""
-        loudest: dict[Position, Line] = {}
+        """Of the observers of a position, who all see one law, those with least noise matter."""
+        of_position: dict[Position, dict[tuple[float, ...], Line]] = {}
         for line in lines:
-            if line.position not in loudest or line.noise < loudest[line.position].noise:
-                loudest[line.position] = line
-        compositions = {self.composition(line, rounds) for line in loudest.values()}
+            noises = tuple(noise for _, noise in line.views)
+            of_position.setdefault(line.position, {})[noises] = line
+        compositions = {
+            self.composition(line, rounds)
+            for alike in of_position.values()
+            for noises, line in alike.items()
+            if not any(_quieter(other, noises) for other in alike)
+        }
         return max(
             (epsilon(c, self.delta, self.adjacency) for c in undominated(compositions)),
             default=0.0,
@@ -115,16 +126,73 @@ class Ledger:
         return tuple(result)
 
 
-def ledger_table(ledger: Ledger, rounds: int) -> pd.DataFrame:
+def _quieter(noises: tuple[float, ...], than: tuple[float, ...]) -> bool:
+    """Whether noises are nowhere more, and somewhere less."""
+    return noises != than and all(a <= b for a, b in zip(noises, than, strict=True))
+
+
+def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
+    """One ledger of a run over several networks, from one of each.
+
+    The networks differ in who takes part, so every device has the same kinds of observers in
+    all. Devices share a line where they share a position in every network.
+
+    Args:
+        ledgers: by the number that a round's plan has for its network; all with the plans of
+            the whole run.
+    """
+    if len(ledgers) == 1:
+        return ledgers[0]
+    lines = [_lines_by_position(ledger) for ledger in ledgers]
+    n_devices = sum(len(position.members) for position in lines[0])
+    places = np.empty((n_devices, len(ledgers)), dtype=np.int64)
+    for network, positions_ in enumerate(lines):
+        for place, position in enumerate(positions_):
+            places[list(position.members), network] = place
+    _, first, inverse = np.unique(places, axis=0, return_index=True, return_inverse=True)
+    ordered = [list(positions_.items()) for positions_ in lines]
+    joined = []
+    for alike in np.argsort(first):
+        (own, own_lines), *others = [
+            ordered[network][place] for network, place in enumerate(places[first[alike]])
+        ]
+        position = replace(own, members=tuple(np.flatnonzero(inverse == alike).tolist()))
+        for line in own_lines.values():
+            elsewhere = tuple((other, by_kind[line.kind].noise) for other, by_kind in others)
+            joined.append(replace(line, position=position, elsewhere=elsewhere))
+    return replace(ledgers[0], lines=tuple(joined))
+
+
+def _lines_by_position(ledger: Ledger) -> dict[Position, dict[str, Line]]:
+    """The lines of every position by kind of observer; each position has one of a kind."""
+    result: dict[Position, dict[str, Line]] = {}
+    for line in ledger.lines:
+        result.setdefault(line.position, {})[line.kind] = line
+    return result
+
+
+def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) -> pd.DataFrame:
     """One row a line: who sees what of whom, how often, behind how much noise, and epsilon.
 
-    `largest_shift` and `noise` share the unit that the mechanism's releases have.
+    `largest_shift` and `noise` share the unit that the mechanism's releases have. Where rounds
+    differ in who takes part, they are those of the release whose shift is largest over its noise.
+
+    Args:
+        conditions: what every line rests on besides its own assumption.
     """
     rows = []
     for line in ledger.lines:
         position = line.position
-        releases = [ledger.laws(position, plan) for plan in ledger.plans[:rounds]]
-        shifts = [law.largest for laws in set(releases) for law, _ in laws]
+        releases = 0
+        worst = (0.0, 0.0, line.noise * position.unit)
+        for plan, times in Counter(ledger.plans[:rounds]).items():
+            seen_from, noise = line.views[plan.network]
+            for law, count in ledger.laws(seen_from, plan):
+                releases += count * times
+                shift = law.largest * seen_from.unit
+                ratio = law.largest / noise if noise else law.largest
+                worst = max(worst, (ratio, shift, noise * seen_from.unit))
+        _, largest_shift, noise = worst
         rows.append(
             {
                 "position": position_name(position),
@@ -133,14 +201,14 @@ def ledger_table(ledger: Ledger, rounds: int) -> pd.DataFrame:
                 "kind": line.kind,
                 "distrusted": line.kind in ledger.distrusted,
                 "sees": line.sees,
-                "releases": sum(count for laws in releases for _, count in laws),
+                "releases": releases,
                 "sampling_rate": position.sampling_rate,
-                "largest_shift": max(shifts, default=0.0) * position.unit,
-                "noise": line.noise * position.unit,
+                "largest_shift": largest_shift,
+                "noise": noise,
                 "epsilon": ledger.epsilon(line, rounds),
                 "delta": ledger.delta,
                 "adjacency": ledger.adjacency,
-                "assumption": line.assumption,
+                "assumption": "; ".join([line.assumption, *conditions]).removeprefix("–; "),
             }
         )
     return pd.DataFrame(rows)

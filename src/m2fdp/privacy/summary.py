@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from m2fdp.config import PrivacyConfig
+from m2fdp.config import ControlConfig, PrivacyConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.mechanisms import Mechanism
 
+SMOOTHNESS_ESTIMATED = (
+    "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
+    "(control.smoothness declares beta instead)"
+)
 
-def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[str, Any]:
+
+def conditions_of(control: ControlConfig) -> list[str]:
+    """What a run's epsilon rests on and can't be defended; any makes its guarantee conditional."""
+    estimated = control.enabled and control.smoothness is None
+    return [SMOOTHNESS_ESTIMATED] if estimated else []
+
+
+def summary(
+    mechanism: Mechanism, rounds: int, privacy: PrivacyConfig, conditions: Sequence[str] = ()
+) -> dict[str, Any]:
     """What a run promises, with every assumption the promise rests on, ready for JSON.
 
     Infinite epsilons are the text "inf", which JSON has no number for.
+
+    Args:
+        conditions: see `conditions_of`.
     """
     if not mechanism.private:
         return {
@@ -22,7 +39,7 @@ def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[s
         }
     ledger = mechanism.ledger
     return {
-        "guarantee": "verified",
+        "guarantee": "conditional" if conditions else "verified",
         "mechanism": privacy.mechanism,
         "calibration": privacy.calibration,
         "epsilon_nominal": privacy.epsilon,
@@ -38,8 +55,9 @@ def summary(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> dict[s
         "epsilon_by_observer": {
             kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
         },
-        "assumptions": assumptions(privacy),
+        "assumptions": [*conditions, *assumptions(privacy)],
         "rounds": rounds,
+        "rounds_planned": len(ledger.plans),
     }
 
 
@@ -59,7 +77,9 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
     return result
 
 
-def warnings(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> list[str]:
+def warnings(
+    mechanism: Mechanism, rounds: int, privacy: PrivacyConfig, conditions: Sequence[str] = ()
+) -> list[str]:
     """One line for each thing that a user should know before trusting the number."""
     if not mechanism.private:
         return []
@@ -70,6 +90,7 @@ def warnings(mechanism: Mechanism, rounds: int, privacy: PrivacyConfig) -> list[
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε rests on: {assumption}" for assumption in assumptions(privacy)]
+    lines = [f"ε is conditional: it holds if {condition}" for condition in conditions] + lines
     verified = mechanism.epsilon(rounds)
     if verified > privacy.epsilon:
         lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {privacy.epsilon:g}")

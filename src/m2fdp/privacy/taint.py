@@ -39,10 +39,12 @@ class RoundPlan:
         layers: for local step k = 1…K the layer up to which models travel after it, or None;
             the last is 0.
         step_size: eta^t.
+        network: which of the run's networks, that differ in who takes part, the round has.
     """
 
     layers: tuple[int | None, ...]
     step_size: float
+    network: int = 0
 
 
 @dataclass(frozen=True)

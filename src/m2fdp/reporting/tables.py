@@ -239,7 +239,9 @@ def _nominal(epsilon: float) -> str:
 
 
 def _verified(privacy: str, epsilon: float) -> str:
-    return "none" if privacy == "none" else upper_bound(epsilon)
+    if privacy == "none":
+        return "none"
+    return upper_bound(epsilon) + (" cond." if privacy == "conditional" else "")
 
 
 def _quantity(value: float) -> str:

@@ -1,7 +1,8 @@
 """Checkpoints of a run: where training goes on after the process has been stopped.
 
-A run's random draws are keyed by round and its privacy ledger follows from the configuration,
-so the last finished round, its weights and the rows measured so far are all there is to keep.
+A run's random draws are keyed by round, and its privacy ledger and a controller's plan follow
+from the configuration. So the last finished round, its weights, the rows measured and decided so
+far, and the estimate of beta are all there is to keep.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
     Checkpoints of later rounds go too: they are left over from what this run replaces.
     """
-    state, records = checkpoint.progress.state, checkpoint.progress.records
+    progress = checkpoint.progress
+    state = progress.state
     buffer = io.BytesIO()
     torch.save(
         {
@@ -55,7 +57,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "round": state.round,
             # A clone holds its own elements only, also where the tensor is a view.
             "weights": state.weights.detach().cpu().clone(),
-            "records": [_plain(record) for record in records],
+            "records": [_plain(asdict(record)) for record in progress.records],
+            "decisions": [_plain(decisions) for decisions in progress.decisions],
+            "smoothness": progress.smoothness,
         },
         buffer,
     )
@@ -103,16 +107,19 @@ def _load(path: Path) -> Checkpoint | None:
     fields = torch.load(io.BytesIO(content), weights_only=True)
     try:
         records = tuple(RoundRecord(**record) for record in fields["records"])
-        progress = Progress(State(fields["round"], fields["weights"]), records)
+        state = State(fields["round"], fields["weights"])
+        decisions = tuple(fields["decisions"])
+        progress = Progress(state, records, decisions, fields["smoothness"])
         return Checkpoint(progress, fields["run"], fields["configuration"])
     except (KeyError, TypeError):  # of a version with other fields
         return None
 
 
-def _plain(record: RoundRecord) -> dict[str, int | float]:
+def _plain(row: Mapping[str, float]) -> dict[str, int | float]:
     """A row without NumPy's scalars, which torch does not load without trust in the file."""
-    values = asdict(record).items()
-    return {key: value.item() if isinstance(value, np.generic) else value for key, value in values}
+    return {
+        key: value.item() if isinstance(value, np.generic) else value for key, value in row.items()
+    }
 
 
 def _files(folder: Path) -> list[Path]:

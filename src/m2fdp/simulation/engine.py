@@ -12,7 +12,7 @@ result depends on the size of tiles or on the number of processes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -38,6 +38,7 @@ __all__ = [
     "initial_state",
     "rounds",
     "run_round",
+    "with_participation",
 ]
 
 # A tile's models should stay in the processor's cache between two of its steps.
@@ -149,6 +150,15 @@ def build_simulation(
         chosen,
         shared_tensor(at_a_time, model.n_parameters, dtype).to(device),
     )
+
+
+def with_participation(
+    simulation: Simulation, network: Network, mechanism: Mechanism
+) -> Simulation:
+    """The same run over a network in which others take part, with the mechanism for it."""
+    features = simulation.shards.features
+    aggregator = build_aggregator(network, features.dtype, features.device)
+    return replace(simulation, network=network, mechanism=mechanism, aggregator=aggregator)
 
 
 def initial_state(simulation: Simulation) -> State:

@@ -1,11 +1,11 @@
-"""A whole run: rounds, evaluations, and what each round has cost so far."""
+"""A whole run: rounds, evaluations, and what the rounds have cost so far."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 
 import pandas as pd
@@ -35,25 +35,52 @@ class RoundRecord:
     epsilon: float
 
 
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A finished round.
+
+    Attributes:
+        state: after it.
+        energy_j, delay_s: of all rounds so far, joules and seconds.
+        decisions: what a controller has decided for it, by name.
+        smoothness: the estimate of beta after it, where one is made.
+    """
+
+    state: State
+    energy_j: float
+    delay_s: float
+    decisions: Mapping[str, float] = field(default_factory=dict)
+    smoothness: float | None = None
+
+
 @dataclass(frozen=True)
 class Observer:
     """What a caller wants to hear while training goes on.
 
     Attributes:
-        on_round: (round, wall seconds of that round), after every round.
+        on_round: (the round, its wall seconds), after every round.
         on_evaluation: after every evaluated round.
     """
 
-    on_round: Callable[[int, float], None]
+    on_round: Callable[[Round, float], None]
     on_evaluation: Callable[[RoundRecord], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """What a run has reached: the state after its last finished round, and its rows so far."""
+    """What a run has reached.
+
+    Attributes:
+        state: after the last finished round.
+        records: of the evaluated rounds.
+        decisions: of a controller, for every round.
+        smoothness: the estimate of beta, where one is made.
+    """
 
     state: State
     records: tuple[RoundRecord, ...] = ()
+    decisions: tuple[Mapping[str, float], ...] = ()
+    smoothness: float | None = None
 
 
 @dataclass(frozen=True)
@@ -64,13 +91,26 @@ class Checkpointing:
     save: Callable[[Progress], None]
 
 
+# The rounds that are left, from what has been reached.
+Course = Callable[[Progress], Iterator[Round]]
+
+
+def equal_rounds(simulation: Simulation, energy_j: float, delay_s: float) -> Course:
+    """The course of a run whose every round is as scheduled and costs the same."""
+
+    def course(reached: Progress) -> Iterator[Round]:
+        for state in rounds(simulation, reached.state):
+            yield Round(state, state.round * energy_j, state.round * delay_s)
+
+    return course
+
+
 def train(
     simulation: Simulation,
+    course: Course,
     features: Tensor,
     labels: Tensor,
     evaluate_every: int,
-    round_energy_j: float,
-    round_delay_s: float,
     planned_rounds: int,
     observer: Observer,
     start: Progress | None = None,
@@ -80,12 +120,11 @@ def train(
 
     Args:
         features, labels: the records that the cloud evaluates on, (R, C, H, W) and (R,).
-        round_energy_j, round_delay_s: what one round costs.
-        planned_rounds: train so many of the schedule's rounds.
+        planned_rounds: train so many of the course's rounds.
         start: what the run has reached before; its weights may be on any device.
 
     Returns:
-        The final state, and a table with a row a `RoundRecord`.
+        The final state, and a table with a row a `RoundRecord` and what was decided for it.
 
     Raises:
         InputError: the model has diverged.
@@ -94,24 +133,25 @@ def train(
     try:
         left = planned_rounds - reached.state.round
         started = time.perf_counter()
-        for state in islice(rounds(simulation, reached.state), left):
-            observer.on_round(state.round, time.perf_counter() - started)
-            records = reached.records
+        for round_ in islice(course(reached), left):
+            observer.on_round(round_, time.perf_counter() - started)
+            state, records = round_.state, reached.records
             if state.round % evaluate_every == 0 or state.round == planned_rounds:
-                result = _evaluate(simulation, state, features, labels)
+                result = _evaluate(simulation, round_, features, labels)
                 private = simulation.mechanism.private
                 record = RoundRecord(
                     state.round,
                     result.accuracy,
                     result.loss,
-                    state.round * round_energy_j,
-                    state.round * round_delay_s,
+                    round_.energy_j,
+                    round_.delay_s,
                     simulation.mechanism.epsilon(state.round) if private else math.nan,
                 )
                 observer.on_evaluation(record)
                 records = (*records, record)
             # One assignment: an interrupt finds a round with its row or without both.
-            reached = Progress(state, records)
+            decisions = (*reached.decisions, round_.decisions)
+            reached = Progress(state, records, decisions, round_.smoothness)
             if checkpointing is not None and state.round % checkpointing.every == 0:
                 checkpointing.save(reached)
             started = time.perf_counter()
@@ -120,23 +160,27 @@ def train(
             checkpointing.save(reached)
             interrupt.add_note(f"round {reached.state.round} is saved")
         raise
-    return reached.state, pd.DataFrame(list(reached.records))
+    rows = [asdict(record) | reached.decisions[record.round - 1] for record in reached.records]
+    return reached.state, pd.DataFrame(rows)
 
 
 def _start(simulation: Simulation, start: Progress | None) -> Progress:
     if start is None:
         return Progress(initial_state(simulation))
     weights = start.state.weights.to(simulation.shards.features)
-    return Progress(replace(start.state, weights=weights), start.records)
+    return replace(start, state=replace(start.state, weights=weights))
 
 
-def _evaluate(simulation: Simulation, state: State, features: Tensor, labels: Tensor) -> Evaluation:
-    model, workers = simulation.model, simulation.workers
+def _evaluate(
+    simulation: Simulation, round_: Round, features: Tensor, labels: Tensor
+) -> Evaluation:
+    model, workers, state = simulation.model, simulation.workers, round_.state
     result = evaluate(model, state.weights, features, labels, workers)
     if not math.isfinite(result.loss):
+        key, value = "training.learning_rate", simulation.schedule.learning_rate
+        if "eta" in round_.decisions:
+            key, value = "control.step_size_factor", f"eta {round_.decisions['eta']:.3g}"
         raise InputError(
-            "training.learning_rate",
-            simulation.schedule.learning_rate,
-            f"training diverged by round {state.round}; choose a smaller one",
+            key, value, f"training diverged by round {state.round}; choose a smaller one"
         )
     return result

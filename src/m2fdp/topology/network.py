@@ -20,14 +20,14 @@ class Network:
         trust: see `m2fdp.topology.trust`.
         noised: for layer l = 1…L (index l-1), bool (N_l,): does the message from this node to
             its parent carry fresh noise.
-        participants: devices of each lowest server that take part in a round, at most; None
-            means all (s_c^t of J eq. 27, the same in every round).
+        participants: devices of each lowest server that take part in a round, at most (s_c^t
+            of J eq. 27): one number, int64 (N_{L-1},), or None, which means all.
     """
 
     tree: Tree
     trust: Trust
     noised: tuple[np.ndarray, ...]
-    participants: int | None = None
+    participants: int | np.ndarray | None = None
 
     @property
     def weights(self) -> tuple[np.ndarray, ...]:

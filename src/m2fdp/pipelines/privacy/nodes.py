@@ -10,34 +10,76 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import PrivacyConfig, ThreatConfig, TrainingConfig
+from m2fdp.config import (
+    ControlConfig,
+    ModelConfig,
+    PrivacyConfig,
+    ResourcesConfig,
+    ThreatConfig,
+    TrainingConfig,
+)
+from m2fdp.control.controller import build_controller
+from m2fdp.control.course import RunPlan, controlled_plan, fixed_plan
+from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import shards_of
 from m2fdp.errors import InputError
+from m2fdp.models.registry import build_model
 from m2fdp.privacy import ledger
-from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.privacy.summary import summary, warnings
+from m2fdp.privacy.summary import conditions_of, summary, warnings
 from m2fdp.reporting import privacy_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
 
 logger = logging.getLogger(__name__)
 
 
+def plan_rounds(
+    plan: Plan,
+    dataset: Dataset,
+    manifest: pd.DataFrame,
+    model: ModelConfig,
+    training: TrainingConfig,
+    resources: ResourcesConfig,
+    privacy: PrivacyConfig,
+    control: ControlConfig,
+) -> RunPlan:
+    """The rounds as scheduled, or as the controller will choose them."""
+    if not control.enabled:
+        return fixed_plan(plan.network, plan.schedule)
+    rates = sampling_rates(shards_of(manifest).sizes, training.batch_size)
+    controller = build_controller(
+        plan.network,
+        who_steps_together(plan.network, privacy),
+        plan.schedule,
+        build_model(model, dataset.shape, dataset.n_classes, seed=0).n_parameters,
+        float(rates.max()),
+        resources,
+        privacy,
+        control,
+    )
+    return controlled_plan(controller, plan.network, plan.schedule)
+
+
 def calibrate(
     plan: Plan,
+    run_plan: RunPlan,
     manifest: pd.DataFrame,
     training: TrainingConfig,
     privacy: PrivacyConfig,
     threat: ThreatConfig,
-) -> tuple[Mechanism, int]:
-    """The mechanism with its noise, and how many rounds the budget affords."""
-    plans = plan.schedule.round_plans()
+) -> tuple[tuple[Mechanism, ...], Mechanism, int]:
+    """The mechanisms of the run's networks, the first of them, and how many rounds the budget
+    affords."""
     if plan.private:
         sizes = shards_of(manifest).sizes
         rates = sampling_rates(sizes, training.batch_size)
-        mechanism = build_mechanism(plan.network, sizes, rates, plans, privacy, threat)
+        mechanisms = build_mechanisms(
+            run_plan.networks, sizes, rates, run_plan.rounds, privacy, threat
+        )
     else:
-        mechanism = no_privacy(plan.network, plans, privacy, threat)
+        mechanisms = (no_privacy(plan.network, run_plan.rounds, privacy, threat),)
+    mechanism = mechanisms[0]
     rounds = mechanism.affordable_rounds(privacy.budget)
     if rounds == 0:
         raise InputError(
@@ -45,28 +87,32 @@ def calibrate(
             privacy.budget,
             f"is passed by the first round already, which costs {mechanism.epsilon(1):.3g}",
         )
-    return mechanism, rounds
+    return mechanisms, mechanism, rounds
 
 
 def summarise_privacy(
-    mechanism: Mechanism, affordable_rounds: int, training: TrainingConfig, privacy: PrivacyConfig
+    mechanism: Mechanism, affordable_rounds: int, privacy: PrivacyConfig, control: ControlConfig
 ) -> dict[str, Any]:
     """What the run promises; what a user must know about it goes to the terminal."""
-    for line in warnings(mechanism, affordable_rounds, privacy):
+    conditions = conditions_of(control)
+    for line in warnings(mechanism, affordable_rounds, privacy, conditions):
         logger.warning(line)
-    if affordable_rounds < training.rounds:
+    planned = len(mechanism.ledger.plans)
+    if affordable_rounds < planned:
         logger.warning(
             "training stops after %d of %d rounds: the next one would pass privacy.budget %g",
             affordable_rounds,
-            training.rounds,
+            planned,
             privacy.budget,
         )
-    return summary(mechanism, affordable_rounds, privacy)
+    return summary(mechanism, affordable_rounds, privacy, conditions)
 
 
-def tabulate_ledger(mechanism: Mechanism, affordable_rounds: int) -> pd.DataFrame:
+def tabulate_ledger(
+    mechanism: Mechanism, affordable_rounds: int, control: ControlConfig
+) -> pd.DataFrame:
     """One row for each observer of each position of a data owner."""
-    return ledger.ledger_table(mechanism.ledger, affordable_rounds)
+    return ledger.ledger_table(mechanism.ledger, affordable_rounds, conditions_of(control))
 
 
 def print_ledger(table: pd.DataFrame) -> None:

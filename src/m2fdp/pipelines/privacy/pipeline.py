@@ -10,20 +10,42 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             Node(
+                nodes.plan_rounds,
+                [
+                    "plan",
+                    "dataset",
+                    "manifest",
+                    "params:model",
+                    "params:training",
+                    "params:resources",
+                    "params:privacy",
+                    "params:control",
+                ],
+                "run_plan",
+                name="plan_rounds",
+            ),
+            Node(
                 nodes.calibrate,
-                ["plan", "manifest", "params:training", "params:privacy", "params:threat"],
-                ["mechanism", "affordable_rounds"],
+                [
+                    "plan",
+                    "run_plan",
+                    "manifest",
+                    "params:training",
+                    "params:privacy",
+                    "params:threat",
+                ],
+                ["mechanisms", "mechanism", "affordable_rounds"],
                 name="calibrate",
             ),
             Node(
                 nodes.summarise_privacy,
-                ["mechanism", "affordable_rounds", "params:training", "params:privacy"],
+                ["mechanism", "affordable_rounds", "params:privacy", "params:control"],
                 "privacy_summary",
                 name="summarise_privacy",
             ),
             Node(
                 nodes.tabulate_ledger,
-                ["mechanism", "affordable_rounds"],
+                ["mechanism", "affordable_rounds", "params:control"],
                 "privacy_ledger",
                 name="tabulate_ledger",
             ),

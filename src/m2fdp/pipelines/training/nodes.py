@@ -9,8 +9,14 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import ModelConfig, ResourcesConfig, TrainingConfig, parse_config
-from m2fdp.control.resources import round_cost
+from m2fdp.config import (
+    ControlConfig,
+    ModelConfig,
+    ResourcesConfig,
+    TrainingConfig,
+    parse_config,
+)
+from m2fdp.control.course import RunPlan, run_course
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import held_by_cloud
 from m2fdp.pipelines.simulating import configured_simulation, records
@@ -22,13 +28,15 @@ from m2fdp.simulation.training import train
 
 def train_model(
     plan: Plan,
-    mechanism: Mechanism,
+    run_plan: RunPlan,
+    mechanisms: tuple[Mechanism, ...],
     affordable_rounds: int,
     dataset: Dataset,
     manifest: pd.DataFrame,
     model: ModelConfig,
     training: TrainingConfig,
     resources: ResourcesConfig,
+    control: ControlConfig,
     seed: int,
     device: str,
     threads: int | None,
@@ -37,23 +45,16 @@ def train_model(
 ) -> tuple[dict[str, Tensor], pd.DataFrame]:
     """The trained model's state dict, and the metrics of every evaluated round."""
     simulation = configured_simulation(
-        plan, mechanism, dataset, manifest, model, training, seed, device, threads
+        plan, mechanisms[0], dataset, manifest, model, training, seed, device, threads
     )
-    cost = round_cost(
-        plan.network,
-        mechanism.lock_step,
-        plan.schedule,
-        simulation.model.n_parameters,
-        resources,
-    )
+    course = run_course(simulation, run_plan, mechanisms, resources, control.smoothness)
     start, checkpointing = begin(checkpoints, parse_config(parameters))
     with tracked_progress(affordable_rounds, start) as observer:
         state, metrics = train(
             simulation,
+            course,
             *records(dataset, held_by_cloud(manifest, training.evaluate_on), device),
             training.evaluate_every,
-            cost.energy_j,
-            cost.delay_s,
             affordable_rounds,
             observer,
             start,

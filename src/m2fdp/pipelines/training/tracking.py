@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from m2fdp.reporting.style import upper_bound
-from m2fdp.simulation.training import Observer, Progress, RoundRecord
+from m2fdp.simulation.training import Observer, Progress, Round, RoundRecord
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
 _SECONDS_BETWEEN_WRITES = 2.0
@@ -63,9 +63,14 @@ def tracked_progress(rounds: int, start: Progress | None) -> Iterator[Observer]:
             if math.isfinite(value):
                 log(name, value, round_)
 
-    def on_round(round_: int, seconds: float) -> None:
+    def log_decisions(decisions: Mapping[str, float], round_: int) -> None:
+        for name, value in decisions.items():
+            log(f"control/{name}", value, round_)
+
+    def on_round(finished: Round, seconds: float) -> None:
         bar.advance(task)
-        log("time/round", seconds, round_)
+        log("time/round", seconds, finished.state.round)
+        log_decisions(finished.decisions, finished.state.round)
         if time.monotonic() - written > _SECONDS_BETWEEN_WRITES:
             flush()
 
@@ -79,8 +84,11 @@ def tracked_progress(rounds: int, start: Progress | None) -> Iterator[Observer]:
     with bar:
         done = 0 if start is None else start.state.round
         task = bar.add_task("training", total=rounds, completed=done, latest="")
-        for record in () if start is None else start.records:
-            log_evaluation(record)
+        if start is not None:
+            for record in start.records:
+                log_evaluation(record)
+            for round_, decisions in enumerate(start.decisions, start=1):
+                log_decisions(decisions, round_)
         try:
             yield Observer(on_round, on_evaluation)
         finally:

@@ -1,0 +1,232 @@
+"""Controlled rounds: what is planned is what is trained, billed and accounted."""
+
+from dataclasses import replace
+from itertools import islice
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+
+from m2fdp.config import (
+    ControlConfig,
+    ModelConfig,
+    PrivacyConfig,
+    ResourcesConfig,
+    ThreatConfig,
+)
+from m2fdp.control import course as courses
+from m2fdp.control.controller import build_controller, initial_state, plan_round
+from m2fdp.control.course import controlled_plan, fixed_plan, run_course
+from m2fdp.control.resources import round_cost
+from m2fdp.errors import InputError
+from m2fdp.models.registry import build_model
+from m2fdp.privacy.calibration import build_mechanisms, who_steps_together
+from m2fdp.simulation.engine import (
+    Shards,
+    build_simulation,
+    run_round,
+)
+from m2fdp.simulation.engine import (
+    initial_state as first_state,
+)
+from m2fdp.simulation.schedule import Schedule
+from m2fdp.simulation.training import Progress
+from m2fdp.topology.builders import tree_from_edges
+from m2fdp.topology.network import Network, noise_plan
+from m2fdp.topology.trust import explicit_trust
+
+EDGES = [("c", "A"), ("c", "B"), ("A", "0"), ("A", "1"), ("A", "2")]
+EDGES += [("B", "3"), ("B", "4"), ("B", "5"), ("B", "6")]
+GRADIENT = PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=0.5)
+UPLOAD = PrivacyConfig(
+    mechanism="upload", calibration="paper", epsilon=4, delta=1e-5, clipping_norm=0.5
+)
+
+
+class Setting:
+    """A small run: A with devices 0…2 is trusted, B with 3…6 is not."""
+
+    def __init__(self, privacy=GRADIENT, smoothness=None, rounds=8, **control):
+        tree = tree_from_edges(EDGES)
+        trust = explicit_trust(tree, ["B"])
+        self.network = Network(tree, trust, noise_plan(tree, trust))
+        self.schedule = Schedule(rounds, 4, {1: 2}, 123.0, "inverse_sqrt")
+        self.model = build_model(ModelConfig(), (1, 8, 8), 10, seed=0)
+        generator = torch.Generator().manual_seed(1)
+        self.shards = Shards(
+            torch.rand(84, 1, 8, 8, generator=generator),
+            torch.randint(10, (84,), generator=generator),
+            np.full(7, 12),
+            np.full(7, 0.5),
+        )
+        self.privacy, self.resources, self.smoothness = privacy, ResourcesConfig(), smoothness
+        config = {"max_local_steps": 6, "tau": 20, "alpha_3": 0.1} | control
+        self.controller = build_controller(
+            self.network,
+            who_steps_together(self.network, privacy),
+            self.schedule,
+            self.model.n_parameters,
+            0.5,
+            self.resources,
+            privacy,
+            ControlConfig(**config),
+        )
+        self.plan = controlled_plan(self.controller, self.network, self.schedule)
+        self.mechanisms = build_mechanisms(
+            self.plan.networks,
+            self.shards.sizes,
+            self.shards.rates,
+            self.plan.rounds,
+            privacy,
+            ThreatConfig(),
+        )
+        self.simulation = self.simulate(self.network, self.mechanisms[0], self.schedule)
+
+    def simulate(self, network, mechanism, schedule):
+        return build_simulation(network, mechanism, schedule, self.model, self.shards, seed=3)
+
+    @property
+    def course(self):
+        return run_course(
+            self.simulation, self.plan, self.mechanisms, self.resources, self.smoothness
+        )
+
+    def train(self, reached=None):
+        return list(self.course(reached or Progress(first_state(self.simulation))))
+
+
+@pytest.mark.parametrize("tau", [20, 23, 3])
+def test_the_plan_is_what_the_controller_chooses_and_never_passes_tau(tau):
+    setting = Setting(tau=tau, rounds=40)
+    steps = [len(round_.layers) for round_ in setting.plan.rounds]
+    assert sum(steps) == tau
+    between = initial_state(setting.controller)
+    children = np.array([3, 4])
+    for t, round_ in enumerate(setting.plan.rounds, start=1):
+        control, between = plan_round(setting.controller, between, beta=0.1 * t)
+        assert control.choice.local_steps == len(round_.layers)
+        sizes = [control.choice.trusted, control.choice.untrusted]
+        assert setting.plan.networks[round_.network].present.tolist() == sizes
+        if t == 1:
+            assert sizes == children.tolist() and round_.network == 0
+    assert between.remaining == 0
+    assert setting.plan.networks[0] is setting.network
+    sizes = [tuple(network.present) for network in setting.plan.networks]
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_rounds_end_a_plan_before_tau_does():
+    setting = Setting(rounds=2)
+    assert len(setting.plan.rounds) == len(setting.mechanisms[0].ledger.plans) == 2
+    assert sum(len(round_.layers) for round_ in setting.plan.rounds) < 20
+    assert len(setting.train()) == 2
+
+
+@pytest.mark.parametrize("privacy", [GRADIENT, UPLOAD], ids=lambda p: p.mechanism)
+def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(privacy):
+    """To the bit, its bill and its epsilon too; and step sizes are gamma / sqrt(t + 1)."""
+    setting = Setting(privacy, smoothness=0.25, step_size_factor=2.0)
+    assert len({round_.network for round_ in setting.plan.rounds}) > 1
+    state = first_state(setting.simulation)
+    energy = delay = 0.0
+    rounds = setting.train()
+    assert len(rounds) == len(setting.plan.rounds)
+    for t, (done, planned) in enumerate(zip(rounds, setting.plan.rounds, strict=True), start=1):
+        network = setting.plan.networks[planned.network]
+        mechanism = setting.mechanisms[planned.network]
+        eta = 2.0 / 20 / 0.25 / sqrt(t + 1)
+        schedule = Schedule(8, len(planned.layers), {1: 2}, eta, "constant")
+        assert planned.layers == schedule.round_plan(t).layers
+        state = run_round(setting.simulate(network, mechanism, schedule), state)
+        assert done.state.round == t
+        assert torch.equal(done.state.weights, state.weights)
+        cost = round_cost(network, mechanism.lock_step, schedule, 640, setting.resources)
+        energy, delay = energy + cost.energy_j, delay + cost.delay_s
+        assert (done.energy_j, done.delay_s) == (energy, delay)
+        assert done.decisions["eta"] == pytest.approx(eta)
+        assert done.decisions["K"] == schedule.local_steps
+        assert [done.decisions["s_trusted"], done.decisions["s_untrusted"]] == list(network.present)
+    assert [r.decisions["remaining"] for r in rounds] == [
+        20 - sum(r.decisions["K"] for r in rounds[:t]) for t in range(len(rounds))
+    ]
+    assert setting.mechanisms[0].epsilon(len(rounds)) <= 4 or privacy is UPLOAD
+
+
+@pytest.mark.parametrize("smoothness", [None, 0.5])
+def test_a_course_goes_on_after_any_round_as_if_never_stopped(smoothness):
+    setting = Setting(smoothness=smoothness)
+    whole = setting.train()
+    for done in whole:
+        rest = setting.train(Progress(done.state, (), (), done.smoothness))
+        assert len(rest) == len(whole) - done.state.round
+        for again, before in zip(rest, whole[done.state.round :], strict=True):
+            assert torch.equal(again.state.weights, before.state.weights)
+            assert again.decisions == before.decisions
+            assert (again.energy_j, again.delay_s, again.smoothness) == (
+                before.energy_j,
+                before.delay_s,
+                before.smoothness,
+            )
+
+
+def test_beta_is_the_largest_change_of_a_gradient_seen_so_far():
+    """Along the run, by autograd over each device's own records."""
+    setting = Setting(step_size_factor=20.0)
+    rounds = setting.train()
+    estimates = [r.decisions["beta"] for r in rounds] + [rounds[-1].smoothness]
+    assert estimates == sorted(estimates)
+    models = [first_state(setting.simulation).weights] + [r.state.weights for r in rounds]
+
+    def gradient(weights, device):
+        rows = slice(12 * device, 12 * device + 12)
+        vector = weights.clone().requires_grad_()
+        scores = setting.model.scores(vector, setting.shards.features[rows])
+        loss = setting.model.loss(scores, setting.shards.labels[rows]).mean()
+        return torch.autograd.grad(loss, vector)[0]
+
+    start = [gradient(models[0], j) for j in range(7)]
+    away = [models[0] - g / g.norm() for g in start]
+    largest = max((gradient(w, j) - start[j]).norm().item() for j, w in enumerate(away))
+    assert estimates[0] == pytest.approx(largest, rel=1e-4)
+    for t in range(1, len(models)):
+        moved = (models[t] - models[t - 1]).norm().item()
+        for j in range(7):
+            change = (gradient(models[t], j) - gradient(models[t - 1], j)).norm().item()
+            largest = max(largest, change / moved)
+        assert estimates[t] == pytest.approx(largest, rel=1e-4)
+
+
+def test_a_declared_beta_needs_no_gradient(monkeypatch):
+    def never(*arguments):
+        raise AssertionError("gradients of raw records")
+
+    monkeypatch.setattr(courses, "gradients_at", never)
+    monkeypatch.setattr(courses, "first_look", never)
+    rounds = Setting(smoothness=0.5).train()
+    assert {r.decisions["beta"] for r in rounds} == {0.5}
+
+
+def test_a_beta_that_can_not_be_estimated_is_refused_before_the_first_round():
+    setting = Setting()
+    setting.shards.features.zero_()
+    with pytest.raises(InputError, match="control.smoothness = None: can't be estimated"):
+        next(setting.course(Progress(first_state(setting.simulation))))
+
+
+def test_without_a_controller_every_round_costs_the_same():
+    setting = Setting()
+    plan = fixed_plan(setting.network, setting.schedule)
+    assert plan.rounds == setting.schedule.round_plans()
+    course = run_course(setting.simulation, plan, setting.mechanisms[:1], setting.resources, None)
+    cost = round_cost(
+        setting.network,
+        setting.mechanisms[0].lock_step,
+        setting.schedule,
+        640,
+        setting.resources,
+    )
+    start = Progress(first_state(replace(setting.simulation, schedule=setting.schedule)))
+    for t, done in enumerate(islice(course(start), 3), start=1):
+        assert (done.energy_j, done.delay_s) == (t * cost.energy_j, t * cost.delay_s)
+        assert not done.decisions and done.smoothness is None

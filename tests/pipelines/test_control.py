@@ -1,0 +1,194 @@
+"""`control.enabled: true` through real sessions."""
+
+import json
+from math import sqrt
+
+import mlflow
+import pandas as pd
+import pytest
+
+from m2fdp.control import course
+from m2fdp.simulation.engine import run_round
+
+SMALL = (
+    "control.enabled=true,topology.fanouts=4|3,training.rounds=12,training.batch_size=16,threads=1,"
+    "control.tau=20,control.max_local_steps=6,control.step_size_factor=20,training.evaluate_every=2"
+)
+# Whole shards, for which the ledger has a closed form.
+UPLOAD = f"{SMALL},privacy.mechanism=upload,training.batch_size=null"
+PAPER = f"{UPLOAD},privacy.calibration=paper"
+METRICS = {
+    "K",
+    "eta",
+    "beta",
+    "remaining",
+    "s_trusted",
+    "s_untrusted",
+    "energy_term_j",
+    "delay_term_s",
+    "gap_term",
+    "energy_share",
+    "delay_share",
+    "gap_share",
+    "objective",
+}
+
+
+def last_run():
+    return mlflow.search_runs(search_all_experiments=True, output_format="list")[0]
+
+
+def histories(run) -> dict[str, list[tuple[int, float]]]:
+    client = mlflow.MlflowClient()
+    return {
+        name: sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, name))
+        for name in run.data.metrics
+        if not name.startswith("time/")
+    }
+
+
+def reported(project, file, cell="single"):
+    return json.loads((project / "data/08_reporting" / cell / file).read_text())
+
+
+def test_a_controlled_run_says_what_was_decided_and_on_what_epsilon_rests(project, kedro_run):
+    result = kedro_run("--params", SMALL)
+    assert result.exit_code == 0, result.output
+    assert "ε is conditional: it holds if the step sizes" in " ".join(result.output.split())
+    run = last_run()
+    logged = histories(run)
+    assert {name for name in logged if name.startswith("control/")} == {
+        f"control/{name}" for name in METRICS
+    }
+    steps = dict(logged["control/K"])
+    rounds = len(steps)
+    assert sum(steps.values()) == 20 and steps[1] == 5 and rounds <= 12
+    assert dict(logged["control/remaining"]) == {
+        t: 20 - sum(steps[s] for s in range(1, t)) for t in steps
+    }
+    eta, beta = dict(logged["control/eta"]), dict(logged["control/beta"])
+    for t in steps:
+        assert eta[t] == pytest.approx(20 / 20 / beta[t] / sqrt(t + 1))
+    metrics = pd.read_csv(project / "data/07_model_output/single/round_metrics.csv")
+    assert set(metrics.columns) >= METRICS
+    assert metrics["K"].tolist() == [steps[t] for t in metrics["round"]]
+    assert metrics["round"].iloc[-1] == rounds
+    assert metrics["epsilon"].is_monotonic_increasing
+    assert 0.98 * 4 < metrics["epsilon"].iloc[-1] <= 4
+    assert run.data.tags["privacy"] == "conditional"
+    assert "stopped_early" not in run.data.tags
+    summary = reported(project, "privacy_summary.json")
+    assert summary["guarantee"] == "conditional"
+    assert summary["rounds"] == summary["rounds_planned"] == rounds
+    assert "un-noised gradients" in summary["assumptions"][0]
+    assert reported(project, "run_summary.json")["privacy"] == "conditional"
+    ledger = pd.read_csv(project / "data/08_reporting/single/privacy_ledger.csv")
+    assert set(ledger["releases"]) == {20}
+    assert ledger["assumption"].str.endswith("(control.smoothness declares beta instead)").all()
+
+
+def test_with_a_declared_beta_the_guarantee_is_unconditional(project, kedro_run):
+    result = kedro_run("--params", f"{SMALL},control.smoothness=0.7")
+    assert result.exit_code == 0, result.output
+    assert "conditional" not in result.output
+    run = last_run()
+    assert run.data.tags["privacy"] == "verified"
+    assert {value for _, value in histories(run)["control/beta"]} == {0.7}
+
+
+def test_the_papers_mechanism_is_verified_for_the_rounds_that_are_planned(project, kedro_run):
+    result = kedro_run("--params", PAPER)
+    assert result.exit_code == 0, result.output
+    summary = reported(project, "privacy_summary.json")
+    metrics = pd.read_csv(project / "data/07_model_output/single/round_metrics.csv")
+    assert metrics["epsilon"].iloc[-1] == pytest.approx(summary["epsilon_verified"])
+    assert summary["epsilon_nominal"] == 4
+
+
+def test_uploads_are_calibrated_to_the_windows_that_are_planned(project, kedro_run):
+    result = kedro_run("--params", f"{UPLOAD},training.local_aggregation=null")
+    assert result.exit_code == 0, result.output
+    verified = reported(project, "privacy_summary.json")["epsilon_verified"]
+    assert 0.98 * 4 < verified <= 4
+
+
+def test_a_budget_ends_a_controlled_run_early(project, kedro_run):
+    result = kedro_run("--params", f"{SMALL},privacy.budget=3")
+    assert result.exit_code == 0, result.output
+    run = last_run()
+    assert run.data.tags["stopped_early"] == "true"
+    steps = dict(histories(run)["control/K"])
+    assert sum(steps.values()) < 20
+    metrics = pd.read_csv(project / "data/07_model_output/single/round_metrics.csv")
+    assert metrics["epsilon"].iloc[-1] <= 3
+
+
+@pytest.mark.parametrize("params", [SMALL, pytest.param(PAPER, marks=pytest.mark.full)])
+def test_a_controlled_run_that_was_cut_off_equals_one_that_was_not(
+    project, kedro_run, monkeypatch, params
+):
+    """Files and every metric of every round, at a round between two evaluations."""
+
+    def cut_off(simulation, state):
+        if state.round == 5:
+            raise OSError("disk full")
+        return run_round(simulation, state)
+
+    params = f"{params},training.checkpoint_every=3"
+    assert kedro_run("--params", f"{params},cell=whole").exit_code == 0
+    whole = histories(last_run())
+    monkeypatch.setattr(course, "run_round", cut_off)
+    assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
+    monkeypatch.setattr(course, "run_round", run_round)
+    result = kedro_run("--params", f"{params},cell=cut,resume=true")
+    assert result.exit_code == 0, result.output
+    assert "Training goes on after round 3." in result.output
+    assert histories(last_run()) == whole
+    for file in (
+        "06_models/{}/model.pt",
+        "07_model_output/{}/round_metrics.csv",
+        "08_reporting/{}/run_summary.json",
+        "08_reporting/{}/privacy_ledger.csv",
+    ):
+        before, after = (project / "data" / file.format(cell) for cell in ("whole", "cut"))
+        assert before.read_bytes() == after.read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ("algorithm=hfl_dp", "control.enabled = True: belongs to algorithm: m2fdp"),
+        ("algorithm=pedpfl", "control.enabled = True: belongs to algorithm: m2fdp"),
+        ("training.participants=2", "training.participants = 2: is what the controller chooses"),
+        (
+            "privacy.mechanism=upload,privacy.drift=smooth,privacy.smoothness=1.0",
+            "privacy.drift = 'smooth': needs step sizes that are known before training",
+        ),
+        ("topology.fanouts=[12],topology.trust.ratios=null,training.local_aggregation=null",
+         "control.enabled = True: needs edge servers"),
+        ("topology.fanouts=2|2|2,topology.trust.ratios=0.5|0.5,training.local_aggregation.2=1",
+         "training.local_aggregation = 2: is a layer that the controller does not aggregate at"),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_controlled_is_refused_in_one_line(project, kedro_run, params, message):
+    result = kedro_run("--params", f"{SMALL},{params}")
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith(f"Error: {message}"), result.output
+    assert not (project / "data/06_models/single/model.pt").exists()
+
+
+@pytest.mark.parametrize("pipeline", ["audit", "bound"])
+def test_pipelines_made_for_equal_rounds_are_refused(project, kedro_run, pipeline):
+    result = kedro_run("--pipelines", pipeline, "--params", SMALL)
+    assert result.exit_code == 2
+    (line,) = result.output.splitlines()
+    assert line.startswith("Error: control.enabled = True: audit and bound")
+    assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
+
+
+def test_a_controlled_run_that_diverges_names_its_own_key(project, kedro_run):
+    result = kedro_run("--params", f"{SMALL},control.step_size_factor=9e39,control.smoothness=1")
+    assert result.exit_code == 2
+    last = result.output.splitlines()[-1]
+    assert last.startswith("Error: control.step_size_factor = 'eta ")
+    assert "training diverged by round 2" in last
