@@ -63,6 +63,16 @@ def test_whole_shards_are_one_gaussian(z, n):
     assert gaussian_epsilon(z, 1.0, n, DELTA) >= exact * (1 - 1e-9)
 
 
+@given(st.floats(1e-3, 900), st.floats(1e-12, 0.3))
+def test_one_gaussian_is_as_dp_accounting_has_it(mu, delta):
+    own = epsilon(((subsampled(1.0, mu), 1),), delta)
+    theirs = dp_accounting.get_epsilon_gaussian(1 / mu, delta)
+    assert own == pytest.approx(theirs, rel=1e-9, abs=1e-8)
+    # Never below the curve: at this epsilon, no more than delta is left.
+    left = norm.cdf(mu / 2 - own / mu) - exp(own + norm.logcdf(-mu / 2 - own / mu))
+    assert left <= delta * (1 + 1e-9) + 1e-15
+
+
 SUBSAMPLED = [(1.0, 0.01, 1000), (5.0, 0.1, 50), (2.0, 0.03, 400), (8.0, 0.5, 40)]
 
 

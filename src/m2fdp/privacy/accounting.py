@@ -14,7 +14,7 @@ from importlib.metadata import version
 from math import exp, expm1, floor, inf, isfinite, log, log1p, log2, sqrt
 from typing import TYPE_CHECKING, Literal
 
-# dp-accounting and SciPy take a second to import: the functions that use them import them.
+# dp-accounting takes a second to import, and runs without sampling need none of it.
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -132,13 +132,30 @@ def least_noise(
 
 def _without_amplification(releases: Composition, delta: float, factor: float) -> float:
     """The largest shift at every release: one Gaussian (Balle and Wang 2018, Theorem 8)."""
-    import dp_accounting
-
     mu = factor * sqrt(sum(count * law.largest**2 for law, count in releases))
-    if mu < 1e3:
-        return float(dp_accounting.get_epsilon_gaussian(1.0 / mu, delta))
-    # mu^2/2-zCDP (Bun and Steinke 2016, Prop. 1.3), within a hair of the exact curve here.
-    return mu**2 / 2 + mu * sqrt(2 * log(1 / delta))
+    # mu^2/2-zCDP (Bun and Steinke 2016, Prop. 1.3): never less, and a hair more for large mu.
+    bound = mu**2 / 2 + mu * sqrt(2 * log(1 / delta))
+    return _gaussian_epsilon(mu, delta, bound) if mu < 1e3 else bound
+
+
+def _gaussian_epsilon(mu: float, delta: float, bound: float) -> float:
+    """The least epsilon at delta of a Gaussian moved by mu standard deviations, at most `bound`."""
+    from scipy.optimize import brentq
+
+    if _gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    root = brentq(lambda eps: _gaussian_delta(mu, eps) - delta, 0.0, bound, xtol=1e-12)
+    step = 1e-12
+    while _gaussian_delta(mu, root) > delta and root < bound:
+        root, step = root + step, 2 * step
+    return min(root, bound)
+
+
+def _gaussian_delta(mu: float, eps: float) -> float:
+    """Balle and Wang 2018, eq. 6: Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu)."""
+    from scipy.special import log_ndtr, ndtr
+
+    return float(ndtr(mu / 2 - eps / mu) - exp(min(eps + log_ndtr(-mu / 2 - eps / mu), 0.0)))
 
 
 def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjacency) -> float:
@@ -209,13 +226,8 @@ def _mean_loss(law: ShiftLaw) -> float:
 def _first_guess(composition: Composition, target: float, delta: float) -> float:
     """Noise that the central limit theorem of Gaussian DP suggests; a start, never a claim."""
     from scipy.optimize import brentq
-    from scipy.stats import norm
 
-    def excess(mu: float) -> float:
-        tail = norm.logcdf(-target / mu - mu / 2)
-        return norm.cdf(-target / mu + mu / 2) - exp(min(target + tail, 0.0)) - delta
-
-    mu = brentq(excess, 1e-9, 1e6)
+    mu = brentq(lambda shift: _gaussian_delta(shift, target) - delta, 1e-9, 1e6)
     sampled = sum(count * law.mean**2 for law, count in composition)
     largest = max(law.largest for law, _ in composition)
     moved = max(law.moved for law, _ in composition)
