@@ -336,3 +336,15 @@ def test_noise_on_the_way_down_by_hand(run_noise, schedule, mechanism_for, priva
     assert dp.noise.broadcasts[1].tolist() == [server, 0]
     expected = 0.5**2 * (3 * server**2 + 3 * device**2) / 4
     assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_noise_of_steps_between_local_aggregations(run_noise, schedule, mechanism_for):
+    """Four steps of two devices below each of two untrusted servers, which aggregate after the
+    second: whatever is averaged when, every step adds a quarter of a device's variance.
+    """
+    edges = [("cloud", "A"), ("cloud", "B"), ("A", "0"), ("A", "1"), ("B", "2"), ("B", "3")]
+    dp, model = noise_only(
+        run_noise, edges, ["A", "B"], schedule(2, 4, {1: 2}), mechanism_for, "gradient"
+    )
+    expected = 0.5**2 * 2 * 4 * dp.noise.steps[0] ** 2 / 4
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
