@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from benchmarks.contenders import Round
@@ -20,6 +19,7 @@ from m2fdp.algorithms import build_plan
 from m2fdp.config import PrivacyConfig, ThreatConfig, TopologyConfig, TrainingConfig, TrustConfig
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_together
+from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.engine import Shards, Simulation, build_simulation, initial_state, run_round
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.topology.network import Network
@@ -29,8 +29,7 @@ _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
 
 def prepare(work: Work, threads: int, device: str) -> Round:
     """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
-    # As in `kedro run`: processes share the steps, with one thread each.
-    torch.set_num_threads(1)
+    set_exact_arithmetic()
     simulation = build(work, threads, device)
     state = initial_state(simulation)
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import click
 import mlflow
-import torch
 from kedro.config import MissingConfigException
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
@@ -33,6 +32,7 @@ from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.resuming import Unfinished, find_unfinished
+from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.checkpoints import differences
 
 LIBRARIES = (
@@ -117,8 +117,7 @@ class RunHooks:
                 )
             )
         yield
-        # Processes share the steps instead, and no result depends on how many they are.
-        torch.set_num_threads(1)
+        set_exact_arithmetic()
         run = mlflow.active_run()
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         for stale in tracking.close_stale_runs():
