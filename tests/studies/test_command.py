@@ -9,19 +9,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 
 import mlflow
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from kedro.framework.session import KedroSession
 
 from m2fdp.cli import study
 from m2fdp.pipelines.tracking import tracking_uri
-from m2fdp.studies.grid import expand, load_study
-
-STUDIES = Path(__file__).parents[2] / "conf/base/studies"
 
 SHARED = """
 title: Tiny
@@ -303,15 +298,6 @@ def test_what_cannot_be_run_ends_in_one_line_before_anything_starts(
     assert all(part in line for part in parts), line
     assert runs(project) == []
     assert not (project / "data/08_reporting").exists()
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yml")))
-def test_the_projects_own_studies_are_valid(project, name):
-    plan = load_study(project / "conf", name)
-    with KedroSession.create(project, save_on_close=False, env=plan.env) as session:
-        base = session.load_context().config_loader["parameters"]
-    cells = expand(name, plan, base, {})
-    assert {cell.config.seed for cell in cells} >= {0, 1, 2}
 
 
 def test_an_unknown_study_is_answered_with_those_there_are(project, kedro_study):
