@@ -20,8 +20,10 @@ from m2fdp.config import PrivacyConfig, ThreatConfig, TopologyConfig, TrainingCo
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_together
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
-from m2fdp.simulation.engine import Shards, Simulation, build_simulation, initial_state, run_round
+from m2fdp.simulation.engine import run_round
+from m2fdp.simulation.records import Shards
 from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.simulation.simulation import Simulation, build_simulation, initial_state
 from m2fdp.topology.network import Network
 
 _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}

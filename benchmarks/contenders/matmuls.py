@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.contenders import Round, engine
 from benchmarks.works import Work
+from m2fdp.simulation.simulation import initial_state
 
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "addbmm"}
 
@@ -26,7 +27,7 @@ def prepare(work: Work, threads: int, device: str) -> Round:
     """
     torch.set_num_threads(1)
     simulation = engine.build(work, 1, device)
-    state = engine.initial_state(simulation)
+    state = initial_state(simulation)
     with _Recorder() as recorder:
         engine.run_round(simulation, state)
     if not recorder.calls:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from m2fdp.audit import listen
-from m2fdp.simulation.engine import initial_state, run_round
+from m2fdp.simulation.engine import run_round
+from m2fdp.simulation.simulation import initial_state
 
 UPLOAD = {"mechanism": "upload"}
 SYSTEMS = {

@@ -370,8 +370,10 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
 
     from m2fdp.config import ModelConfig
     from m2fdp.models.registry import build_model
-    from m2fdp.simulation.engine import Shards, build_simulation, run_round
-    from m2fdp.simulation.engine import initial_state as before_training
+    from m2fdp.simulation.engine import run_round
+    from m2fdp.simulation.records import Shards
+    from m2fdp.simulation.simulation import build_simulation
+    from m2fdp.simulation.simulation import initial_state as before_training
 
     topology = TopologyConfig(fanouts=[10, 5], trust=TrustConfig(ratios=[0.5]))
     training = TrainingConfig(rounds=10, local_steps=5, learning_rate=0.5)

@@ -22,15 +22,11 @@ from m2fdp.control.resources import round_cost
 from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanisms, who_steps_together
-from m2fdp.simulation.engine import (
-    Shards,
-    build_simulation,
-    run_round,
-)
-from m2fdp.simulation.engine import (
-    initial_state as first_state,
-)
+from m2fdp.simulation.engine import run_round
+from m2fdp.simulation.records import Shards
 from m2fdp.simulation.schedule import Schedule
+from m2fdp.simulation.simulation import build_simulation
+from m2fdp.simulation.simulation import initial_state as first_state
 from m2fdp.simulation.training import Progress
 from m2fdp.topology.builders import tree_from_edges
 from m2fdp.topology.network import Network, noise_plan

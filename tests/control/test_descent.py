@@ -12,15 +12,10 @@ from m2fdp.control.bound import Constants
 from m2fdp.control.descent import RoundNoise, descent_bound, round_noise
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
-from m2fdp.simulation.engine import (
-    Shards,
-    State,
-    build_simulation,
-    initial_state,
-    rounds,
-    run_round,
-)
+from m2fdp.simulation.engine import rounds, run_round
+from m2fdp.simulation.records import Shards
 from m2fdp.simulation.schedule import Schedule
+from m2fdp.simulation.simulation import State, build_simulation, initial_state
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
 from m2fdp.topology.trust import all_untrusted, explicit_trust

@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from m2fdp.pipelines.training.tracking import tracked_progress
-from m2fdp.simulation.engine import State
+from m2fdp.simulation.simulation import State
 from m2fdp.simulation.training import Progress, Round, RoundRecord
 
 

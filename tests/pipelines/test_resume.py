@@ -16,7 +16,7 @@ from m2fdp.config import essentials, parse_config
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
 from m2fdp.simulation import training
 from m2fdp.simulation.checkpoints import Checkpoint, save
-from m2fdp.simulation.engine import State
+from m2fdp.simulation.simulation import State
 from m2fdp.simulation.training import Progress
 
 SMALL = (

@@ -9,7 +9,9 @@ import pytest
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
-from m2fdp.privacy.ledger import build_ledger, epsilon_over_rounds, ledger_table, undominated
+from m2fdp.privacy.ledger import undominated
+from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
+from m2fdp.privacy.observers import build_ledger
 from m2fdp.privacy.positions import positions
 from m2fdp.privacy.taint import RoundPlan
 from m2fdp.topology.builders import tree_from_edges

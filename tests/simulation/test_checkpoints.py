@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.interruption import Interrupted, interruptible
 from m2fdp.simulation.checkpoints import Checkpoint, clear, differences, load_latest, save
-from m2fdp.simulation.engine import State, build_simulation
+from m2fdp.simulation.simulation import State, build_simulation
 from m2fdp.simulation.training import (
     Checkpointing,
     Observer,

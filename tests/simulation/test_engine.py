@@ -14,7 +14,9 @@ from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation import workers
-from m2fdp.simulation.engine import Shards, build_simulation, initial_state, run_round
+from m2fdp.simulation.engine import run_round
+from m2fdp.simulation.records import Shards
+from m2fdp.simulation.simulation import build_simulation, initial_state
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust

@@ -7,8 +7,8 @@ import torch
 
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.errors import InputError
-from m2fdp.simulation.engine import build_simulation
 from m2fdp.simulation.evaluation import evaluate
+from m2fdp.simulation.simulation import build_simulation
 from m2fdp.simulation.training import Observer, equal_rounds, train
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted

@@ -23,8 +23,9 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import LockStep, Mechanism, Noise
 from m2fdp.privacy.positions import Position
-from m2fdp.simulation.engine import Shards, Simulation, build_simulation
+from m2fdp.simulation.records import Shards
 from m2fdp.simulation.schedule import Schedule
+from m2fdp.simulation.simulation import Simulation, build_simulation
 from m2fdp.topology.network import Network, noise_adders, noise_plan
 from m2fdp.topology.tree import Tree
 

@@ -21,8 +21,9 @@ from m2fdp.privacy.ledger import Ledger, Line
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.taint import RoundPlan, windows
-from m2fdp.simulation.engine import initial_state, run_round
+from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.schedule import Schedule
+from m2fdp.simulation.simulation import initial_state
 from m2fdp.topology.network import Network
 
 

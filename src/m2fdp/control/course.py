@@ -22,8 +22,9 @@ from m2fdp.control.smoothness import Smoothness, observe
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.privacy.taint import RoundPlan
-from m2fdp.simulation.engine import Simulation, run_round, with_participation
+from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.schedule import Schedule
+from m2fdp.simulation.simulation import Simulation, with_participation
 from m2fdp.simulation.training import Course, Progress, Round, equal_rounds
 from m2fdp.topology.network import Network
 

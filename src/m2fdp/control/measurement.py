@@ -12,8 +12,9 @@ import pandas as pd
 import torch
 
 from m2fdp.control.smoothness import Smoothness, observe, probe
-from m2fdp.simulation.engine import Simulation, State, initial_state, rounds
+from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.evaluation import LocalGradients, local_gradients
+from m2fdp.simulation.simulation import Simulation, State, initial_state
 
 
 def measure_run(simulation: Simulation, evaluate_every: int, planned_rounds: int) -> pd.DataFrame:

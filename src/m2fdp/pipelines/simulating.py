@@ -13,9 +13,9 @@ from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.manifest import shards_of
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.engine import Simulation, build_simulation
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.simulation.simulation import Simulation, build_simulation
 from m2fdp.simulation.workers import available_cores
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, least_noise
-from m2fdp.privacy.ledger import Ledger, Line, build_ledger, joint_ledger, open_ledger
+from m2fdp.privacy.ledger import Ledger, Line, joint_ledger
 from m2fdp.privacy.mechanisms import (
     Clipping,
     LockStep,
@@ -22,6 +22,7 @@ from m2fdp.privacy.mechanisms import (
     step_alone,
     step_together,
 )
+from m2fdp.privacy.observers import build_ledger, open_ledger
 from m2fdp.privacy.positions import position_name
 from m2fdp.privacy.taint import RoundPlan
 from m2fdp.topology.network import Network, noise_adders

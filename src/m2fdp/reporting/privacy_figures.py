@@ -22,7 +22,7 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     """Epsilon of every position of a data owner (rows) for every kind of observer (columns).
 
     Args:
-        ledger: with the columns of `m2fdp.privacy.ledger.ledger_table`. Where there are many
+        ledger: with the columns of `m2fdp.privacy.ledger_tables.ledger_table`. Where there are many
             positions, those that lose most are drawn.
     """
     lines = worst_positions(ledger, MAPPED_POSITIONS)

@@ -151,7 +151,7 @@ def worst_positions(ledger: pd.DataFrame, most: int) -> pd.DataFrame:
     them stands for all.
 
     Args:
-        ledger: with the columns of `m2fdp.privacy.ledger.ledger_table`.
+        ledger: with the columns of `m2fdp.privacy.ledger_tables.ledger_table`.
         most: how many positions are kept: the worst for each kind of observer, distrusted
             ones first, then those with the largest epsilons. They stay in the ledger's order.
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from m2fdp.files import replacing
-from m2fdp.simulation.engine import State
+from m2fdp.simulation.simulation import State
 from m2fdp.simulation.training import Progress, RoundRecord
 
 # Should the newest turn out to be damaged, there is the one before.

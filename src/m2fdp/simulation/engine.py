@@ -12,71 +12,19 @@ result depends on the size of tiles or on the number of processes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.models.registry import Model
-from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.aggregation import Aggregator, Tap, build_aggregator
-from m2fdp.simulation.backends import Backend, build_backend, clip_factor
-from m2fdp.simulation.learners import Cast, draw_cast, draw_minibatches, minibatch_law
+from m2fdp.simulation.aggregation import Tap
+from m2fdp.simulation.backends import clip_factor
+from m2fdp.simulation.learners import Cast, draw_cast, draw_minibatches
 from m2fdp.simulation.noise import standard_normal, summed_deviations
-from m2fdp.simulation.records import Minibatches, Shards
-from m2fdp.simulation.schedule import Schedule
-from m2fdp.simulation.workers import Workers, shared_tensor
-from m2fdp.topology.network import Network
-
-__all__ = [
-    "Shards",
-    "Simulation",
-    "State",
-    "build_simulation",
-    "initial_state",
-    "rounds",
-    "run_round",
-    "with_participation",
-]
-
-# A tile's models should stay in the processor's cache between two of its steps.
-_TILE_BYTES = 2**21
-_SMALLEST_TILE = 8
-# Models kept between two sums.
-_RESULT_BYTES = 2**26
-
-
-@dataclass(frozen=True, eq=False)
-class Simulation:
-    """Everything that determines a run, and the means to run it.
-
-    Attributes:
-        tile: learners stepped at a time.
-        results: (n, M), the models of the learners that are stepped between two sums; used again
-            and again, since fresh memory costs more than a step reads.
-    """
-
-    network: Network
-    mechanism: Mechanism
-    schedule: Schedule
-    model: Model
-    shards: Shards
-    aggregator: Aggregator
-    seed: int
-    workers: Workers
-    tile: int
-    backend: Backend
-    results: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """After `round` finished rounds the global model is `weights`, (M,)."""
-
-    round: int
-    weights: Tensor
+from m2fdp.simulation.records import Minibatches
+from m2fdp.simulation.simulation import Simulation, State
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,64 +54,6 @@ class _Stretch:
     top: int
     fused: bool
     minibatches: tuple[Minibatches, ...]
-
-
-def build_simulation(
-    network: Network,
-    mechanism: Mechanism,
-    schedule: Schedule,
-    model: Model,
-    shards: Shards,
-    seed: int,
-    backend: str = "auto",
-    chunk_size: int | None = None,
-    workers: int = 1,
-) -> Simulation:
-    """Put the parts of a run together.
-
-    Args:
-        backend: see `m2fdp.simulation.backends.build_backend`.
-        chunk_size: learners stepped at a time; bounds memory and changes no result. None =
-            as many as fit the cache.
-        workers: processes that share the steps, on a CPU; changes no result.
-    """
-    device = shards.features.device
-    workers = workers if device.type == "cpu" else 1
-    law = minibatch_law(mechanism, shards)
-    chosen = build_backend(model, backend, law, device)
-    learners = len(mechanism.lock_step.nodes)
-    tile = min(chunk_size or _fitting_tile(model.n_parameters), learners)
-    tile = -(-tile // chosen.group) * chosen.group
-    at_a_time = min(max(tile, _fitting_results(model.n_parameters)), learners)
-    at_a_time = -(-at_a_time // chosen.group) * chosen.group
-    dtype = shards.features.dtype
-    return Simulation(
-        network,
-        mechanism,
-        schedule,
-        model,
-        shards,
-        build_aggregator(network, dtype, device),
-        seed,
-        Workers(workers),
-        tile,
-        chosen,
-        shared_tensor(at_a_time, model.n_parameters, dtype).to(device),
-    )
-
-
-def with_participation(
-    simulation: Simulation, network: Network, mechanism: Mechanism
-) -> Simulation:
-    """The same run over a network in which others take part, with the mechanism for it."""
-    features = simulation.shards.features
-    aggregator = build_aggregator(network, features.dtype, features.device)
-    return replace(simulation, network=network, mechanism=mechanism, aggregator=aggregator)
-
-
-def initial_state(simulation: Simulation) -> State:
-    """w^(1), before the first round."""
-    return State(0, simulation.model.initial_vector().to(simulation.shards.features))
 
 
 def rounds(simulation: Simulation, state: State) -> Iterator[State]:
@@ -421,13 +311,3 @@ def _noise(
     """
     height = simulation.network.tree.depth - layer
     return standard_normal(like, simulation.seed, purpose, round_, step, height, node)
-
-
-def _fitting_tile(n_parameters: int) -> int:
-    """Learners whose models fit the cache."""
-    return max(_TILE_BYTES // (4 * n_parameters), _SMALLEST_TILE)
-
-
-def _fitting_results(n_parameters: int) -> int:
-    """Learners whose models are kept at a time."""
-    return max(_RESULT_BYTES // (4 * n_parameters), 1)

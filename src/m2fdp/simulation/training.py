@@ -12,8 +12,9 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.errors import InputError
-from m2fdp.simulation.engine import Simulation, State, initial_state, rounds
+from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.evaluation import Evaluation, evaluate
+from m2fdp.simulation.simulation import Simulation, State, initial_state
 
 
 @dataclass(frozen=True)

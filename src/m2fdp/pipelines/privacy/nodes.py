@@ -24,7 +24,7 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import shards_of
 from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
-from m2fdp.privacy import ledger
+from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.privacy.summary import conditions_of, summary, warnings
@@ -112,7 +112,7 @@ def tabulate_ledger(
     mechanism: Mechanism, affordable_rounds: int, control: ControlConfig
 ) -> pd.DataFrame:
     """One row for each observer of each position of a data owner."""
-    return ledger.ledger_table(mechanism.ledger, affordable_rounds, conditions_of(control))
+    return ledger_tables.ledger_table(mechanism.ledger, affordable_rounds, conditions_of(control))
 
 
 def print_ledger(table: pd.DataFrame) -> None:
@@ -127,7 +127,7 @@ def draw_ledger(table: pd.DataFrame) -> Figure:
 
 def trace_epsilon(mechanism: Mechanism, affordable_rounds: int) -> pd.DataFrame:
     """Epsilon of each kind of observer after some rounds, to plan a budget."""
-    return ledger.epsilon_over_rounds(mechanism.ledger, affordable_rounds)
+    return ledger_tables.epsilon_over_rounds(mechanism.ledger, affordable_rounds)
 
 
 def draw_epsilon(table: pd.DataFrame, privacy: PrivacyConfig) -> Figure:
