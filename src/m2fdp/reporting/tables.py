@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import pandas as pd
 from rich.console import Console
@@ -107,10 +108,10 @@ def displayed(table: pd.DataFrame) -> pd.DataFrame:
             | {
                 ACCURACY: _mean_and_std(row["accuracy_mean"], row["accuracy_std"], row["seeds"]),
                 "seeds": str(row["seeds"]),
-                "ε nominal": _nominal(row["epsilon_nominal"]),
-                "ε verified": _verified(row["privacy"], row["epsilon_verified"]),
-                "energy (J)": _quantity(row["energy_j"]),
-                "delay (s)": _quantity(row["delay_s"]),
+                "ε nominal": nominal(row["epsilon_nominal"]),
+                "ε verified": verified(row["privacy"], row["epsilon_verified"]),
+                "energy (J)": quantity(row["energy_j"]),
+                "delay (s)": quantity(row["delay_s"]),
             }
         )
     return pd.DataFrame(rows)
@@ -119,7 +120,11 @@ def displayed(table: pd.DataFrame) -> pd.DataFrame:
 def to_markdown(table: pd.DataFrame) -> str:
     """A comparison table in Markdown; numbers are aligned to the right."""
     shown = displayed(table)
-    texts = _text_columns(shown)
+    return markdown(shown, _text_columns(shown))
+
+
+def markdown(shown: pd.DataFrame, texts: Collection[str]) -> str:
+    """A frame of texts in Markdown; columns that are not among `texts` are aligned to the right."""
     rules = ["---" if name in texts else "---:" for name in shown.columns]
     lines = [list(shown.columns), rules, *shown.to_numpy().tolist()]
     return "".join(
@@ -220,9 +225,26 @@ def print_audit(bounds: pd.DataFrame, console: Console) -> None:
             f"{row['releases']:,}",
             lower_bound(row["epsilon_lower"]),
             upper_bound(row["epsilon_upper"]),
-            _nominal(row["epsilon_nominal"]),
+            nominal(row["epsilon_nominal"]),
         )
     console.print(result, crop=False)
+
+
+def nominal(epsilon: float) -> str:
+    """An epsilon that is asked for."""
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+
+
+def verified(privacy: str, epsilon: float) -> str:
+    """An epsilon that is proven, as the upper bound that it is; conditional ones are marked."""
+    if privacy == "none":
+        return "none"
+    return upper_bound(epsilon) + (" cond." if privacy == "conditional" else "")
+
+
+def quantity(value: float) -> str:
+    """An energy or a delay in three digits, or whole."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _text_columns(shown: pd.DataFrame) -> list[str]:
@@ -232,17 +254,3 @@ def _text_columns(shown: pd.DataFrame) -> list[str]:
 
 def _mean_and_std(mean: float, std: float, seeds: int) -> str:
     return f"{mean:.3f} ± {std:.3f}" if seeds > 1 else f"{mean:.3f} (n = 1)"
-
-
-def _nominal(epsilon: float) -> str:
-    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
-
-
-def _verified(privacy: str, epsilon: float) -> str:
-    if privacy == "none":
-        return "none"
-    return upper_bound(epsilon) + (" cond." if privacy == "conditional" else "")
-
-
-def _quantity(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
