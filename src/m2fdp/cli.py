@@ -9,6 +9,7 @@ from typing import Any
 import click
 from kedro.framework.cli.project import run as kedro_run
 
+REPORT = "report"  # reserved as a study's name
 OPTIONS = {option.name: option for option in kedro_run.params}
 
 
@@ -27,6 +28,7 @@ def run(**options: Any) -> None:
 @cli.command(params=[OPTIONS["env"], OPTIONS["params"]])
 @click.argument("name")
 @click.option("--resume", is_flag=True, help="Skip the cells that are already finished.")
+@click.option("--scale", default=None, help="A smaller copy of the study, such as smoke.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
@@ -42,18 +44,25 @@ def run(**options: Any) -> None:
 def study(
     name: str,
     resume: bool,
+    scale: str | None,
     workers: int | None,
     ray_address: str | None,
     env: str,
     params: dict[str, Any],
 ) -> None:
-    """Run the grid of conf/base/studies/NAME.yml and report on it."""
+    """Run the grid of conf/base/studies/NAME.yml and report on it.
+
+    The name `report` runs nothing: it reports anew on all studies' finished runs.
+    """
+    from m2fdp.studies.command import Order, report
     from m2fdp.studies.command import study as run_study
 
     with _one_line_ends(lambda interruption: " --resume runs what is missing."):
-        run_study(
-            name, resume=resume, workers=workers, ray_address=ray_address, env=env, params=params
-        )
+        if name == REPORT:
+            report()
+            return
+        order = Order(name, scale, env, params)
+        run_study(order, resume=resume, workers=workers, ray_address=ray_address)
 
 
 @contextmanager

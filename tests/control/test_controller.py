@@ -22,7 +22,6 @@ from m2fdp.control.bound import network_terms, noise_factor
 from m2fdp.control.controller import build_controller, initial_state, plan_round, step_parameter
 from m2fdp.control.problem import Choice, Problem, present_devices, solve, terms_at
 from m2fdp.control.resources import round_cost, round_costs
-from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_alone, step_together
 from m2fdp.simulation.schedule import Schedule
@@ -322,25 +321,6 @@ def test_a_budget_below_the_first_rounds_steps_is_kept():
     control, state = plan_round(controller, initial_state(controller), 1.0)
     assert control.choice.local_steps == 3
     assert state.remaining == 0
-
-
-def test_bad_input():
-    tree = tree_from_fanouts([4])
-    star = Network(tree, (np.array([False]),), ())
-    with pytest.raises(InputError, match="control.enabled.*edge servers"):
-        controller_of(star, every=None)
-    deep = network_of([2, 2, 2], [0.5, 0])
-    with pytest.raises(InputError, match="training.local_aggregation = 2.*valid: 1"):
-        build_controller(
-            deep,
-            step_alone(deep),
-            Schedule(1, 4, {1: 2, 2: 1}, 1, "constant"),
-            M,
-            1.0,
-            ResourcesConfig(),
-            PRIVACY,
-            ControlConfig(),
-        )
 
 
 # What choosing costs

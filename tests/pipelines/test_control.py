@@ -174,7 +174,7 @@ def test_what_can_not_be_controlled_is_refused_in_one_line(project, kedro_run, p
     result = kedro_run("--params", f"{SMALL},{params}")
     assert result.exit_code == 2
     assert result.output.splitlines()[-1].startswith(f"Error: {message}"), result.output
-    assert not (project / "data/06_models/single/model.pt").exists()
+    assert not (project / "data/05_model_input/single").exists()
 
 
 @pytest.mark.parametrize("pipeline", ["audit", "bound"])

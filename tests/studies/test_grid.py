@@ -1,4 +1,4 @@
-"""Studies' files and their expansion into cells."""
+"""The cells that a study expands to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from m2fdp.config import flatten
 from m2fdp.errors import InputError
-from m2fdp.studies.grid import Study, expand, load_study, nest, varied_keys
+from m2fdp.studies.grid import Setting, expand, nest, place_of_choice, points, varied_keys
+from m2fdp.studies.study import Study
 
 BASE = {
     "algorithm": "m2fdp",
@@ -25,14 +26,9 @@ BASE = {
 }
 
 
-def cells_of(extra=None, base=BASE, **study):
-    return expand("tiny", Study(title="Tiny", **study), base, extra or {})
-
-
-def write(folder, text, env="base", name="tiny"):
-    path = folder / env / "studies" / f"{name}.yml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+def cells_of(extra=None, last=None, schedules=None, **study):
+    setting = Setting("tiny", Study(title="Tiny", **study), BASE, last or {}, extra or {})
+    return expand(setting, schedules or {})
 
 
 def test_grid_is_a_product_in_the_files_order():
@@ -63,7 +59,7 @@ def test_arms_override_the_shared_parameters_and_cross_with_the_grid():
         grid={"seed": [4]},
     )
     assert [cell.name for cell in cells] == ["open-seed_4", "half-seed_4"]
-    assert [cell.arm for cell in cells] == ["open", "half"]
+    assert [cell.point.arm for cell in cells] == ["open", "half"]
     assert [cell.tags["arm"] for cell in cells] == ["open", "half"]
     assert [cell.config.training.learning_rate for cell in cells] == [2.0, 0.5]
     assert {cell.config.training.rounds for cell in cells} == {7}
@@ -72,7 +68,7 @@ def test_arms_override_the_shared_parameters_and_cross_with_the_grid():
 def test_a_study_without_arms_and_grid_is_one_cell():
     (cell,) = cells_of()
     assert cell.name == "single"
-    assert cell.arm is None
+    assert cell.point.arm is None
     assert cell.tags == {"cell_hash": cell.hash}
 
 
@@ -158,48 +154,113 @@ def test_what_cannot_be_run_is_refused_in_one_line(study, extra, parts):
     assert all(part in line for part in parts), line
 
 
-def test_an_environments_study_replaces_bases(tmp_path):
-    write(tmp_path, "title: base\n")
-    write(tmp_path, "title: mine\n", env="mine")
-    assert load_study(tmp_path, "tiny").title == "base"
-    assert load_study(tmp_path, "tiny", "mine").title == "mine"
-    assert load_study(tmp_path, "tiny", "other").title == "base"
+SEARCH = {
+    "spaces": {"few": {"grids": [{"training.rounds": [2, 3]}]}},
+    "seeds": [7],
+    "validation_fraction": 0.2,
+}
 
 
-def test_numbers_in_a_file_may_be_written_as_powers_of_ten(tmp_path):
-    write(tmp_path, "title: t\nparameters: {privacy.delta: 1e-5}\n")
-    assert load_study(tmp_path, "tiny").parameters == {"privacy.delta": 1e-5}
+def test_versions_cross_with_arms_and_an_arms_value_wins():
+    cells = cells_of(
+        parameters={"training.rounds": 9, "training.local_steps": 9},
+        arms={
+            "a": {"training.local_steps": 1},
+            "b": {"algorithm": "hfl"},
+        },
+        versions={
+            "paper": {"parameters": {"training.rounds": 3, "training.local_steps": 5}},
+            "verified": {"arms": ["b"]},
+        },
+    )
+    assert [cell.name for cell in cells] == ["paper-a", "paper-b", "verified-b"]
+    schedules = [(c.config.training.rounds, c.config.training.local_steps) for c in cells]
+    assert schedules == [(3, 1), (3, 5), (9, 9)]
+    assert cells[0].tags == {"version": "paper", "arm": "a", "cell_hash": cells[0].hash}
+
+
+def test_an_arms_own_grid_crosses_with_the_studys():
+    study = {
+        "arms": {
+            "wide": {"over": {"topology.fanouts": [[2, 2], [4, 2]]}},
+            "still": {"algorithm": "hfl"},
+        },
+        "grid": {"seed": [0, 1]},
+    }
+    assert [cell.name for cell in cells_of(**study)] == [
+        "wide-fanouts_2_2-seed_0",
+        "wide-fanouts_2_2-seed_1",
+        "wide-fanouts_4_2-seed_0",
+        "wide-fanouts_4_2-seed_1",
+        "still-seed_0",
+        "still-seed_1",
+    ]
+    assert varied_keys(Study(title="", **study)) == ("arm", "topology.fanouts", "seed")
+
+
+def test_arms_that_come_to_the_same_run_are_runs_apart():
+    twins = cells_of(arms={"a": {"training.rounds": 3}, "b": {"training": {"rounds": "3"}}})
+    assert twins[0].config.training == twins[1].config.training
+    assert twins[0].hash != twins[1].hash
+
+
+def test_a_searched_arm_has_cells_where_it_has_a_schedule():
+    study = {
+        "arms": {"a": {"space": "few"}, "b": {"algorithm": "hfl"}},
+        "versions": {"plain": {}, "tuned": {"search": SEARCH}},
+        "grid": {"seed": [0, 1]},
+    }
+    names = [cell.name for cell in cells_of(**study)]
+    assert names == [
+        f"{version}-seed_{seed}" for version in ("plain-a", "plain-b", "tuned-b") for seed in (0, 1)
+    ]
+    plan = Study(title="", **study)
+    (place,) = {place_of_choice(plan, point) for point in points(plan)} - {None}
+    cells = cells_of(**study, schedules={place: {"training.rounds": 3}})
+    rounds = {cell.name: cell.config.training.rounds for cell in cells}
+    assert rounds["tuned-a-seed_0"] == rounds["tuned-a-seed_1"] == 3
+    assert rounds["plain-a-seed_0"] == rounds["tuned-b-seed_0"] == 2
+
+
+def test_a_scales_parameters_override_everything():
+    (cell,) = cells_of(arms={"a": {"training.rounds": 8}}, last={"training.rounds": 1})
+    assert cell.config.training.rounds == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("study", "extra", "parts"),
     [
-        ("title: t\ngrids: {}\n", ["study.tiny.grids", "unknown key", "arms, env, grid"]),
-        ("grid: {seed: [0]}\n", ["study.tiny.title", "(missing)"]),
-        ("title: t\ngrid: {seed: []}\n", ["study.tiny.grid.seed", "[]", "at least 1"]),
-        ("title: t\ngrid: {seed: 3}\n", ["study.tiny.grid.seed", "3", "list"]),
-        ("title: t\narms: {a/b: {}}\n", ["study.tiny.arms", "a/b"]),
-        ("title: [\n", ["study", "tiny", "not valid YAML"]),
-        ("just text\n", ["tiny"]),
+        (
+            {"arms": {"a": {"over": {"seed": [1]}}}, "grid": {"seed": [0]}},
+            {},
+            ["grid.seed", "an arm"],
+        ),
+        (
+            {"versions": {"v": {"parameters": {"seed": 1}}}, "grid": {"seed": [0]}},
+            {},
+            ["grid.seed", "elsewhere"],
+        ),
+        (
+            {"versions": {"v": {"parameters": {"privacy.epsilon": 1}}}},
+            {"privacy": {"epsilon": 2}},
+            ["privacy.epsilon", "varies"],
+        ),
+        (
+            {"arms": {"a": {"space": "few"}}, "versions": {"v": {"search": SEARCH}}},
+            {"training": {"rounds": 2}},
+            ["training.rounds", "varies"],
+        ),
+        (
+            {"versions": {"v": {"search": SEARCH | {"at": {"privacy.epsilon": 1.0}}}}},
+            {},
+            ["search.at.privacy.epsilon", "1.0"],
+        ),
     ],
 )
-def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text, parts):
-    write(tmp_path, text)
+def test_versions_arms_and_searches_that_collide_are_refused(study, extra, parts):
     with pytest.raises(InputError) as error:
-        load_study(tmp_path, "tiny")
-    line = str(error.value)
-    assert "\n" not in line
-    assert all(part in line for part in parts), line
-
-
-def test_unknown_and_reserved_names_are_refused(tmp_path):
-    write(tmp_path, "title: t\n")
-    write(tmp_path, "title: t\n", name="other")
-    write(tmp_path, "title: t\n", name="report")
-    with pytest.raises(InputError, match="the studies are other, report, tiny|other, tiny"):
-        load_study(tmp_path, "nope")
-    with pytest.raises(InputError, match="reserved"):
-        load_study(tmp_path, "report")
+        cells_of(extra=extra, **study)
+    assert all(part in str(error.value) for part in parts), str(error.value)
 
 
 keys = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(".".join)

@@ -74,15 +74,15 @@ def check_config(config: Config) -> None:
     Raises:
         InputError: naming the key, its value and what would be valid.
     """
-    build_plan(config.algorithm, config.topology, config.training, config.seed)
+    plan = build_plan(config.algorithm, config.topology, config.training, config.seed)
     check_model_name(config.model.name)
     if config.control.enabled:
-        _check_control(config)
+        _check_control(config, plan)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
 
 
-def _check_control(config: Config) -> None:
+def _check_control(config: Config, plan: Plan) -> None:
     """What a controlled run can't be."""
     if config.algorithm != M2FDP.name:
         raise InputError(
@@ -93,6 +93,17 @@ def _check_control(config: Config) -> None:
             "training.participants",
             config.training.participants,
             "is what the controller chooses (control.enabled); use null",
+        )
+    if plan.network.tree.depth < 2:
+        raise InputError(
+            "control.enabled", True, "needs edge servers whose participation it can choose"
+        )
+    deeper = [layer for layer in plan.schedule.local_aggregation if layer > 1]
+    if deeper:
+        raise InputError(
+            "training.local_aggregation",
+            deeper[0],
+            "is a layer that the controller does not aggregate at; valid: 1",
         )
     if config.privacy.drift != "worst_case":
         raise InputError(

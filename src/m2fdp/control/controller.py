@@ -14,7 +14,6 @@ from math import sqrt
 
 from m2fdp.config import ControlConfig, PrivacyConfig, ResourcesConfig
 from m2fdp.control.problem import Choice, Problem, Terms, build_problem, solve, terms_at
-from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.topology.network import Network
@@ -138,20 +137,8 @@ def build_controller(
 ) -> Controller:
     """The configured controller of a run; for the arguments see `build_problem`.
 
-    Raises:
-        InputError: a star, or local aggregations below layer 1.
+    `m2fdp.algorithms.check_config` refuses networks and schedules that it is not made for.
     """
-    if network.tree.depth < 2:
-        raise InputError(
-            "control.enabled", True, "needs edge servers whose participation it can choose"
-        )
-    deeper = [layer for layer in schedule.local_aggregation if layer > 1]
-    if deeper:
-        raise InputError(
-            "training.local_aggregation",
-            deeper[0],
-            "is a layer that the controller does not aggregate at; valid: 1",
-        )
     problem = build_problem(
         network, lock_step, schedule, n_parameters, sampling_rate, resources, privacy, config
     )

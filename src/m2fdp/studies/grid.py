@@ -1,4 +1,4 @@
-"""A study's file and the cells that it expands to, each with a configuration known to be valid."""
+"""The cells that a study expands to, each with a configuration known to be valid."""
 
 from __future__ import annotations
 
@@ -7,39 +7,46 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from pydantic import Field, StringConstraints, ValidationError
-from yaml import YAMLError
 
 from m2fdp.algorithms import check_config
-from m2fdp.config import Block, Config, essentials, flatten, parse_config
+from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
-from m2fdp.reporting.style import ARM
+from m2fdp.reporting.style import ARM, VERSION
+from m2fdp.studies.study import Arm, Search, Study
 
-BASE_ENV = "base"
-# `kedro study report` summarises finished studies, so no study can have the name.
-RESERVED_NAMES = ("report",)
-
-ArmName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
+SEED = "seed"
+# Schedules, as dotted parameters, by the place that `Point.place` names.
+Schedules = Mapping[str, Mapping[str, Any]]
 
 
-class Study(Block):
-    """The file `conf/<env>/studies/<name>.yml`: the product of its arms and its grid.
+@dataclass(frozen=True)
+class Setting:
+    """What all cells of a study share."""
 
-    Keys of parameters are dotted (`training.rounds`). An arm's value overrides the shared one.
-    """
+    name: str  # of the study; its cells write to folders `<name>/<cell>`
+    study: Study
+    base: Mapping[str, Any]  # the parameters of the environment, nested
+    last: Mapping[str, Any]  # parameters that override all others: a scale's
+    extra: Mapping[str, Any]  # the command line's, nested; never of a key that varies
 
-    title: str
-    env: str | None = None  # the Kedro environment that the cells run in
-    parameters: dict[str, Any] = Field(default_factory=dict)  # shared by all cells
-    # Named groups of parameters that vary together, such as an algorithm and its schedule.
-    arms: dict[ArmName, dict[str, Any]] = Field(default_factory=dict)
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of a study's version, arm and grid."""
+
+    version: str | None  # None in a study without versions
+    arm: str | None  # None in a study without arms
+    values: Mapping[str, Any]  # by the grid's dotted keys
+
+    @property
+    def name(self) -> str:
+        """Of the cell: `verified-p1_0.5-epsilon_1.0-seed_0`."""
+        labels = [_label(key, value, self.values) for key, value in self.values.items()]
+        return "-".join(filter(None, [self.version, self.arm, *labels])) or "single"
 
 
 @dataclass(frozen=True)
@@ -47,96 +54,133 @@ class Cell:
     """One run of a study: what it sets, and the validated configuration that results."""
 
     name: str
-    arm: str | None  # None in a study without arms
+    point: Point
     overrides: dict[str, Any]  # nested, as Kedro's runtime parameters
     config: Config
+    twin: str = ""  # tells the cell from another arm's of the same configuration
 
     @property
     def hash(self) -> str:
         """SHA-256 of everything in the configuration that a result depends on."""
-        content = json.dumps(essentials(self.config), sort_keys=True)
+        content = json.dumps(essentials(self.config), sort_keys=True) + self.twin
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def tags(self) -> dict[str, str]:
         """How the study finds the cell's run again, and reports name it."""
-        return {"cell_hash": self.hash} | ({} if self.arm is None else {ARM: self.arm})
+        names = {VERSION: self.point.version, ARM: self.point.arm}
+        return {"cell_hash": self.hash} | {k: v for k, v in names.items() if v is not None}
 
 
-def load_study(conf: Path, name: str, env: str | None = None) -> Study:
-    """Read `<conf>/<env>/studies/<name>.yml`, or base's where the environment has none.
-
-    Raises:
-        InputError: no such study, a file that is not YAML, or keys that a study has not.
-    """
-    if name in RESERVED_NAMES:
-        raise InputError("study", name, "the name is reserved; call the study something else")
-    folders = [conf / layer / "studies" for layer in (env, BASE_ENV) if layer]
-    files = {path.stem: path for folder in reversed(folders) for path in folder.glob("*.yml")}
-    if name not in files:
-        known = ", ".join(sorted(files)) or f"(none in {folders[-1]})"
-        raise InputError("study", name, f"no such study; the studies are {known}")
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(files[name]))
-    except (YAMLError, OmegaConfBaseException) as error:
-        raise InputError("study", name, f"not valid YAML: {' '.join(str(error).split())}") from None
-    try:
-        return Study.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(["study", name, *map(str, first["loc"])])
-        remedy = first["msg"]
-        if first["type"] == "extra_forbidden":
-            remedy = "unknown key; valid keys are " + ", ".join(sorted(Study.model_fields))
-        value = "(missing)" if first["type"] == "missing" else first["input"]
-        raise InputError(key, value, remedy) from None
+def points(study: Study) -> Iterator[Point]:
+    """All combinations in the file's order, the last key of the grid varying fastest."""
+    for version in study.versions or (None,):
+        chosen = study.versions[version].arms if version is not None else None
+        for name, arm in study.arms.items() or ((None, None),):
+            if chosen is not None and name not in chosen:
+                continue
+            grid = (arm.over if arm is not None else {}) | study.grid
+            for values in itertools.product(*grid.values()):
+                yield Point(version, name, dict(zip(grid, values, strict=True)))
 
 
-def expand(
-    name: str, study: Study, base: Mapping[str, Any], extra: Mapping[str, Any]
-) -> tuple[Cell, ...]:
-    """All cells of a study, in the file's order, the last key of the grid varying fastest.
+def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:
+    """The cells of all points, in the order of `points`.
 
     Args:
-        name: of the study; its cells write to folders `<name>/<cell>`.
-        base: the parameters of the environment, nested.
-        extra: the command line's parameters, nested; they override the study's shared ones.
+        schedules: of searched arms, by place. A searched arm has no cells where it has none.
 
     Raises:
-        InputError: a key set in two places, two equal cells, or a cell that
+        InputError: a key set in two places, two equal cells of one arm, or a cell that
             `parse_config` or `check_config` refuses.
     """
-    flat_extra = flatten(dict(extra))
-    _check_keys(study, flat_extra)
+    _check_keys(setting)
     cells: dict[str, Cell] = {}
-    hashes: dict[str, str] = {}
-    for cell_name, arm, varied in _combinations(study):
-        flat = flatten(study.parameters) | varied | flat_extra
-        if "cell" in flat:
-            raise InputError("cell", flat["cell"], "a study names its cells itself; remove the key")
-        if "resume" in flat:
-            raise InputError("resume", flat["resume"], "give `kedro study` --resume instead")
-        overrides = nest(flat | {"cell": f"{name}/{cell_name}"})
-        merged = OmegaConf.to_container(OmegaConf.merge(dict(base), overrides))
-        config = parse_config(merged)
-        check_config(config)
-        cell = Cell(cell_name, arm, overrides, config)
-        twin = cell_name if cell_name in cells else hashes.get(cell.hash)
-        if twin is not None:
+    by_hash: dict[str, Cell] = {}
+    for point in points(setting.study):
+        place = place_of_choice(setting.study, point)
+        if place is not None and place not in schedules:
+            continue
+        schedule = {} if place is None else schedules[place]
+        cell = build_cell(setting, point.name, point, schedule)
+        other = cells.get(cell.name) or by_hash.get(cell.hash)
+        if other is not None and _group(other) == _group(cell):
             raise InputError(
-                f"study.{name}", cell_name, f"equals the cell {twin}; make every cell a run apart"
+                f"study.{setting.name}",
+                cell.name,
+                f"equals the cell {other.name}; make every cell a run apart",
             )
-        cells[cell_name] = cell
-        hashes[cell.hash] = cell_name
+        if other is not None:
+            cell = replace(cell, twin=cell.name)
+        cells[cell.name] = by_hash[cell.hash] = cell
     return tuple(cells.values())
 
 
-def varied_keys(study: Study) -> tuple[str, ...]:
-    """What tells the cells apart: `arm`, where there are arms, and the grid's dotted keys.
+def _group(cell: Cell) -> tuple[str | None, str | None]:
+    """What has a line of its own in reports."""
+    return cell.point.version, cell.point.arm
 
-    An arm's name stands for all that the arm sets.
+
+def place_of_choice(study: Study, point: Point) -> str | None:
+    """Names the choice of a schedule that the point's cell takes; None where none is searched.
+
+    Points that differ only in their seed, or in keys of `search.at`, share one choice.
     """
-    return (*([ARM] if study.arms else []), *study.grid)
+    arm, search = arm_of(study, point), search_of(study, point)
+    if arm is None or arm.space is None or search is None:
+        return None
+    values = {k: v for k, v in point.values.items() if k != SEED and k not in search.at}
+    return json.dumps([point.version, point.arm, values], sort_keys=True)
+
+
+def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str, Any]) -> Cell:
+    """The cell of a point under a schedule, which overrides what version, arm and grid say.
+
+    Raises:
+        InputError: its configuration is refused, or sets what only the study may.
+    """
+    study, arm = setting.study, arm_of(setting.study, point)
+    version = study.versions[point.version].parameters if point.version is not None else {}
+    flat: dict[str, Any] = {}
+    for layer in (
+        study.parameters,
+        version,
+        arm.parameters if arm is not None else {},
+        point.values,
+        schedule,
+        setting.last,
+        setting.extra,
+    ):
+        flat |= flatten(dict(layer))
+    if "cell" in flat:
+        raise InputError("cell", flat["cell"], "a study names its cells itself; remove the key")
+    if "resume" in flat:
+        raise InputError("resume", flat["resume"], "give `kedro study` --resume instead")
+    overrides = nest(flat | {"cell": f"{setting.name}/{name}"})
+    merged = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
+    config = parse_config(merged)
+    check_config(config)
+    return Cell(name, point, overrides, config)
+
+
+def arm_of(study: Study, point: Point) -> Arm | None:
+    """The point's arm; None in a study without arms."""
+    return None if point.arm is None else study.arms[point.arm]
+
+
+def search_of(study: Study, point: Point) -> Search | None:
+    """The search of the point's version, if it has one."""
+    return None if point.version is None else study.versions[point.version].search
+
+
+def varied_keys(study: Study) -> tuple[str, ...]:
+    """What tells the cells apart: `version` and `arm`, where there are any, and dotted keys of
+    the grids.
+
+    A version's or arm's name stands for all that it sets.
+    """
+    names = [name for name, given in ((VERSION, study.versions), (ARM, study.arms)) if given]
+    return (*names, *_grid_keys(study))
 
 
 def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,26 +205,38 @@ def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _check_keys(study: Study, extra: Mapping[str, Any]) -> None:
-    of_arms = {key for arm in study.arms.values() for key in flatten(arm)}
-    for key, values in study.grid.items():
-        if key in of_arms | flatten(study.parameters).keys():
+def _grid_keys(study: Study) -> tuple[str, ...]:
+    """Of the study's grid and of all arms' own."""
+    grids = [*(arm.over for arm in study.arms.values()), study.grid]
+    return tuple(dict.fromkeys(key for grid in grids for key in grid))
+
+
+def _check_keys(setting: Setting) -> None:
+    study = setting.study
+    versions, arms = study.versions.values(), study.arms.values()
+    of_versions = {key for version in versions for key in flatten(version.parameters)}
+    of_arms = {key for arm in arms for key in flatten(arm.parameters)}
+    searches = [version.search for version in versions if version.search is not None]
+    of_spaces = {
+        key
+        for search in searches
+        for space in search.spaces.values()
+        for grid in space.grids
+        for key in grid
+    }
+    for key in _grid_keys(study):
+        values = study.grid.get(key) or next(arm.over[key] for arm in arms if key in arm.over)
+        if key in of_versions | of_arms | of_spaces | flatten(study.parameters).keys():
             raise InputError(f"grid.{key}", values, "the study sets this key elsewhere; keep one")
-    for key, value in extra.items():
-        if key in of_arms | study.grid.keys():
+        if key in study.grid and any(key in arm.over for arm in arms):
+            raise InputError(f"grid.{key}", values, "an arm has a grid of it too; keep one")
+    for search in searches:
+        for key, value in search.at.items():
+            if key not in _grid_keys(study) or key == SEED:
+                raise InputError(f"search.at.{key}", value, "is not a key that the grid varies")
+    for key, value in flatten(dict(setting.extra)).items():
+        if key in of_versions | of_arms | of_spaces | set(_grid_keys(study)) | setting.last.keys():
             raise InputError(key, value, "the study varies this key; edit its file instead")
-
-
-def _combinations(study: Study) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
-    """Every cell's name and arm with the dotted parameters that only it sets."""
-    arms: Mapping[str | None, dict[str, Any]] = study.arms or {None: {}}
-    for (arm, parameters), values in itertools.product(
-        arms.items(), itertools.product(*study.grid.values())
-    ):
-        point = dict(zip(study.grid, values, strict=True))
-        labels = [arm, *(_label(key, value, study.grid) for key, value in point.items())]
-        name = "-".join(filter(None, labels)) or "single"
-        yield name, arm, flatten(parameters) | flatten(point)
 
 
 def _label(key: str, value: Any, grid: Mapping[str, Any]) -> str:

@@ -95,6 +95,13 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
     return _by_round(list(dict.fromkeys(run_ids)), tuple(metrics)).rename(columns=metrics)
 
 
+def seconds_of(run_ids: Iterable[str]) -> float:
+    """How long the runs took, added up."""
+    client = mlflow.MlflowClient()
+    infos = [client.get_run(run_id).info for run_id in dict.fromkeys(run_ids)]
+    return sum(info.end_time - info.start_time for info in infos) / 1000
+
+
 def _by_round(run_ids: list[str], names: Sequence[str]) -> pd.DataFrame:
     """The last value of each metric by run and round; NaN where a round has none."""
     address = mlflow.get_tracking_uri()
@@ -150,8 +157,10 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
     for run in map(client.get_run, dict.fromkeys(run_ids)):
         if run.info.status != "FINISHED" or "accuracy" not in run.data.metrics:
             continue
+        # Two arms may come to the same parameters, and are lines of their own then.
+        named = {key: run.data.tags.get(key, "") for key in TAGS if key in swept}
         configuration = frozenset(
-            (key, value) for key, value in run.data.params.items() if key not in INCIDENTAL
+            item for item in (run.data.params | named).items() if item[0] not in INCIDENTAL
         )
         other = latest.get(configuration)
         if other is None or other.info.start_time < run.info.start_time:

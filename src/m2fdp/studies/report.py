@@ -1,4 +1,4 @@
-"""What a study ends with: one comparison of its runs as a table and as a figure."""
+"""What a study ends with: its runs compared, its figure, its claims judged, its searches told."""
 
 from __future__ import annotations
 
@@ -6,47 +6,143 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import mlflow
 import pandas as pd
 from rich.console import Console
+from rich.text import Text
 
+from m2fdp.reporting import claims, panels
 from m2fdp.reporting.figures import comparison
+from m2fdp.reporting.measures import measure_runs
+from m2fdp.reporting.style import ARM
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
-from m2fdp.studies.records import load_history, load_runs
+from m2fdp.studies.grid import varied_keys
+from m2fdp.studies.records import load_decisions, load_history, load_runs, seconds_of
+from m2fdp.studies.search import search_markdown
+from m2fdp.studies.study import Study
+
+REPORT = "report.md"
 
 
 @dataclass(frozen=True)
 class Report:
-    """The comparison, and the files that hold it."""
+    """The comparison, the judged claims, and the files that hold them."""
 
+    progress: str  # how many of the cells it is about
     table: pd.DataFrame
-    files: tuple[Path, ...]  # CSV, Markdown, figure
+    judged: pd.DataFrame | None  # None where the study lists no claims
+    files: tuple[Path, ...]
 
 
-def write_report(folder: Path, run_ids: Sequence[str], varied: Sequence[str]) -> Report:
-    """Compare the runs in `folder`/comparison.{csv,md,png}, also artifacts of the active run.
+def check_report(study: Study) -> None:
+    """Refuse a figure or claims that ask for what the runs will not have.
+
+    Raises:
+        InputError: naming the column or measure.
+    """
+    columns = varied_keys(study)
+    if study.figure is not None:
+        panels.check_layout(study.figure, columns, study.target_accuracy)
+    arms = {ARM: tuple(study.arms)} if study.arms else {}
+    claims.check_claims(study.claims, columns, tuple(study.versions), values=arms)
+
+
+def write_report(
+    folder: Path,
+    study: Study,
+    command: str,
+    cells: int,
+    run_ids: Sequence[str],
+    searched: pd.DataFrame,
+) -> Report:
+    """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
 
     Args:
         folder: of the study's own files.
+        command: that ran the study.
+        cells: how many runs the study has when it is complete.
         run_ids: MLflow's ids of the finished runs.
-        varied: what tells the runs apart, as `load_runs` takes it.
+        searched: of `search_table`.
     """
-    table = comparison_table(load_runs(run_ids, varied))
-    figure = comparison(load_history(run_ids, varied))
+    varied = varied_keys(study)
+    runs = load_runs(run_ids, varied)
+    history = load_history(run_ids, varied)
+    measured = measure_runs(runs, history, load_decisions(run_ids), study.target_accuracy)
+    table = comparison_table(runs)
+    if study.figure is None:
+        figure = comparison(history)
+    else:
+        labels = {name: arm.label or name for name, arm in study.arms.items()}
+        figure = panels.draw(study.figure, measured, history, labels)
+    judged = None
+    if study.claims:
+        judged = claims.judge(study.claims, measured, tuple(study.versions))
+
     folder.mkdir(parents=True, exist_ok=True)
     csv, markdown, png = (folder / f"comparison.{suffix}" for suffix in ("csv", "md", "png"))
     table.to_csv(csv, index=False)
     markdown.write_text(to_markdown(table))
     figure.savefig(png)
-    for file in (csv, markdown, png):
-        mlflow.log_artifact(str(file))
-    return Report(table, (csv, markdown, png))
+    files = [csv, markdown, png]
+    progress = f"{len(run_ids)} of {cells} cells are finished"
+    hours = seconds_of(run_ids) / 3600
+    parts = [
+        f"# {study.title}\n",
+        f"```\n{command}\n```\n",
+        f"{progress}; their run time, added up over the workers, is {hours:.1f} hours.\n",
+        f"![{study.title}]({png.name})\n",
+        to_markdown(table),
+    ]
+    if judged is not None:
+        files.append(folder / "claims.csv")
+        judged.to_csv(files[-1], index=False)
+        parts += ["## What the paper says\n", claims.to_markdown(judged)]
+    if len(searched):
+        files.append(folder / "search.csv")
+        searched.to_csv(files[-1], index=False)
+        parts += ["## How schedules were chosen\n", search_markdown(searched)]
+    files.append(folder / REPORT)
+    files[-1].write_text("\n".join(parts))
+    return Report(progress, table, judged, tuple(files))
 
 
 def print_report(title: str, report: Report) -> None:
-    """The table in the terminal, and where its files are."""
+    """The table and the claims in the terminal, and where the files are."""
     console = Console(highlight=False)
     print_table(report.table, console, title)
-    csv, markdown, figure = report.files
-    console.print(f"Figure: {figure}", soft_wrap=True)
-    console.print(f"Table: {csv}, {markdown}", soft_wrap=True)
+    if report.judged is not None:
+        claims.print_claims(report.judged, console, "What the paper says")
+    for file in report.files:
+        console.print(str(file), soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A study among others."""
+
+    name: str
+    title: str
+    report: Report
+
+
+def write_summaries(folder: Path, summaries: Sequence[Summary]) -> Path:
+    """`folder`/report.md: all studies' claims, and where each one's own report is."""
+    parts = ["# Studies\n"]
+    for summary in summaries:
+        parts.append(f"## {summary.title}\n")
+        parts.append(f"[{summary.name}]({summary.name}/{REPORT}): {summary.report.progress}.\n")
+        if summary.report.judged is not None:
+            parts.append(claims.to_markdown(summary.report.judged))
+    path = folder / REPORT
+    path.write_text("\n".join(parts))
+    return path
+
+
+def print_summaries(summaries: Sequence[Summary], path: Path) -> None:
+    """Every study's progress and claims in the terminal."""
+    console = Console(highlight=False)
+    for summary in summaries:
+        console.print(Text(f"{summary.name}: {summary.title}", "bold"))
+        console.print(f"{summary.report.progress}; {summary.report.files[-1]}", soft_wrap=True)
+        if summary.report.judged is not None:
+            claims.print_claims(summary.report.judged, console, "")
+    console.print(str(path), soft_wrap=True)

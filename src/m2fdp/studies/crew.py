@@ -1,0 +1,175 @@
+"""The processes that run a study's cells, each as an MLflow run below the study's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import mlflow
+from mlflow.entities import Run, RunStatus
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from m2fdp.simulation.workers import available_cores
+from m2fdp.studies.grid import Cell
+from m2fdp.studies.pool import run_tasks
+from m2fdp.studies.ray_pool import run_ray_tasks
+from m2fdp.studies.worker import PARENT_TAG, Job, run_cell
+
+LOST = "its worker process died twice; is there enough memory? (--workers=1 needs least)"
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who runs the cells of a study, and for which study."""
+
+    project: Path
+    env: str | None  # the Kedro environment
+    study: str
+    parent: Run  # MLflow's run of the study
+    workers: int | None  # processes at most; None = one a core
+    on_ray: bool
+    resume: bool  # skip what is finished
+    only_finished: bool = False  # run nothing
+
+    @property
+    def folder(self) -> Path:
+        """Where the study's own files go."""
+        return self.project / "data" / "08_reporting" / self.study
+
+    def run(
+        self, what: str, cells: Sequence[Cell], tags: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Run cells, those of one configuration once.
+
+        Args:
+            what: they are, for the progress.
+            tags: of all their runs.
+
+        Returns:
+            MLflow's ids of the finished runs by the cells' hashes; failures are told.
+        """
+        apart: dict[str, Cell] = {}
+        for cell in cells:
+            apart.setdefault(cell.hash, cell)
+        run_ids = _finished_runs(self.study, apart) if self.resume or self.only_finished else {}
+        if self.only_finished:
+            return run_ids
+        if run_ids:
+            click.echo(f"{len(run_ids)} of {len(apart)} {what} are finished already.")
+            _tag_again(apart, run_ids)
+        waiting = [cell for cell in apart.values() if cell.hash not in run_ids]
+        outcomes = self._outcomes(waiting, tags or {})
+        with _progress(what, len(waiting)) as done, closing(outcomes):
+            for cell, outcome in outcomes:
+                if "run_id" in outcome:
+                    run_ids[cell.hash] = outcome["run_id"]
+                    done(f"{cell.name}: finished")
+                else:
+                    log = self._log(cell)
+                    done(f"{cell.name}: FAILED, {outcome['reason']} (log: {log})")
+        return run_ids
+
+    def _outcomes(
+        self, cells: Sequence[Cell], tags: Mapping[str, str]
+    ) -> Iterator[tuple[Cell, dict[str, str]]]:
+        """Run the cells in processes that share the cores, here or on Ray."""
+        workers, threads, run = self.workers, 1, run_ray_tasks
+        if not self.on_ray:
+            cores = available_cores()
+            workers = max(1, min(workers or cores, len(cells)))
+            threads = max(1, cores // workers)
+            run = run_tasks
+        jobs = [
+            Job(
+                project=self.project,
+                env=self.env,
+                tracking_uri=mlflow.get_tracking_uri(),
+                experiment_id=self.parent.info.experiment_id,
+                run_name=cell.name,
+                tags={
+                    PARENT_TAG: self.parent.info.run_id,
+                    "study": self.study,
+                    **tags,
+                    **cell.tags,
+                },
+                runtime_params={"threads": threads} | cell.overrides,
+                log=self._log(cell),
+            )
+            for cell in cells
+        ]
+        environment = {"OMP_NUM_THREADS": str(threads)}
+
+        def on_loss(index: int) -> None:
+            self._close_runs(f"tags.cell_hash = '{cells[index].hash}'")
+
+        try:
+            with closing(run(run_cell, jobs, workers, environment, on_loss)) as outcomes:
+                for index, outcome in outcomes:
+                    yield cells[index], outcome or {"reason": LOST}
+        finally:
+            self._close_runs()
+
+    def _close_runs(self, *filters: str) -> None:
+        """Mark as KILLED the cells' runs that no worker, here or on another host, goes on with."""
+        of_study = f"tags.`{PARENT_TAG}` = '{self.parent.info.run_id}'"
+        for run in search_runs(" and ".join(("attributes.status = 'RUNNING'", of_study, *filters))):
+            status = RunStatus.to_string(RunStatus.KILLED)
+            mlflow.MlflowClient().set_terminated(run.info.run_id, status)
+
+    def _log(self, cell: Cell) -> Path:
+        return self.folder / "logs" / f"{cell.name}.log"
+
+
+def search_runs(filter_string: str) -> list[Run]:
+    """Runs of the project's experiment, the latest first."""
+    return mlflow.search_runs(
+        filter_string=filter_string,
+        order_by=["attributes.start_time DESC"],
+        output_format="list",
+    )
+
+
+def _finished_runs(study: str, cells: Mapping[str, Cell]) -> dict[str, str]:
+    """The latest finished run of each cell that has one, by the cell's hash."""
+    finished: dict[str, str] = {}
+    for run in search_runs(f"tags.study = '{study}' and attributes.status = 'FINISHED'"):
+        cell_hash = run.data.tags.get("cell_hash")
+        if cell_hash in cells:
+            finished.setdefault(cell_hash, run.info.run_id)
+    return finished
+
+
+def _tag_again(cells: Mapping[str, Cell], run_ids: Mapping[str, str]) -> None:
+    """An arm may have had another name in the file when its run was made."""
+    client = mlflow.MlflowClient()
+    for cell_hash, run_id in run_ids.items():
+        for tag, value in cells[cell_hash].tags.items():
+            client.set_tag(run_id, tag, value)
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, else a numbered line for each."""
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    if not console.is_terminal:
+        numbers = iter(range(1, total + 1))
+        yield lambda line: click.echo(f"[{next(numbers)}/{total}] {line}")
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(what, total=total)
+
+        def done(line: str) -> None:
+            console.print(line)
+            bar.advance(task)
+
+        yield done

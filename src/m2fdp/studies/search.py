@@ -1,0 +1,178 @@
+"""How a study chooses schedules: by accuracy on records that are held out of the training data.
+
+The choice looks at the data, and no epsilon of the final runs counts it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from m2fdp.studies.grid import (
+    SEED,
+    Cell,
+    Point,
+    Schedules,
+    Setting,
+    arm_of,
+    build_cell,
+    place_of_choice,
+    points,
+    search_of,
+)
+
+SEARCH_COLUMNS = (
+    "version",
+    "arm",
+    "values",
+    "schedule",
+    "seeds",
+    "accuracy_mean",
+    "accuracy_std",
+    "chosen",
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A schedule that an arm may take, and the runs that try it."""
+
+    place: str  # of the choice, as `place_of_choice` names it
+    point: Point  # where it is tried; its values hold no seed
+    schedule: dict[str, Any]  # dotted parameters
+    cells: tuple[Cell, ...]  # one a seed
+
+
+def next_candidates(
+    setting: Setting, schedules: Schedules, tried: Sequence[Candidate]
+) -> tuple[Candidate, ...]:
+    """The candidates of all choices that nothing was tried for yet and that wait for no other.
+
+    Args:
+        schedules: the choices made.
+        tried: the candidates that have been run.
+
+    Raises:
+        InputError: a candidate's configuration is refused.
+    """
+    done = {candidate.place for candidate in tried}
+    waiting: dict[str, Point] = {}
+    for point in points(setting.study):
+        place, search = place_of_choice(setting.study, point), search_of(setting.study, point)
+        if place is not None and search is not None and place not in done:
+            values = {key: value for key, value in point.values.items() if key != SEED}
+            here = {key: value for key, value in search.at.items() if key in values}
+            waiting.setdefault(place, replace(point, values=values | here))
+    return tuple(
+        candidate
+        for place, point in waiting.items()
+        for candidate in _candidates(setting, place, point, schedules)
+    )
+
+
+def choose(
+    candidates: Sequence[Candidate], accuracy: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """The schedule with the best mean accuracy of each place; of equals the first.
+
+    Args:
+        accuracy: on the held-out records, by the hash of a cell. A candidate that lacks a
+            seed's is out.
+    """
+    best: dict[str, tuple[float, dict[str, Any]]] = {}
+    for candidate in candidates:
+        mean = _accuracies(candidate, accuracy).mean(skipna=False)
+        if mean > best.get(candidate.place, (-math.inf, {}))[0]:
+            best[candidate.place] = (mean, candidate.schedule)
+    return {place: schedule for place, (_, schedule) in best.items()}
+
+
+def search_table(
+    candidates: Sequence[Candidate], accuracy: Mapping[str, float], schedules: Schedules
+) -> pd.DataFrame:
+    """One row a candidate with `SEARCH_COLUMNS`; grid values and schedule as text."""
+    rows = []
+    for candidate in candidates:
+        found = _accuracies(candidate, accuracy)
+        rows.append(
+            {
+                "version": candidate.point.version,
+                "arm": candidate.point.arm,
+                "values": _text(candidate.point.values),
+                "schedule": _text(candidate.schedule),
+                "seeds": int(found.count()),
+                "accuracy_mean": found.mean(),
+                "accuracy_std": found.std(),
+                "chosen": schedules.get(candidate.place) == candidate.schedule,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(SEARCH_COLUMNS))
+
+
+def search_markdown(table: pd.DataFrame) -> str:
+    """What was chosen for whom from how many candidates, and the search's budget, in Markdown."""
+    lines = [
+        "Schedules were chosen by their mean accuracy on training records that were held out and "
+        f"that no run of the search trained on: {table['seeds'].sum()} runs. The released runs "
+        "train on all training records. ε counts a released run, not the search that chose its "
+        "schedule.\n",
+        "| version | arm | grid | candidates | seeds | chosen schedule | held-out accuracy |",
+        "|---|---|---|---:|---:|---|---:|",
+    ]
+    for (version, arm, values), rows in table.groupby(["version", "arm", "values"], sort=False):
+        chosen = rows[rows["chosen"]]
+        row = rows.iloc[0] if chosen.empty else chosen.iloc[0]
+        schedule = "none finished" if chosen.empty else row["schedule"]
+        accuracy = f"{row['accuracy_mean']:.3f}"
+        if row["seeds"] > 1:
+            accuracy += f" ± {row['accuracy_std']:.3f}"
+        lines.append(
+            f"| {version} | {arm} | {values} | {len(rows)} | {row['seeds']} | {schedule} "
+            f"| {accuracy} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _candidates(
+    setting: Setting, place: str, point: Point, schedules: Schedules
+) -> Iterator[Candidate]:
+    arm, search = arm_of(setting.study, point), search_of(setting.study, point)
+    space = search.spaces[arm.space]
+    start: Mapping[str, Any] = {}
+    if space.schedule_of is not None:
+        followed = place_of_choice(setting.study, replace(point, arm=space.schedule_of))
+        if followed not in schedules:
+            return
+        start = schedules[followed]
+    changes = (
+        dict(zip(grid, values, strict=True))
+        for grid in space.grids
+        for values in itertools.product(*grid.values())
+    )
+    held_out = {
+        "partition.validation_fraction": search.validation_fraction,
+        "training.evaluate_on": "validation",
+    }
+    for number, change in enumerate(changes, start=1):
+        schedule = {**start, **change}
+        cells = []
+        for seed in search.seeds:
+            at = replace(point, values={**point.values, SEED: seed})
+            name = f"search/{at.name}-{number}"
+            cells.append(build_cell(setting, name, at, schedule | held_out))
+        yield Candidate(place, point, schedule, tuple(cells))
+
+
+def _accuracies(candidate: Candidate, accuracy: Mapping[str, float]) -> pd.Series:
+    """By seed; NaN where no run finished."""
+    return pd.Series([accuracy.get(cell.hash, math.nan) for cell in candidate.cells], dtype=float)
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())

@@ -1,0 +1,214 @@
+"""What a study's file says: what varies, in which versions, how schedules are chosen, what is
+shown and claimed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+from yaml import YAMLError
+
+from m2fdp.config import Block
+from m2fdp.errors import InputError
+from m2fdp.reporting.claims import Claim
+from m2fdp.reporting.panels import Layout
+
+BASE_ENV = "base"
+# `kedro study report` summarises finished studies, so no study can have the name.
+RESERVED_NAMES = ("report",)
+
+Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
+Share = Annotated[float, Field(gt=0, lt=1)]
+# For dotted keys of parameters the values of each: the product of them.
+Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
+
+
+class Arm(Block):
+    """Parameters that vary together under one name, such as an algorithm and its schedule.
+
+    In the file its parameters stand beside the keys below.
+    """
+
+    parameters: dict[str, Any]
+    label: str | None = None  # what figures call it; None = its name
+    over: Grid = Field(default_factory=dict)  # a grid of its own, crossed with the study's
+    space: str | None = None  # of the search that chooses its schedule
+
+    @model_validator(mode="before")
+    @classmethod
+    def _beside(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        own = {key: content[key] for key in ("label", "over", "space") if key in content}
+        return {"parameters": {k: v for k, v in content.items() if k not in own}} | own
+
+
+class Space(Block):
+    """The schedules that a search looks at: the union of some grids."""
+
+    grids: Annotated[list[Grid], Field(min_length=1)]
+    # An arm whose chosen schedule the grids only change; None = they change the study's.
+    schedule_of: Name | None = None
+
+
+class Search(Block):
+    """How schedules are chosen: by accuracy on records held out of the training records."""
+
+    spaces: dict[Name, Space]
+    seeds: Annotated[list[int], Field(min_length=1)]
+    validation_fraction: Share
+    # Values of varied keys at which one schedule is chosen for all values of these keys.
+    at: dict[str, Any] = Field(default_factory=dict)
+
+
+class Version(Block):
+    """A way to make the study's figure, such as the paper's settings or verified ones."""
+
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    arms: list[Name] | None = None  # None = all
+    search: Search | None = None
+
+
+class Scale(Block):
+    """A smaller copy of the study, to try it out; what it sets overrides everything."""
+
+    env: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    grid: Grid = Field(default_factory=dict)  # replaces the same keys of the study's
+    search_seeds: Annotated[list[int], Field(min_length=1)] | None = None
+
+
+class Study(Block):
+    """The file `conf/base/studies/<name>.yml`: versions x arms x grid.
+
+    Keys of parameters are dotted (`training.rounds`). A version's value overrides the shared one,
+    an arm's the version's, a chosen schedule's all of them.
+    """
+
+    title: str
+    env: str | None = None  # the Kedro environment that the cells run in
+    parameters: dict[str, Any] = Field(default_factory=dict)  # shared by all cells
+    arms: dict[Name, Arm] = Field(default_factory=dict)
+    grid: Grid = Field(default_factory=dict)
+    versions: dict[Name, Version] = Field(default_factory=dict)
+    scales: dict[Name, Scale] = Field(default_factory=dict)
+    # What measures such as `energy_to_target` wait for.
+    target_accuracy: Share | None = None
+    figure: Layout | None = None
+    claims: list[Claim] = Field(default_factory=list)
+
+    @field_validator("arms", "versions", mode="before")
+    @classmethod
+    def _null_clears(cls, value: Any) -> Any:
+        """An environment's file can only overwrite a key, so null means none."""
+        if not isinstance(value, dict):
+            return value
+        return {name: content for name, content in value.items() if content is not None}
+
+    @model_validator(mode="after")
+    def _names(self) -> Study:
+        for version, block in self.versions.items():
+            for arm in block.arms or ():
+                self._known("arm", arm, self.arms, f"versions.{version}.arms")
+            if block.search is None:
+                continue
+            for name, space in block.search.spaces.items():
+                if space.schedule_of is not None:
+                    where = f"versions.{version}.search.spaces.{name}.schedule_of"
+                    self._known("arm", space.schedule_of, self.arms, where)
+                    if self.arms[space.schedule_of].space in (None, name):
+                        raise ValueError(
+                            f"{where}: {space.schedule_of} is searched in no other space"
+                        )
+            for arm, content in self.arms.items():
+                if content.space is not None and (block.arms is None or arm in block.arms):
+                    where = f"arms.{arm}.space"
+                    self._known("space", content.space, block.search.spaces, where)
+        return self
+
+    @staticmethod
+    def _known(kind: str, name: str, names: dict[str, Any], where: str) -> None:
+        if name not in names:
+            known = ", ".join(names) or "(none)"
+            raise ValueError(f"{where}: no {kind} {name!r}; there are {known}")
+
+
+def load_study(conf: Path, name: str, env: str | None = None) -> Study:
+    """Read `<conf>/base/studies/<name>.yml` and, over it, the environment's file of that name.
+
+    As among parameters, the environment's file holds only what differs: blocks are merged, lists
+    replaced. An arm or version that it sets to null is gone.
+
+    Raises:
+        InputError: no such study, a file that is not YAML, or keys that a study has not.
+    """
+    if name in RESERVED_NAMES:
+        raise InputError("study", name, "the name is reserved; call the study something else")
+    folders = [conf / layer / "studies" for layer in (BASE_ENV, env) if layer]
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
+    if name not in known:
+        names = ", ".join(known) or f"(none in {folders[0]})"
+        raise InputError("study", name, f"no such study; the studies are {names}")
+    files = dict.fromkeys(folder / f"{name}.yml" for folder in folders)
+    try:
+        merged = OmegaConf.merge(*(OmegaConf.load(file) for file in files if file.is_file()))
+        content = OmegaConf.to_container(merged)
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise InputError("study", name, f"not valid YAML: {' '.join(str(error).split())}") from None
+    try:
+        return Study.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(["study", name, *map(str, first["loc"])])
+        remedy = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            remedy = "unknown key; valid keys are " + ", ".join(_keys(first["loc"][:-1]))
+        value = "(missing)" if first["type"] == "missing" else first["input"]
+        if isinstance(value, dict) and first["type"] == "value_error":
+            value = "(block)"
+        raise InputError(key, value, remedy) from None
+
+
+def scaled(name: str, study: Study, scale: str) -> Study:
+    """The study at one of its scales.
+
+    Raises:
+        InputError: it has no such scale.
+    """
+    if scale not in study.scales:
+        known = ", ".join(study.scales) or "(none)"
+        raise InputError("--scale", scale, f"{name} has no such scale; there are {known}")
+    small = study.scales[scale]
+    versions = {
+        version: block
+        if block.search is None or small.search_seeds is None
+        else block.model_copy(
+            update={"search": block.search.model_copy(update={"seeds": small.search_seeds})}
+        )
+        for version, block in study.versions.items()
+    }
+    return study.model_copy(
+        update={
+            "title": f"{study.title} ({scale} scale)",
+            "env": small.env or study.env,
+            "grid": study.grid | small.grid,
+            "versions": versions,
+        }
+    )
+
+
+def _keys(location: tuple[int | str, ...]) -> list[str]:
+    """The keys of the block at a place in the file."""
+    kind: Any = Study
+    for part in location:
+        if isinstance(kind, type) and issubclass(kind, Block):
+            kind = kind.model_fields[str(part)].annotation
+        else:
+            kind = get_args(kind)[-1]  # what a dict or a list holds
+        while get_origin(kind) in (Annotated, Union, UnionType):
+            kind = next(option for option in get_args(kind) if option is not NoneType)
+    return sorted(kind.model_fields)

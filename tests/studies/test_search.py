@@ -1,0 +1,137 @@
+"""The search for schedules: what is tried, what is chosen, what is told."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from m2fdp.studies.grid import Setting, expand
+from m2fdp.studies.search import choose, next_candidates, search_markdown, search_table
+from m2fdp.studies.study import Study
+
+BASE = {
+    "algorithm": "m2fdp",
+    "seed": 0,
+    "dataset": {"name": "digits"},
+    "partition": {"scheme": "iid"},
+    "topology": {"fanouts": [2, 2], "trust": {"ratios": [0.5]}},
+    "model": {"name": "softmax"},
+    "training": {"rounds": 2, "local_steps": 2, "learning_rate": 0.1},
+    "privacy": {"epsilon": 4.0, "delta": 1e-5, "clipping_norm": 1.0},
+    "resources": {},
+}
+RATES = {"grids": [{"training.rounds": [5], "training.learning_rate": [0.1, 0.2]}]}
+
+
+def setting_of(arms, spaces, grid=None, **search):
+    search = {"spaces": spaces, "seeds": [7, 8], "validation_fraction": 0.2} | search
+    study = Study(
+        title="", arms=arms, versions={"v": {"search": search}}, grid=grid or {"seed": [0, 1, 2]}
+    )
+    return Setting("tiny", study, BASE, {}, {})
+
+
+def rates_of(candidates):
+    return [candidate.schedule["training.learning_rate"] for candidate in candidates]
+
+
+def test_every_candidate_is_tried_on_held_out_records_with_the_searchs_seeds():
+    candidates = next_candidates(setting_of({"a": {"space": "s"}}, {"s": RATES}), {}, [])
+    assert rates_of(candidates) == [0.1, 0.2]
+    for candidate in candidates:
+        assert [cell.config.seed for cell in candidate.cells] == [7, 8]
+        for cell in candidate.cells:
+            assert cell.config.training.evaluate_on == "validation"
+            assert cell.config.partition.validation_fraction == 0.2
+            assert cell.config.training.rounds == 5
+    assert candidates[1].cells[0].config.cell == "tiny/search/v-a-seed_7-2"
+
+
+def test_the_union_of_grids_is_tried():
+    space = {"grids": [*RATES["grids"], {"training.learning_rate": [0.3]}]}
+    candidates = next_candidates(setting_of({"a": {"space": "s"}}, {"s": space}), {}, [])
+    assert rates_of(candidates) == [0.1, 0.2, 0.3]
+    assert "training.rounds" not in candidates[2].schedule
+
+
+def test_the_best_mean_wins_and_of_equals_the_first():
+    setting = setting_of({"a": {"space": "s"}}, {"s": RATES})
+    first, second = next_candidates(setting, {}, [])
+    for accuracies, winner in (
+        ((0.5, 0.7, 0.8, 0.5), second),
+        ((0.5, 0.7, 0.7, 0.5), first),
+        ((0.5, 0.7, math.nan, 0.9), first),
+    ):
+        cells = [*first.cells, *second.cells]
+        accuracy = {c.hash: a for c, a in zip(cells, accuracies, strict=True) if a == a}
+        assert choose((first, second), accuracy) == {first.place: winner.schedule}
+    assert choose((first, second), {}) == {}
+    assert next_candidates(setting, {}, (first, second)) == ()
+
+
+def test_a_schedule_is_chosen_for_each_value_of_the_grid_but_not_for_each_seed():
+    grid = {"privacy.epsilon": [1.0, 2.0], "seed": [0, 1]}
+    candidates = next_candidates(setting_of({"a": {"space": "s"}}, {"s": RATES}, grid), {}, [])
+    tried = [(c.cells[0].config.privacy.epsilon, c.place) for c in candidates]
+    assert [epsilon for epsilon, _ in tried] == [1.0, 1.0, 2.0, 2.0]
+    assert len({place for _, place in tried}) == 2
+
+
+def test_one_choice_may_serve_all_values_of_a_key():
+    setting = setting_of(
+        {"a": {"space": "s"}},
+        {"s": RATES},
+        {"privacy.epsilon": [1.0, 2.0], "seed": [0]},
+        at={"privacy.epsilon": 2.0},
+    )
+    candidates = next_candidates(setting, {}, [])
+    assert {c.cells[0].config.privacy.epsilon for c in candidates} == {2.0}
+    chosen = choose(candidates, {cell.hash: 0.5 for c in candidates for cell in c.cells})
+    cells = expand(setting, chosen)
+    assert [cell.config.privacy.epsilon for cell in cells] == [1.0, 2.0]
+    assert {cell.config.training.rounds for cell in cells} == {5}
+
+
+def test_a_space_may_start_from_another_arms_choice():
+    arms = {
+        "b": {"algorithm": "hfl", "space": "like_a"},
+        "a": {"space": "s"},
+    }
+    like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7, 0.9]}]}
+    setting = setting_of(arms, {"s": RATES, "like_a": like_a})
+    first = next_candidates(setting, {}, [])
+    assert {candidate.point.arm for candidate in first} == {"a"}
+    chosen = choose(first, {cell.hash: 0.5 for c in first for cell in c.cells})
+    second = next_candidates(setting, chosen, first)
+    assert {candidate.point.arm for candidate in second} == {"b"}
+    assert [candidate.schedule for candidate in second] == [
+        {"training.rounds": 5, "training.learning_rate": rate} for rate in (0.7, 0.9)
+    ]
+    assert next_candidates(setting, chosen, [*first, *second]) == ()
+
+
+def test_where_nothing_finished_nobody_follows():
+    arms = {"a": {"space": "s"}, "b": {"space": "like_a"}}
+    like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7]}]}
+    setting = setting_of(arms, {"s": RATES, "like_a": like_a})
+    first = next_candidates(setting, {}, [])
+    assert next_candidates(setting, {}, first) == ()
+    assert expand(setting, {}) == ()
+
+
+def test_the_table_tells_every_candidate_and_the_text_the_budget():
+    setting = setting_of({"a": {"space": "s"}}, {"s": RATES})
+    candidates = next_candidates(setting, {}, [])
+    cells = [cell for candidate in candidates for cell in candidate.cells]
+    accuracy = {c.hash: a for c, a in zip(cells, (0.5, 0.7, 0.9, 0.8), strict=True)}
+    table = search_table(candidates, accuracy, choose(candidates, accuracy))
+    assert table["chosen"].tolist() == [False, True]
+    assert table["accuracy_mean"].tolist() == pytest.approx([0.6, 0.85])
+    assert table["accuracy_std"].iloc[0] == pytest.approx(math.sqrt(0.02))
+    text = search_markdown(table)
+    assert "4 runs" in text
+    assert "training.learning_rate=0.2 | 0.850 ± 0.071 |" in text
+    assert "| v | a |  | 2 | 2 |" in text
+    none = search_table(candidates, {}, {})
+    assert "none finished" in search_markdown(none)
