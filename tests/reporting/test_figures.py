@@ -193,6 +193,14 @@ def test_arms_are_lines_of_their_own_named_as_they_are():
     ]
 
 
+def test_versions_are_named_as_they_are():
+    versions = pd.concat([HISTORY.assign(version=name) for name in ("paper", "verified")])
+    assert legend(figures.comparison(versions.query("algorithm == 'm2fdp'"))) == [
+        "M²FDP, paper (n = 2)",
+        "M²FDP, verified (n = 2)",
+    ]
+
+
 def test_only_rounds_that_all_seeds_evaluated_are_averaged():
     shorter = HISTORY[(HISTORY["seed"] == 0) | (HISTORY["round"] < 3)]
     m2fdp = figures.comparison(shorter).axes[0].lines[1]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.errors import InputError
-from m2fdp.reporting.style import look, parameter, upper_bound
+from m2fdp.reporting.style import COLOURS, look, palette_look, parameter, upper_bound
 
 
 @given(st.floats(min_value=1e-9, max_value=1e9), st.integers(1, 6))
@@ -56,6 +56,13 @@ def test_variants_of_an_algorithm_keep_its_colour_only():
     first, second = look("m2fdp"), look("m2fdp", variant=1)
     assert first.colour == second.colour
     assert first.line != second.line and first.marker != second.marker
+
+
+def test_lines_that_stand_for_no_algorithm_are_distinct_and_differ_in_colour_first():
+    looks = [palette_look(number) for number in range(28)]
+    assert len({(one.colour, one.line) for one in looks}) == len(looks)
+    assert len({one.colour for one in looks[: len(COLOURS)]}) == len(COLOURS)
+    assert looks[0].line == "-"
 
 
 def test_unknown_algorithm():

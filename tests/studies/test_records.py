@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import mlflow
@@ -14,7 +14,8 @@ from mlflow.entities import Metric, Param, RunTag
 from m2fdp.errors import InputError
 from m2fdp.reporting.figures import HISTORY_COLUMNS, comparison
 from m2fdp.reporting.tables import RUN_COLUMNS, comparison_table
-from m2fdp.studies.records import load_history, load_runs
+from m2fdp.studies import records
+from m2fdp.studies.records import load_decisions, load_history, load_runs
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +26,21 @@ def store(tmp_path: Path, empty_store: Path) -> Iterator[None]:
     mlflow.set_tracking_uri(before)
 
 
+@pytest.fixture(params=[False, True], ids=["database", "client"])
+def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Histories read from the database itself, and as from a server."""
+    if request.param:
+        monkeypatch.setattr(records, "DATABASE_ENGINES", ())
+
+
 def log_run(
     algorithm: str = "m2fdp",
     seed: int = 0,
     accuracies: tuple[float, ...] = (0.5, 0.8),
     status: str = "FINISHED",
     arm: str | None = None,
+    version: str | None = None,
+    decisions: Sequence[tuple[float, float, float]] = (),
     **params: object,
 ) -> str:
     client = mlflow.MlflowClient()
@@ -48,14 +58,19 @@ def log_run(
             Metric("epsilon_nominal", 4.0, 0, 0),
             Metric("epsilon_verified", 3.9, 0, 0),
         ]
+    for round_, values in enumerate(decisions, start=1):
+        names = ("control/K", "control/s_trusted", "control/s_untrusted")
+        metrics += [
+            Metric(name, value, 0, round_) for name, value in zip(names, values, strict=True)
+        ]
     tags = {
         "algorithm": algorithm,
         "seed": str(seed),
         "role": "method" if algorithm == "m2fdp" else "baseline",
         "privacy": "verified" if private else "none",
     }
-    if arm is not None:
-        tags["arm"] = arm
+    tags |= {"arm": arm} if arm else {}
+    tags |= {"version": version} if version else {}
     every = {"algorithm": algorithm, "seed": seed, "cell": run_id, "threads": None} | params
     client.log_batch(
         run_id,
@@ -96,8 +111,51 @@ def test_history_has_every_evaluated_round():
         ["m2fdp", 1, 10, 0.8],
         ["hfl", 0, 5, 0.9],
     ]
+    assert history["run_id"].tolist() == [ids[0], ids[0], ids[1]]
     assert history["epsilon"].tolist()[:2] == [1.0, 2.0]
     assert math.isnan(history["epsilon"].iloc[2])
+
+
+def test_of_a_metric_logged_twice_in_a_round_the_later_value_counts(each_way):
+    run_id = log_run(accuracies=(0.5,))
+    earlier, later = (Metric("accuracy", value, time, 5) for value, time in ((0.6, 1), (0.7, 2)))
+    mlflow.MlflowClient().log_batch(run_id, metrics=[later, earlier])
+    assert load_history([run_id])["accuracy"].tolist() == [0.7]
+
+
+def test_a_metric_that_is_no_number_is_missing(each_way):
+    run_id = log_run(accuracies=(0.5,))
+    mlflow.MlflowClient().log_batch(run_id, metrics=[Metric("loss", math.nan, 9, 10)])
+    assert load_history([run_id])["round"].tolist() == [5]
+
+
+def test_the_history_is_read_by_one_query(monkeypatch):
+    ids = [log_run(seed=seed) for seed in range(2)]
+
+    def refuse(*_):
+        raise AssertionError("one read a run and metric")
+
+    monkeypatch.setattr(mlflow.MlflowClient, "get_metric_history", refuse)
+    assert len(load_history(ids)) == 4
+
+
+def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
+    controlled = log_run(decisions=[(5, 8, 8), (3, 2, 4), (4, 2, 0)])
+    decisions = load_decisions([log_run(seed=1), controlled, controlled])
+    assert decisions.to_dict("list") == {
+        "run_id": [controlled] * 3,
+        "round": [1, 2, 3],
+        "K": [5, 3, 4],
+        "s_trusted": [8, 2, 2],
+        "s_untrusted": [8, 4, 0],
+    }
+    assert list(load_history([controlled])["round"]) == [5, 10]  # evaluated ones only
+
+
+def test_without_a_controller_there_are_no_decisions(each_way):
+    decisions = load_decisions([log_run()])
+    assert decisions.empty
+    assert list(decisions.columns) == ["run_id", "round", "K", "s_trusted", "s_untrusted"]
 
 
 def test_only_finished_runs_with_an_accuracy_count():
@@ -138,6 +196,17 @@ def test_an_arm_stands_for_what_its_runs_share():
     mixed = [*ids, log_run(seed=1, arm="1", **arms["2"])]
     with pytest.raises(InputError, match=r"training.rounds = \['60', '80'\].*m2fdp"):
         load_runs(mixed, varied)
+
+
+def test_versions_tell_runs_apart_as_arms_do():
+    varied = ("arm", "version", "seed")
+    versions = {"1.0": {"privacy.epsilon": 1.0}, "2.0": {"privacy.epsilon": 2.0}}
+    ids = [log_run(arm="a", version=name, **params) for name, params in versions.items()]
+    for frame in (load_runs(ids, varied), load_history(ids, varied).drop_duplicates("version")):
+        assert list(frame.columns[-2:]) == ["arm", "version"]
+        assert frame["version"].tolist() == ["1.0", "2.0"]  # names, even where they are numbers
+    with pytest.raises(InputError, match="privacy.epsilon"):
+        load_runs(ids, ("arm", "seed"))
 
 
 def test_seeds_that_differ_in_more_than_is_compared_are_refused():

@@ -7,14 +7,15 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.errors import InputError
 from m2fdp.reporting import style
+from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
 
 HISTORY_COLUMNS = (
+    "run_id",
     "algorithm",
     "seed",
     "round",
@@ -153,7 +154,7 @@ def comparison(history: pd.DataFrame) -> Figure:
 
     Args:
         history: one row per run and evaluated round with `HISTORY_COLUMNS`; every other
-            column is a study's arm or a swept parameter, and each of its values gets a line
+            column is a study's arm, version or swept parameter, and each of its values gets a line
             of its own.
 
     Raises:
@@ -162,29 +163,14 @@ def comparison(history: pd.DataFrame) -> Figure:
     if history.empty:
         raise InputError("history", "(none)", "there is nothing to compare yet")
     lines = list(_lines(history))
-    widest = max(len(label) for label, _, _ in lines)
-    columns = min(len(lines), max(1, int(WIDTH / (0.7 + 0.075 * widest))))
-    rows = -(-len(lines) // columns)
-    figure = style.new_figure(WIDTH, 4.2 + 0.25 * rows)
+    figure = style.new_figure(WIDTH, 4.2)
     by_round, by_energy = figure.subplots(1, 2, sharey=True)
     for number, (label, look, means) in enumerate(lines):
-        step = max(1, len(means) // 8)
-        # Staggered, so that lines that coincide show both their markers.
-        marked = (number % step, step)
-        _draw_band(by_round, means["round"], means, look, marked, label)
-        _draw_band(by_energy, means["energy_j"], means, look, marked, label)
+        draw_band(by_round, means["round"], means, look, number, label)
+        draw_band(by_energy, means["energy_j"], means, look, number, label)
     style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
     style.tidy(by_energy, "energy so far (J)", "")
-    handles, labels = by_round.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=columns,
-        fontsize=style.TICK_SIZE,
-        frameon=False,
-        handlelength=3.2,
-    )
+    legend_below(figure, *by_round.get_legend_handles_labels())
     return figure
 
 
@@ -198,55 +184,10 @@ def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFram
         for variant, (values, runs) in enumerate(groups):
             parts = [
                 style.parameter(value)
-                if name == style.ARM
+                if name in style.TAGS
                 else f"{name} = {style.parameter(value)}"
                 for name, value in zip(varied, values, strict=True)
             ]
             seeds = runs["seed"].nunique()
             label = ", ".join([get_algorithm(algorithm).title, *parts])
-            yield f"{label} (n = {seeds})", style.look(algorithm, variant), _over_seeds(runs)
-
-
-def _over_seeds(runs: pd.DataFrame) -> pd.DataFrame:
-    """Mean and sample standard deviation by round, of the rounds that all seeds evaluated."""
-    twice = runs[runs.duplicated(["seed", "round"])]
-    if len(twice):
-        first = twice.iloc[0]
-        raise InputError(
-            "history",
-            f"{first['algorithm']}, seed {first['seed']}, round {first['round']}",
-            "is there more than once; keep one run, or compare by the parameter that differs",
-        )
-    groups = runs.groupby("round")
-    means = groups[["accuracy", "energy_j"]].mean().assign(std=groups["accuracy"].std())
-    return means[groups.size() == runs["seed"].nunique()].reset_index()
-
-
-def _draw_band(
-    axes: Axes,
-    x: pd.Series,
-    means: pd.DataFrame,
-    look: style.Look,
-    marked: tuple[int, int],
-    label: str,
-) -> None:
-    axes.plot(
-        x,
-        means["accuracy"],
-        color=look.colour,
-        linestyle=look.line,
-        linewidth=1.8,
-        marker=look.marker,
-        markersize=5,
-        markevery=marked,
-        label=label,
-    )
-    if means["std"].notna().any():
-        axes.fill_between(
-            x,
-            means["accuracy"] - means["std"],
-            means["accuracy"] + means["std"],
-            color=look.colour,
-            alpha=0.15,
-            linewidth=0,
-        )
+            yield f"{label} (n = {seeds})", style.look(algorithm, variant), over_seeds(runs)

@@ -23,8 +23,9 @@ EPSILON_COLOUR = "#D55E00"
 COLOURS = ("#555555", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#56B4E9")
 LINES = ((0, (5, 2)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), "-")
 MARKERS = ("s", "v", "^", "o", "D", "X", "P")
-# The column of a study's arms: groups of parameters that go by one name.
-ARM = "arm"
+# Columns of a study's arms and versions: groups of parameters that go by one name.
+ARM, VERSION = "arm", "version"
+TAGS = (ARM, VERSION)
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,18 @@ def look(algorithm: str, variant: int = 0) -> Look:
         COLOURS[i % len(COLOURS)],
         LINES[(i + variant) % len(LINES)],
         MARKERS[(i + variant) % len(MARKERS)],
+    )
+
+
+def palette_look(number: int) -> Look:
+    """The look of the so-many-th line where lines do not stand for algorithms.
+
+    28 lines in a row are distinct.
+    """
+    return Look(
+        COLOURS[(number + 1) % len(COLOURS)],  # the reference's grey last
+        LINES[(number - 1) % len(LINES)],  # the first is solid
+        MARKERS[number % len(MARKERS)],
     )
 
 

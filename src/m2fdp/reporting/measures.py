@@ -1,0 +1,158 @@
+"""Measures of runs: what figures and claims compare beside the final accuracy."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Collection, Hashable, Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.errors import InputError
+from m2fdp.reporting.style import TAGS
+
+# Each measure's label, with its unit, on an axis.
+MEASURES: Mapping[str, str] = {
+    "accuracy": "accuracy",
+    "volatility": "volatility of the accuracy",
+    "rounds_to_target": "rounds to the target",
+    "energy_to_target": "energy to the target (J)",
+    "delay_to_target": "delay to the target (s)",
+    "local_steps": "K (local steps a round)",
+    "s_trusted": "s below trusted nodes (devices)",
+    "s_untrusted": "s below untrusted nodes (devices)",
+    "devices": "devices of the network",
+}
+# The controller's decisions in a round.
+DECISIONS = ("K", "s_trusted", "s_untrusted")
+_TO_TARGET = {
+    "round": "rounds_to_target",
+    "energy_j": "energy_to_target",
+    "delay_s": "delay_to_target",
+}
+_FANOUTS = "topology.fanouts"
+_LEAST_EVALUATIONS = 3
+
+
+def measure_runs(
+    runs: pd.DataFrame,
+    history: pd.DataFrame,
+    decisions: pd.DataFrame | None = None,
+    target_accuracy: float | None = None,
+) -> pd.DataFrame:
+    """The runs with a column for each measure.
+
+    Args:
+        runs: one row a run, of `m2fdp.studies.records.load_runs`; its index is run_id.
+        history: one row a run and evaluated round, of `load_history`.
+        decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
+        target_accuracy: of the measures to a target.
+
+    Returns:
+        The columns of `runs`, and float
+
+        volatility: sample standard deviation of the accuracy's differences from one evaluation to
+            the next in the second half of the rounds (J Sec. VI-B, "accuracy perturbation"); NaN
+            for fewer than three evaluations there.
+        rounds_to_target, energy_to_target (J), delay_to_target (s): at the first evaluation that
+            reaches `target_accuracy`, NaN if none does; only with a target.
+        local_steps, s_trusted, s_untrusted: mean over all rounds of K and of the devices that take
+            part below a node of layer 1; NaN without a controller.
+        devices: of the network; only where the fan-outs vary.
+    """
+    history = history.sort_values(["run_id", "round"])
+    measured = runs.assign(volatility=_by_run(_volatility(history), runs))
+    if target_accuracy is not None:
+        reached = history[history["accuracy"] >= target_accuracy].drop_duplicates("run_id")
+        reached = reached.set_index("run_id")
+        for column, measure in _TO_TARGET.items():
+            measured[measure] = _by_run(reached[column], runs)
+    names = {"K": "local_steps"}
+    for decision in DECISIONS:
+        means = (
+            pd.Series(dtype=float)
+            if decisions is None
+            else decisions.sort_values(["run_id", "round"]).groupby("run_id")[decision].mean()
+        )
+        measured[names.get(decision, decision)] = _by_run(means, runs)
+    if _FANOUTS in runs:
+        measured["devices"] = runs[_FANOUTS].map(_devices).astype(float)
+    return measured
+
+
+def check_measure(name: str, columns: Collection[str], target_accuracy: float | None) -> None:
+    """Refuse a measure that the runs of a study can't have.
+
+    Args:
+        columns: arm, version and parameters in which the runs differ.
+        target_accuracy: of the study; None = none.
+
+    Raises:
+        InputError: naming what is valid.
+    """
+    if name not in MEASURES:
+        raise InputError("measure", name, f"is unknown; valid are {', '.join(MEASURES)}")
+    if name in _TO_TARGET.values() and target_accuracy is None:
+        raise InputError("measure", name, "needs the study's target_accuracy")
+    if name == "devices" and _FANOUTS not in columns:
+        raise InputError("measure", name, f"needs a study that varies {_FANOUTS}")
+
+
+def select_runs(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+    """The runs whose columns have the values.
+
+    Args:
+        where: for each column its value or a list of values, as YAML has them: 1 is the column's
+            1.0, and [0.5] the parameter's text "[0.5]". Names of arms and versions are texts.
+
+    Raises:
+        InputError: there is no such column.
+    """
+    kept = np.ones(len(runs), bool)
+    for column, wanted in where.items():
+        if column not in runs:
+            raise InputError("where", column, f"is none of {', '.join(runs.columns)}")
+        as_value = str if column in TAGS else comparable
+        # A list may be the value itself, as a ratio a layer is.
+        values = {as_value(value) for value in (wanted if isinstance(wanted, list) else [])}
+        values.add(as_value(wanted))
+        kept &= np.array([as_value(value) in values for value in runs[column]], bool)
+    return runs[kept]
+
+
+def comparable(value: object) -> Hashable:
+    """A parameter's value, equal for all ways to write it: YAML's, and MLflow's texts."""
+    if isinstance(value, str):
+        try:
+            value = ast.literal_eval(value)
+        except (SyntaxError, TypeError, ValueError):
+            return value
+    if isinstance(value, (list, tuple)):
+        return tuple(comparable(element) for element in value)
+    if isinstance(value, bool) or not isinstance(value, Real | None):
+        return str(value)
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _by_run(values: pd.Series, runs: pd.DataFrame) -> pd.Series:
+    return values.reindex(runs.index).astype(float)
+
+
+def _volatility(history: pd.DataFrame) -> pd.Series:
+    last = history.groupby("run_id")["round"].transform("max")
+    late = history[2 * history["round"] > last]
+    return late.groupby("run_id")["accuracy"].agg(_std_of_differences)
+
+
+def _std_of_differences(accuracies: pd.Series) -> float:
+    if len(accuracies) < _LEAST_EVALUATIONS:
+        return math.nan
+    return float(np.std(np.diff(accuracies), ddof=1))
+
+
+def _devices(fanouts: object) -> float:
+    value = comparable(fanouts)
+    return math.prod(value) if isinstance(value, tuple) else math.nan

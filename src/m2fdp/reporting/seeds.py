@@ -1,0 +1,101 @@
+"""What figures of means over seeds share: the means, their lines and bands, the legend below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from m2fdp.errors import InputError
+from m2fdp.reporting import style
+
+
+def over_seeds(history: pd.DataFrame) -> pd.DataFrame:
+    """Mean accuracy and energy by round, of the rounds that all seeds evaluated.
+
+    Args:
+        history: one row a seed and evaluated round with algorithm, seed, round, accuracy and
+            energy_j.
+
+    Returns:
+        round, accuracy, energy_j and std, the sample standard deviation of the accuracy (NaN for
+        one seed).
+
+    Raises:
+        InputError: a seed is there twice.
+    """
+    twice = history[history.duplicated(["seed", "round"])]
+    if len(twice):
+        first = twice.iloc[0]
+        raise InputError(
+            "history",
+            f"{first['algorithm']}, seed {first['seed']}, round {first['round']}",
+            "is there more than once; keep one run, or compare by the parameter that differs",
+        )
+    # Sorted, so that sums do not depend on the order of the rows.
+    groups = history.sort_values("seed").groupby("round")
+    means = groups[["accuracy", "energy_j"]].mean().assign(std=groups["accuracy"].std())
+    return means[groups.size() == history["seed"].nunique()].reset_index()
+
+
+def draw_band(
+    axes: Axes, x: pd.Series, means: pd.DataFrame, look: style.Look, number: int, label: str
+) -> None:
+    """A line of mean accuracies in a band of one standard deviation.
+
+    Args:
+        x: of the rows of `means`.
+        means: of `over_seeds`.
+        number: of the line in its figure.
+    """
+    step = max(1, len(means) // 8)
+    axes.plot(
+        x,
+        means["accuracy"],
+        color=look.colour,
+        linestyle=look.line,
+        linewidth=1.8,
+        marker=look.marker,
+        markersize=5,
+        markevery=(number % step, step),  # staggered: lines that coincide show both their markers
+        label=label,
+    )
+    if means["std"].notna().any():
+        axes.fill_between(
+            x,
+            means["accuracy"] - means["std"],
+            means["accuracy"] + means["std"],
+            color=look.colour,
+            alpha=0.15,
+            linewidth=0,
+        )
+
+
+def legend_below(
+    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str | None = None
+) -> None:
+    """One legend of all panels, in as many columns as fit; the figure grows by its rows."""
+    width, height = figure.get_size_inches()
+    columns = legend_columns(labels, width)
+    rows = -(-len(labels) // columns) + (title is not None)
+    figure.set_size_inches(width, height + 0.25 * rows)
+    figure.legend(
+        handles,
+        labels,
+        title=title,
+        title_fontsize=style.TICK_SIZE,
+        loc="outside lower center",
+        ncols=columns,
+        fontsize=style.TICK_SIZE,
+        frameon=False,
+        handlelength=3.2,
+    )
+
+
+def legend_columns(labels: Sequence[str], width: float) -> int:
+    """How many columns of a legend fit into so many inches."""
+    widest = max(map(len, labels))
+    return min(len(labels), max(1, int(width / (0.7 + 0.075 * widest))))
