@@ -174,9 +174,9 @@ def test_differences_are_paired_by_seed():
     assert measured_text(row) == "+8.0 ± 2.0 points (n = 3), ε = 0.75"
 
 
-@given(st.permutations(range(6)))
+@given(st.permutations(range(8)))
 def test_the_order_of_runs_does_not_matter(order):
-    runs = frame(*pairs([0.80, 0.90, 0.85], [0.70, 0.82, 0.79]))
+    runs = frame(*pairs([0.1, 0.7, 0.3001, 1e-9], [0.2, 0.9, 0.01, 0.79]))
     claims = parse(GAIN)
     assert judge(claims, runs.iloc[order]).to_csv() == judge(claims, runs).to_csv()
 
@@ -204,7 +204,7 @@ def test_a_gain_of_exactly_the_threshold_holds_though_floats_fall_short():
     assert 0.85 - 0.80 < 0.05
     assert only(GAIN, *pairs([0.85], [0.80]))["verdict"] == "holds"
     # Equal differences whose rounding errors differ have no spread.
-    assert only(GAIN, *pairs([0.85, 0.35], [0.80, 0.30]))["verdict"] == "holds"
+    assert only(GAIN, *pairs([0.85, 0.55], [0.80, 0.50]))["verdict"] == "holds"
 
 
 def test_one_seed_has_no_spread_and_says_so():
@@ -222,7 +222,7 @@ def test_reductions_by_hand():
 
 
 def test_a_reduction_of_nothing_is_not_counted():
-    row = only(SAVING, *pairs([60.0, 0.0], [100.0, 0.0], "energy_to_target"))
+    row = only(SAVING, *pairs([60.0, 0.0, 5.0], [100.0, 0.0, 0.0], "energy_to_target"))
     assert (row["n"], row["mean"]) == (1, pytest.approx(0.4))
 
 
@@ -350,6 +350,12 @@ def test_two_runs_of_one_seed_are_refused_with_what_tells_them_apart():
         "claim 'trust gains 5 points', of = {'arm': 'p1_0.5'}: selects 2 runs of seed 0; "
         "select by privacy.epsilon too"
     )
+
+
+def test_a_run_that_lacks_a_parameter_differs_in_it():
+    rows = [run() | {"control.tau": tau} for tau in (None, 400.0)]
+    with pytest.raises(InputError, match="select by control.tau too"):
+        only(without(GAIN, "over", "as"), *rows)
 
 
 def test_two_equal_runs_of_one_seed_are_refused():
@@ -523,8 +529,15 @@ def test_the_largest_epsilons_of_the_private_runs_count():
     assert row["within_nominal"]
 
 
-def test_a_private_run_without_a_bound_has_an_infinite_one():
-    row = only(GAIN, run("p1_0.5", verified=None), run("hfl_dp"))
+def test_both_sides_of_a_comparison_count():
+    rows = [run("p1_0.5", verified=0.5), run("hfl_dp", verified=3.0, privacy="conditional")]
+    row = only(GAIN, *rows)
+    assert (row["epsilon_verified"], row["within_nominal"], row["conditional"]) == (3, False, True)
+
+
+@pytest.mark.parametrize("target", [1.0, None])
+def test_a_private_run_without_a_bound_has_an_infinite_one(target):
+    row = only(GAIN, run("p1_0.5", verified=None, epsilon_nominal=target), run("hfl_dp"))
     assert math.isinf(row["epsilon_verified"])
     assert not row["within_nominal"]
     assert measured_text(row).endswith("ε = ∞")

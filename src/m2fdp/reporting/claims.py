@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -18,11 +17,9 @@ from rich.text import Text
 
 from m2fdp.config import Block
 from m2fdp.errors import InputError
-from m2fdp.reporting.style import ARM, parameter, swept_columns, upper_bound
+from m2fdp.reporting.measures import comparable
+from m2fdp.reporting.style import ARM, VERSION, parameter, swept_columns, upper_bound
 from m2fdp.reporting.tables import RUN_COLUMNS, markdown, nominal, quantity, verified
-
-# The column of a study's versions, which `versions` of a claim selects.
-VERSION = "version"
 
 # Verdicts of a claim in one version; HOLDS and FAILS are those over all versions too.
 HOLDS, HOLDS_NARROWLY = "holds", "holds within one std"
@@ -336,28 +333,9 @@ def _sides(claim: ThresholdClaim | TrendClaim) -> dict[str, dict[str, Any]]:
 def _check_known(
     claim: ThresholdClaim | TrendClaim, key: str, value: object, known: Collection[object]
 ) -> None:
-    if _normal(value) not in map(_normal, known):
+    if comparable(value) not in map(comparable, known):
         valid = ", ".join(map(str, known)) or "(none in this study)"
         raise InputError(f"claim {claim.claim!r}, {key}", value, f"is none of {valid}")
-
-
-def _normal(value: object) -> object:
-    """A value that compares equal however it was written: 1, 1.0 and "1.0", [0.5] and "[0.5]".
-
-    YAML gives parameters their types; MLflow keeps them as Python's texts.
-    """
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            return value
-    if isinstance(value, list | tuple):
-        return tuple(_normal(element) for element in value)
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, int | float | np.number):
-        return None if math.isnan(value) else float(value)
-    return None if value is None else str(value)
 
 
 def _select(
@@ -377,14 +355,16 @@ def _select(
     wanted = _sides(claim)[side]
     chosen = np.ones(len(runs), dtype=bool)
     for column, value in wanted.items():
-        chosen &= np.array([_normal(cell) == _normal(value) for cell in runs[column]], dtype=bool)
+        chosen &= np.array(
+            [comparable(cell) == comparable(value) for cell in runs[column]], dtype=bool
+        )
     runs = runs[chosen].sort_values("seed")
     keys = ["seed"] if by is None else ["seed", by]
     twice = runs[runs.duplicated(keys, keep=False)]
     if len(twice):
         _, first = next(iter(twice.groupby(keys, sort=False, dropna=False)))
         columns = ["algorithm", *swept_columns(runs.columns, (*RUN_COLUMNS, *MEASURES))]
-        apart = [key for key in columns if first[key].map(_normal).nunique(dropna=False) > 1]
+        apart = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
         remedy = f"select by {' or '.join(apart)} too" if apart else "keep one of them"
         raise InputError(
             f"claim {claim.claim!r}, {side}",
@@ -516,7 +496,7 @@ def _along(means: np.ndarray, stds: np.ndarray) -> str:
 
 def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
     """Where a value of the trend's column stands in the order: numbers, or lists of numbers."""
-    normal = _normal(value)
+    normal = comparable(value)
     numbers = normal if isinstance(normal, tuple) else (normal,)
     if not numbers or not all(isinstance(number, float) for number in numbers):
         raise InputError(
