@@ -228,6 +228,18 @@ def test_a_scales_parameters_override_everything():
 
 
 @pytest.mark.parametrize(
+    ("shared", "own", "every"),
+    [(None, {1: 1}, {1: 1}), ({1: 1}, None, {}), ({1: 1}, {1: 2}, {1: 2})],
+)
+def test_a_block_takes_the_place_of_null_and_null_a_blocks(shared, own, every):
+    (cell,) = cells_of(
+        parameters={"training.local_aggregation": shared},
+        arms={"a": {"training.local_aggregation": own}},
+    )
+    assert cell.config.training.local_aggregation == every
+
+
+@pytest.mark.parametrize(
     ("study", "extra", "parts"),
     [
         (

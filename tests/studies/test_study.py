@@ -106,6 +106,10 @@ def test_an_arms_parameters_stand_beside_its_own_keys(tmp_path):
             "arms: {a: {}}\n" + SEARCH.replace("{grids", "{schedule_of: a, grids"),
             ["spaces.few.schedule_of", "a is searched in no other space"],
         ),
+        (
+            "claims: [{claim: c, source: s, paper: p, measure: accuracy, of: {}, at_lest: 1}]\n",
+            ["claims.0", "at_lest", "as, at_least, at_most, claim"],
+        ),
         ("figure: {panels: []}\n", ["figure.panels", "at least 1"]),
         ("scales: {small: {rounds: 1}}\n", ["scales.small.rounds", "env, grid, parameters"]),
     ],

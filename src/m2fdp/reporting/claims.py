@@ -17,7 +17,7 @@ from rich.text import Text
 
 from m2fdp.config import Block
 from m2fdp.errors import InputError
-from m2fdp.reporting.measures import comparable
+from m2fdp.reporting.measures import MEASURES, comparable
 from m2fdp.reporting.style import ARM, VERSION, parameter, swept_columns, upper_bound
 from m2fdp.reporting.tables import RUN_COLUMNS, markdown, nominal, quantity, verified
 
@@ -34,26 +34,6 @@ _CONDITIONAL = " (conditional)"
 _EPSILON_SLACK = 1 + 1e-9
 # Differences of exact shares such as 0.85 - 0.80 miss a threshold by some 1e-17.
 _SLACK = 1e-12
-
-
-@dataclass(frozen=True)
-class Measure:
-    """How a measure is written."""
-
-    unit: str  # "" of shares, whose differences are told in points
-    digits: int | None  # after the decimal point; None = three in all
-
-
-MEASURES = {
-    "accuracy": Measure("", 3),
-    "volatility": Measure("", 4),
-    "energy_to_target": Measure("J", None),
-    "delay_to_target": Measure("s", None),
-    "rounds_to_target": Measure("rounds", 1),
-    "local_steps": Measure("steps", 1),
-    "s_trusted": Measure("devices", 1),
-    "s_untrusted": Measure("devices", 1),
-}
 
 
 class _Claim(Block):

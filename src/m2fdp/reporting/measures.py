@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -14,17 +15,26 @@ import pandas as pd
 from m2fdp.errors import InputError
 from m2fdp.reporting.style import TAGS
 
-# Each measure's label, with its unit, on an axis.
-MEASURES: Mapping[str, str] = {
-    "accuracy": "accuracy",
-    "volatility": "volatility of the accuracy",
-    "rounds_to_target": "rounds to the target",
-    "energy_to_target": "energy to the target (J)",
-    "delay_to_target": "delay to the target (s)",
-    "local_steps": "K (local steps a round)",
-    "s_trusted": "s below trusted nodes (devices)",
-    "s_untrusted": "s below untrusted nodes (devices)",
-    "devices": "devices of the network",
+
+@dataclass(frozen=True)
+class Measure:
+    """How a measure is written."""
+
+    label: str  # on an axis, with the unit
+    unit: str = ""  # "" of shares, whose differences are told in points
+    digits: int | None = None  # after the decimal point; None = three in all
+
+
+MEASURES: Mapping[str, Measure] = {
+    "accuracy": Measure("accuracy", digits=3),
+    "volatility": Measure("volatility of the accuracy", digits=4),
+    "rounds_to_target": Measure("rounds to the target", "rounds", 1),
+    "energy_to_target": Measure("energy to the target (J)", "J"),
+    "delay_to_target": Measure("delay to the target (s)", "s"),
+    "local_steps": Measure("K (local steps a round)", "steps", 1),
+    "s_trusted": Measure("s below trusted nodes (devices)", "devices", 1),
+    "s_untrusted": Measure("s below untrusted nodes (devices)", "devices", 1),
+    "devices": Measure("devices of the network", "devices", 0),
 }
 # The controller's decisions in a round.
 DECISIONS = ("K", "s_trusted", "s_untrusted")

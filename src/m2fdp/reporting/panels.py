@@ -336,7 +336,7 @@ def _draw_panel(
 ) -> None:
     panel = content.panel
     x_label = "" if panel.x in _NAMES else panel.x
-    style.tidy(axes, x_label, MEASURES[panel.y], whole_x=panel.x == ROUND)
+    style.tidy(axes, x_label, MEASURES[panel.y].label, whole_x=panel.x == ROUND)
     axes.set_title(
         textwrap.fill(panel.title, int((width - 0.8) / _CHARACTER)),
         fontsize=style.TITLE_SIZE,

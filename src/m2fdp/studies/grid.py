@@ -151,7 +151,7 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
         setting.last,
         setting.extra,
     ):
-        flat |= flatten(dict(layer))
+        flat = _over(flat, flatten(dict(layer)))
     if "cell" in flat:
         raise InputError("cell", flat["cell"], "a study names its cells itself; remove the key")
     if "resume" in flat:
@@ -161,6 +161,20 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
     config = parse_config(merged)
     check_config(config)
     return Cell(name, point, overrides, config)
+
+
+def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys with a layer over them; a block takes the place of null, and null a block's."""
+    kept = {
+        key: value
+        for key, value in flat.items()
+        if not any(
+            (new.startswith(f"{key}.") and value is None)
+            or (key.startswith(f"{new}.") and layer[new] is None)
+            for new in layer
+        )
+    }
+    return kept | dict(layer)
 
 
 def arm_of(study: Study, point: Point) -> Arm | None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from m2fdp.reporting import claims, panels
 from m2fdp.reporting.figures import comparison
-from m2fdp.reporting.measures import measure_runs
+from m2fdp.reporting.measures import check_measure, measure_runs
 from m2fdp.reporting.style import ARM
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import varied_keys
@@ -44,6 +44,8 @@ def check_report(study: Study) -> None:
         panels.check_layout(study.figure, columns, study.target_accuracy)
     arms = {ARM: tuple(study.arms)} if study.arms else {}
     claims.check_claims(study.claims, columns, tuple(study.versions), values=arms)
+    for claim in study.claims:
+        check_measure(claim.measure, columns, study.target_accuracy)
 
 
 def write_report(

@@ -202,13 +202,26 @@ def scaled(name: str, study: Study, scale: str) -> Study:
 
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
-    """The keys of the block at a place in the file."""
-    kind: Any = Study
+    """The keys of the block at a place in the file; of all blocks that may be there."""
+    kinds: list[Any] = [Study]
     for part in location:
-        if isinstance(kind, type) and issubclass(kind, Block):
-            kind = kind.model_fields[str(part)].annotation
-        else:
-            kind = get_args(kind)[-1]  # what a dict or a list holds
-        while get_origin(kind) in (Annotated, Union, UnionType):
-            kind = next(option for option in get_args(kind) if option is not NoneType)
-    return sorted(kind.model_fields)
+        kinds = [option for kind in kinds for option in _options(_inside(kind, part))]
+    fields = (item for kind in kinds for item in kind.model_fields.items())
+    return sorted({field.alias or name for name, field in fields})
+
+
+def _inside(kind: Any, part: int | str) -> Any:
+    """The type at a key of a block, in a dict or in a list."""
+    if not (isinstance(kind, type) and issubclass(kind, Block)):
+        return get_args(kind)[-1]
+    # Pydantic puts the branch of a union into the location; users know only their own keys.
+    return kind.model_fields[part].annotation if part in kind.model_fields else kind
+
+
+def _options(kind: Any) -> list[Any]:
+    """The types that a union allows, without None."""
+    if get_origin(kind) is Annotated:
+        return _options(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return [o for option in get_args(kind) if option is not NoneType for o in _options(option)]
+    return [kind]
