@@ -116,7 +116,7 @@ def _by_round(run_ids: list[str], names: Sequence[str]) -> pd.DataFrame:
 
 
 def _values_in_database(run_ids: Sequence[str], names: Sequence[str]) -> list[tuple]:
-    """By one query: MLflow's own reads are one a run and metric, and about eight times slower."""
+    """By one query: the client makes one a run and metric, and takes several times longer."""
     engine = create_engine(mlflow.get_tracking_uri())
     query = select(
         SqlMetric.run_uuid, SqlMetric.key, SqlMetric.step, SqlMetric.timestamp, SqlMetric.value
