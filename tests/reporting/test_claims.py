@@ -242,6 +242,20 @@ def test_a_measure_by_itself_has_its_unit(measure, value, text):
     assert measured_text(only(claim, run(**{measure: value}))) == text
 
 
+def test_a_trend_over_the_size_of_the_network_takes_the_devices_of_its_fanouts():
+    claim = TREND | {"measure": "accuracy", "of": {"arm": "C.1"}, "trend": "devices"}
+    sizes = {"[10, 5]": (50.0, 0.8), "[2, 5]": (10.0, 0.5), "[4, 5]": (20.0, 0.6)}
+    rows = [
+        run("C.1", seed, accuracy, devices=devices, **{"topology.fanouts": fanouts})
+        for fanouts, (devices, accuracy) in sizes.items()
+        for seed in (0, 1)
+    ]
+    row = only(claim, *rows)
+    assert (row["values"], row["verdict"]) == ((10.0, 20.0, 50.0), "holds")
+    with pytest.raises(InputError, match="devices"):
+        check_claims(parse(claim), ("arm", "control.alpha_1"))
+
+
 @pytest.mark.parametrize(
     ("measure", "ours", "theirs", "text"),
     [

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from m2fdp.config import Block
 from m2fdp.errors import InputError
-from m2fdp.reporting.measures import MEASURES, comparable
+from m2fdp.reporting.measures import DEVICES, FANOUTS, MEASURES, comparable
 from m2fdp.reporting.style import ARM, VERSION, parameter, swept_columns, upper_bound
 from m2fdp.reporting.tables import RUN_COLUMNS, markdown, nominal, quantity, verified
 
@@ -167,7 +167,10 @@ def check_claims(
         for version in claim.versions or ():
             _check_known(claim, "versions", version, versions)
         if isinstance(claim, TrendClaim):
-            _check_known(claim, "trend", claim.trend, [key for key in selectable if key != ARM])
+            orders = [key for key in selectable if key != ARM]
+            if FANOUTS in orders:
+                orders.append(DEVICES)
+            _check_known(claim, "trend", claim.trend, orders)
         for side, selection in _sides(claim).items():
             for column, value in selection.items():
                 _check_known(claim, side, column, ["algorithm", *selectable])

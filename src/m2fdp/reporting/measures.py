@@ -15,6 +15,9 @@ import pandas as pd
 from m2fdp.errors import InputError
 from m2fdp.reporting.style import TAGS
 
+# The size of a network, which is no result but what results are shown over.
+DEVICES, FANOUTS = "devices", "topology.fanouts"
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -34,7 +37,7 @@ MEASURES: Mapping[str, Measure] = {
     "local_steps": Measure("K (local steps a round)", "steps", 1),
     "s_trusted": Measure("s below trusted nodes (devices)", "devices", 1),
     "s_untrusted": Measure("s below untrusted nodes (devices)", "devices", 1),
-    "devices": Measure("devices of the network", "devices", 0),
+    DEVICES: Measure("devices of the network", "devices", 0),
 }
 # The controller's decisions in a round.
 DECISIONS = ("K", "s_trusted", "s_untrusted")
@@ -43,7 +46,6 @@ _TO_TARGET = {
     "energy_j": "energy_to_target",
     "delay_s": "delay_to_target",
 }
-_FANOUTS = "topology.fanouts"
 _LEAST_EVALUATIONS = 3
 
 
@@ -88,8 +90,8 @@ def measure_runs(
             else decisions.sort_values(["run_id", "round"]).groupby("run_id")[decision].mean()
         )
         measured[names.get(decision, decision)] = _by_run(means, runs)
-    if _FANOUTS in runs:
-        measured["devices"] = runs[_FANOUTS].map(_devices).astype(float)
+    if FANOUTS in runs:
+        measured[DEVICES] = runs[FANOUTS].map(_devices).astype(float)
     return measured
 
 
@@ -107,8 +109,8 @@ def check_measure(name: str, columns: Collection[str], target_accuracy: float | 
         raise InputError("measure", name, f"is unknown; valid are {', '.join(MEASURES)}")
     if name in _TO_TARGET.values() and target_accuracy is None:
         raise InputError("measure", name, "needs the study's target_accuracy")
-    if name == "devices" and _FANOUTS not in columns:
-        raise InputError("measure", name, f"needs a study that varies {_FANOUTS}")
+    if name == DEVICES and FANOUTS not in columns:
+        raise InputError("measure", name, f"needs a study that varies {FANOUTS}")
 
 
 def select_runs(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
