@@ -8,6 +8,7 @@ from kedro.framework.cli.project import run as kedros_own_run
 
 from m2fdp.cli import cli, run
 from m2fdp.errors import InputError
+from m2fdp.studies.command import Order
 
 
 def test_run_has_the_options_of_kedros_own_run():
@@ -37,42 +38,50 @@ def study_call(monkeypatch):
     """The arguments with which `kedro study` calls the studies, instead of running one."""
     call = {}
 
-    def record(name, **options):
-        call.update(options, name=name)
+    def record(order, **options):
+        call.update(options, order=order)
 
     monkeypatch.setattr("m2fdp.studies.command.study", record)
     return call
 
 
 def test_study_hands_its_options_on(project, study_call):
-    options = ["--resume", "--workers=3", "--ray-address=auto", "--env=mnist"]
+    options = ["--resume", "--workers=3", "--ray-address=auto", "--env=mnist", "--scale=smoke"]
     arguments = ["study", "fig7", *options, "--params=seed=1,a.b=2"]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert study_call == {
-        "name": "fig7",
+        "order": Order("fig7", "smoke", "mnist", {"seed": 1, "a": {"b": 2}}),
         "resume": True,
         "workers": 3,
         "ray_address": "auto",
-        "env": "mnist",
-        "params": {"seed": 1, "a": {"b": 2}},
     }
+    order = study_call["order"]
+    assert order.identity == "fig7-mnist-smoke"
+    assert order.command == "kedro study fig7 --scale=smoke --env=mnist --params=seed=1,a.b=2"
 
 
 def test_study_without_options_leaves_the_choices_to_the_studies(project, study_call):
     assert CliRunner().invoke(cli, ["study", "quickstart"]).exit_code == 0
     assert study_call == {
-        "name": "quickstart",
+        "order": Order("quickstart"),
         "resume": False,
         "workers": None,
         "ray_address": None,
-        "env": None,
-        "params": {},
     }
+    order = study_call["order"]
+    assert (order.identity, order.command) == ("quickstart", "kedro study quickstart")
+
+
+def test_study_report_runs_no_study(project, study_call, monkeypatch):
+    reports = []
+    monkeypatch.setattr("m2fdp.studies.command.report", lambda: reports.append("made"))
+    assert CliRunner().invoke(cli, ["study", "report"]).exit_code == 0
+    assert (reports, study_call) == (["made"], {})
 
 
 def test_a_study_that_is_refused_ends_in_one_line(project, monkeypatch):
-    def refuse(name, **options):
-        raise InputError("study", name, "no such study")
+    def refuse(order, **options):
+        raise InputError("study", order.name, "no such study")
 
     monkeypatch.setattr("m2fdp.studies.command.study", refuse)
     result = CliRunner().invoke(cli, ["study", "fig99"])

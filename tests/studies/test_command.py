@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -31,11 +33,17 @@ def kedro_study(project):
     """`kedro study` in this process, of the study `tiny` that the given lines complete."""
 
     def invoke(lines: str, *arguments: str, name: str = "tiny"):
-        shared = "title: Tiny" if "parameters:" in lines else SHARED
+        shared = "title: Tiny" if "\nparameters:" in lines else SHARED
         (project / "conf/base/studies/tiny.yml").write_text(shared + lines)
         return CliRunner().invoke(study, [name, *arguments])
 
     return invoke
+
+
+@pytest.fixture
+def kedro_study_report(project):
+    """`kedro study report` in this process."""
+    return lambda: CliRunner().invoke(study, ["report"])
 
 
 def runs(project, **tags) -> list[mlflow.entities.Run]:
@@ -97,9 +105,235 @@ grid: {seed: [5]}
     (parent,) = runs(project, role="study")
     assert parent.info.status == "FINISHED"
     files = {file.path for file in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
-    assert files == {"comparison.csv", "comparison.md", "comparison.png"}
+    assert files == {"comparison.csv", "comparison.md", "comparison.png", "report.md"}
     for file in files:
         assert str(project / "data/08_reporting/tiny" / file) in result.output
+
+
+SEARCHED = """
+arms:
+  open: {algorithm: hfl, space: rates}
+  noisy: {algorithm: hfl_dp, space: as_open}
+grid: {seed: [5]}
+versions:
+  plain: {arms: [open], parameters: {training.learning_rate: 0.125}}
+  tuned:
+    search:
+      seeds: [7]
+      validation_fraction: 0.25
+      spaces:
+        rates: {grids: [{training.learning_rate: [1.0e-9, 0.5]}]}
+        as_open: {schedule_of: open, grids: [{training.rounds: [3]}]}
+figure:
+  panels:
+    - {title: Tuned, x: round, where: {version: tuned}}
+    - {title: At the end, x: arm, lines: version}
+claims:
+  - claim: It learns without noise
+    source: J Fig. 5
+    paper: more than chance
+    measure: accuracy
+    of: {arm: open}
+    at_least: 0.01
+    versions: [tuned]
+"""
+# Eleven labels a device are more than the digits have, which only the data can tell.
+HOPELESS = """
+  hopeless:
+    arms: [open]
+    search:
+      seeds: [7]
+      validation_fraction: 0.25
+      spaces: {rates: {grids: [{partition.labels_per_device: [11]}]}}
+"""
+REPORTED = (
+    "claims.csv",
+    "comparison.csv",
+    "comparison.md",
+    "comparison.png",
+    "report.md",
+    "search.csv",
+)
+
+
+def reported(project) -> dict[str, bytes]:
+    """What the study's reports hold, by the files' names."""
+    folder = project / "data/08_reporting/tiny"
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+
+
+def ends_of_cells(project) -> dict[str, tuple[str, int]]:
+    """By run: its status, and when it ended."""
+    cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    return {run.info.run_id: (run.info.status, run.info.end_time) for run in cells}
+
+
+@pytest.mark.full
+def test_a_study_with_searches_from_its_first_run_to_its_reports(
+    project, kedro_study, kedro_study_report
+):
+    # One search of three finishes nothing: its cells are told, and the others reported.
+    result = kedro_study(SEARCHED.replace("figure:", HOPELESS.lstrip("\n") + "figure:"))
+    assert result.exit_code == 1, result.output
+    assert "[3/3]" in result.output and "[1/1] search/tuned-noisy-seed_7-1" in result.output
+    assert "hopeless-open-seed_5: FAILED, no candidate of its search finished" in result.output
+    assert "1 of 4 cells failed; --resume runs only them." in result.output
+    text = (project / "data/08_reporting/tiny/report.md").read_text()
+    assert "3 of 4 cells are finished" in text
+    assert "| hopeless | open |  | 1 | 0 | none finished | – |" in text
+    compared = pd.read_csv(project / "data/08_reporting/tiny/comparison.csv")
+    cells = {("plain", "open"), ("tuned", "open"), ("tuned", "noisy")}
+    assert set(compared[["version", "arm"]].itertuples(index=False, name=None)) == cells
+    assert compared["seeds"].tolist() == [1, 1, 1]  # no run of a search is among them
+
+    check_choices(project)
+
+    # Without it the study is finished, and nothing is run again.
+    before = ends_of_cells(project)
+    result = kedro_study(SEARCHED, "--resume")
+    assert result.exit_code == 0, result.output
+    assert "2 of 2 runs of the search are finished already." in result.output
+    assert "1 of 1 runs of the search are finished already." in result.output
+    assert "3 of 3 cells are finished already." in result.output
+    assert ends_of_cells(project) == before
+    files = reported(project)
+    assert sorted(files) == sorted(REPORTED)
+    pd.testing.assert_frame_equal(
+        pd.read_csv(project / "data/08_reporting/tiny/comparison.csv"), compared
+    )
+    assert kedro_study(SEARCHED, "--resume").exit_code == 0
+    assert reported(project) == files
+    (parent,) = runs(project, role="study")
+    logged = {file.path for file in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
+    assert logged == set(REPORTED)
+
+    check_report_alone(project, kedro_study_report, files)
+
+
+def check_choices(project) -> None:
+    """The best rate on held-out records is that of the final cells; the reports say so."""
+    tried = runs(project, study="tiny", stage="search", version="tuned")
+    by_rate = {
+        float(run.data.params["training.learning_rate"]): run.data.metrics["accuracy"]
+        for run in tried
+        if run.data.tags["arm"] == "open"
+    }
+    assert by_rate.keys() == {1e-9, 0.5}
+    assert by_rate[1e-9] != by_rate[0.5]  # or the order in the file would decide
+    best = max(by_rate, key=by_rate.get)
+    assert {run.data.params["training.evaluate_on"] for run in tried} == {"validation"}
+    assert {run.data.params["seed"] for run in tried} == {"7"}
+
+    final = {
+        (run.data.tags["version"], run.data.tags["arm"]): run.data.params
+        for run in runs(project, study="tiny")
+        if "cell_hash" in run.data.tags and "stage" not in run.data.tags
+    }
+    schedules = {
+        place: (float(params["training.learning_rate"]), int(params["training.rounds"]))
+        for place, params in final.items()
+    }
+    assert schedules == {
+        ("plain", "open"): (0.125, 2),
+        ("tuned", "open"): (best, 2),
+        ("tuned", "noisy"): (best, 3),
+    }
+    for params in final.values():
+        assert params["training.evaluate_on"] == "test"
+        assert float(params["partition.validation_fraction"]) == 0
+        assert params["seed"] == "5"
+
+    searched = pd.read_csv(project / "data/08_reporting/tiny/search.csv")
+    told = searched[(searched["version"] == "tuned") & (searched["arm"] == "open")]
+    assert told["schedule"].tolist() == [f"training.learning_rate={rate}" for rate in (1e-9, 0.5)]
+    assert told["accuracy_mean"].tolist() == pytest.approx([by_rate[1e-9], by_rate[0.5]])
+    assert told["chosen"].tolist() == [best == 1e-9, best == 0.5]
+    text = (project / "data/08_reporting/tiny/report.md").read_text()
+    assert f"| tuned | open |  | 2 | 1 | training.learning_rate={best} |" in text
+    schedule = f"training.learning_rate={best}, training.rounds=3"
+    assert f"| tuned | noisy |  | 1 | 1 | {schedule} |" in text
+
+
+def check_report_alone(project, kedro_study_report, files) -> None:
+    """`kedro study report` makes the same files from MLflow, and tells what is unfinished."""
+    before = ends_of_cells(project)
+    for folder in ("08_reporting", "07_model_output", "06_models"):
+        shutil.rmtree(project / "data" / folder)
+    result = kedro_study_report()
+    assert result.exit_code == 0, result.output
+    assert reported(project) == files
+    assert ends_of_cells(project) == before
+    assert "tiny: Tiny" in result.output and "3 of 3 cells are finished" in result.output
+    assert "It learns without noise" in result.output and "holds" in result.output
+    summary = project / "data/08_reporting/report.md"
+    assert str(summary) in result.output
+    text = summary.read_text()
+    assert "[tiny](tiny/report.md): 3 of 3 cells are finished." in text
+    assert "| It learns without noise | J Fig. 5 | more than chance |" in text
+
+    # As if a cell had failed.
+    (noisy,) = runs(project, cell="tiny/tuned-noisy-seed_5")
+    mlflow.MlflowClient().set_terminated(noisy.info.run_id, "FAILED")
+    before = ends_of_cells(project)
+    result = kedro_study_report()
+    assert result.exit_code == 0, result.output
+    assert "2 of 3 cells are finished" in result.output
+    assert "2 of 3 cells are finished" in reported(project)["report.md"].decode()
+    assert ends_of_cells(project) == before
+
+
+def test_a_scale_is_a_study_of_its_own(project, kedro_study):
+    scales = "scales: {smoke: {parameters: {training.rounds: 1}, grid: {seed: [9]}}}\n"
+    own = project / "data/08_reporting/tiny/report.md"
+    own.parent.mkdir(parents=True)
+    own.write_text("the study's own")
+    lines = "grid: {algorithm: [hfl], seed: [0, 1, 2]}\n" + scales
+    result = kedro_study(lines, "--scale=smoke")
+    assert result.exit_code == 0, result.output
+    (cell,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    assert cell.data.tags["study"] == "tiny-smoke"
+    assert (cell.data.params["training.rounds"], cell.data.params["seed"]) == ("1", "9")
+    text = (own.parents[1] / "tiny-smoke/report.md").read_text()
+    assert "# Tiny (smoke scale)" in text and "kedro study tiny --scale=smoke" in text
+    assert "1 of 1 cells are finished" in text
+    assert reported(project) == {"report.md": b"the study's own"}
+    assert not (own.parent / "logs").exists()
+
+
+def began(project, identity: str, name: str, **order) -> None:
+    """As if a study had been started that then ended without a run."""
+    mlflow.set_tracking_uri(tracking_uri(project))
+    if mlflow.get_experiment_by_name("m2fdp") is None:
+        mlflow.create_experiment("m2fdp", (project / "mlruns" / "artifacts").as_uri())
+    mlflow.set_experiment("m2fdp")
+    order = {"name": name, "scale": None, "env": None, "params": {}} | order
+    with mlflow.start_run(
+        tags={"study": identity, "role": "study", "order": json.dumps(order)},
+    ):
+        pass
+
+
+def test_without_a_study_the_report_ends_in_one_line(project, kedro_study_report):
+    result = kedro_study_report()
+    assert result.exit_code == 2
+    assert result.output == (
+        "Error: studies = '(none)': none has a finished run; `kedro study quickstart`\n"
+    )
+    assert not (project / "data/08_reporting").exists()
+
+
+def test_the_report_leaves_out_what_can_no_longer_be_read(project, kedro_study_report):
+    began(project, "gone", "gone")
+    began(project, "quickstart-mars", "quickstart", env="mars")
+    began(project, "quickstart-huge", "quickstart", scale="huge")
+    began(project, "quickstart", "quickstart")
+    result = kedro_study_report()
+    assert result.exit_code == 2
+    gone, huge, mars, end = result.output.splitlines()
+    assert gone.startswith("gone: left out; study = 'gone': no such study")
+    assert huge.startswith("quickstart-huge: left out; --scale = 'huge'")
+    assert mars.startswith("quickstart-mars: left out; --env = 'mars'")
+    assert end.startswith("Error: studies = '(none)': none has a finished run")
 
 
 @pytest.mark.full
@@ -278,6 +512,15 @@ def test_an_interrupted_study_ends_its_runs_as_killed(project, kedro_study):
     assert not (project / "data/06_models/tiny").exists()
 
 
+VARIED = """
+arms: {a: {algorithm: hfl_dp}, b: {algorithm: m2fdp}}
+versions: {v: {}}
+grid: {privacy.epsilon: [1.0, 2.0]}
+"""
+FIGURE = VARIED + "figure: {panels: [{title: P, %s}]}\n"
+CLAIM = VARIED + "claims: [{claim: C, source: J, paper: so, at_least: 0, %s}]\n"
+
+
 @pytest.mark.parametrize(
     ("lines", "arguments", "parts"),
     [
@@ -287,6 +530,46 @@ def test_an_interrupted_study_ends_its_runs_as_killed(project, kedro_study):
         ("grid: {seed: [0]}\n", ["--params=seed=1"], ["seed", "varies"]),
         ("grid: {seed: [0]}\n", ["--params=resume=true"], ["resume = True", "--resume"]),
         ("grid: {seed: [0]}\n", ["--env=mars"], ["--env", "'mars'", "fashion_mnist"]),
+        ("grid: {seed: [0]}\n", ["--scale=smoke"], ["--scale = 'smoke'", "there are (none)"]),
+        (FIGURE % "x: rounds", [], ["figure.panels.0.x = 'rounds'", "round", "privacy.epsilon"]),
+        (FIGURE % "x: arm, y: speed", [], ["figure.panels.0.y = 'speed'", "accuracy"]),
+        (FIGURE % "x: arm, y: energy_to_target", [], ["energy_to_target", "target_accuracy"]),
+        (FIGURE % "x: arm, where: {arm: c}", [], ["figure.panels.0.where.arm = 'c'", "a, b"]),
+        (FIGURE % "x: arm, where: {arm: [a, c]}", [], ["figure.panels.0.where.arm = 'c'", "a, b"]),
+        (
+            FIGURE % "x: arm, where: {version: w}",
+            [],
+            ["figure.panels.0.where.version = 'w'", "is none of v"],
+        ),
+        (
+            FIGURE % "x: arm",
+            [],
+            ["figure.panels.0.where", "2 runs at one point", "differ in privacy.epsilon"],
+        ),
+        (
+            CLAIM % "of: {arm: a}, measure: accuracy",
+            [],
+            ["claim 'C', of", "privacy.epsilon"],
+        ),
+        (CLAIM % "of: {arm: c}, measure: accuracy", [], ["of.arm = 'c'", "is none of a, b"]),
+        (CLAIM % "of: {p1: 1}, measure: accuracy", [], ["of = 'p1'", "privacy.epsilon"]),
+        (CLAIM % "of: {arm: a}, measure: speed", [], ["measure = 'speed'", "accuracy"]),
+        (
+            CLAIM % "of: {arm: a}, measure: energy_to_target",
+            [],
+            ["energy_to_target", "target_accuracy"],
+        ),
+        (
+            CLAIM % "of: {arm: a}, measure: accuracy, versions: [w]",
+            [],
+            ["versions = 'w'", "is none of v"],
+        ),
+        (
+            # A candidate that follows another arm's choice.
+            SEARCHED.replace("training.rounds: [3]", "training.batch_size: [-1]"),
+            [],
+            ["training.batch_size = -1"],
+        ),
     ],
 )
 def test_what_cannot_be_run_ends_in_one_line_before_anything_starts(

@@ -1,19 +1,27 @@
-"""The studies that come with the project: every cell's configuration is valid."""
+"""The studies that come with the project can be run, searched and reported, at each scale."""
 
 from pathlib import Path
 
 import pytest
-from kedro.framework.session import KedroSession
 
-from m2fdp.studies.grid import expand, load_study
+from m2fdp.studies.command import Order, _setting
+from m2fdp.studies.grid import points
+from m2fdp.studies.study import load_study
 
-STUDIES = Path(__file__).parents[2] / "conf" / "base" / "studies"
+CONF = Path(__file__).parents[2] / "conf"
+STUDIES = sorted(path.stem for path in (CONF / "base" / "studies").glob("*.yml"))
+SCALES = [(name, scale) for name in STUDIES for scale in (None, *load_study(CONF, name).scales)]
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in STUDIES.glob("*.yml")))
-def test_every_cell_of_the_projects_studies_is_valid(project, name):
-    study = load_study(project / "conf", name)
-    with KedroSession.create(project, save_on_close=False, env=study.env) as session:
-        base = session.load_context().config_loader["parameters"]
-    cells = expand(name, study, base, {})
-    assert len({cell.hash for cell in cells}) == len(cells) > 1
+@pytest.mark.parametrize(("name", "scale"), SCALES)
+def test_every_cell_candidate_figure_and_claim_of_the_projects_studies_is_valid(
+    project, name, scale
+):
+    setting = _setting(project, Order(name, scale))
+    names = [point.name for point in points(setting.study)]
+    assert len(set(names)) == len(names) > 1
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "quickstart"])
+def test_every_study_can_be_tried_out(name):
+    assert "smoke" in load_study(CONF, name).scales

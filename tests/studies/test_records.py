@@ -15,7 +15,9 @@ from m2fdp.errors import InputError
 from m2fdp.reporting.figures import HISTORY_COLUMNS, comparison
 from m2fdp.reporting.tables import RUN_COLUMNS, comparison_table
 from m2fdp.studies import records
-from m2fdp.studies.records import load_decisions, load_history, load_runs
+from m2fdp.studies.grid import Setting, expand, varied_keys
+from m2fdp.studies.records import load_decisions, load_history, load_runs, planned_runs
+from m2fdp.studies.study import Study
 
 
 @pytest.fixture(autouse=True)
@@ -225,3 +227,38 @@ def test_the_frames_are_what_reports_take():
     ids = [log_run(name, seed) for name in ("hfl", "m2fdp") for seed in (0, 1)]
     assert comparison_table(load_runs(ids))["seeds"].tolist() == [2, 2]
     assert len(comparison(load_history(ids)).axes[0].lines) == 2
+
+
+def test_planned_runs_have_the_columns_of_the_finished_ones():
+    base = {
+        "algorithm": "m2fdp",
+        "seed": 0,
+        "dataset": {"name": "digits"},
+        "partition": {"scheme": "iid"},
+        "topology": {"fanouts": [2, 2], "trust": {"ratios": [0.5]}},
+        "model": {"name": "softmax"},
+        "training": {"rounds": 2, "local_steps": 2, "learning_rate": 0.1},
+        "privacy": {"epsilon": 4.0, "delta": 1e-5, "clipping_norm": 1.0},
+        "resources": {},
+    }
+    grid = {"privacy.epsilon": [1.0, 2.0], "topology.fanouts": [[3, 2]], "seed": [8]}
+    study = Study(title="", arms={"a": {}}, grid=grid)
+    cells = expand(Setting("tiny", study, base, {}, {}), {})
+    varied = varied_keys(study)
+    planned = planned_runs(cells, varied)
+    made = {"privacy.epsilon": 1.0, "topology.fanouts": [3, 2]}
+    finished = load_runs([log_run(seed=8, arm="a", **made)], varied)
+    assert list(planned.columns) == list(finished.columns)
+    assert planned.index.tolist() == [cell.name for cell in cells]
+    given = ["algorithm", "seed", "arm", *made]
+    assert planned[given].iloc[0].to_dict() == finished[given].iloc[0].to_dict()
+    assert planned["privacy.epsilon"].tolist() == [1.0, 2.0]
+
+
+def test_the_time_of_runs_is_added_up_each_run_once():
+    ids = [log_run(seed=seed) for seed in range(2)]
+    client = mlflow.MlflowClient()
+    starts = [client.get_run(run_id).info.start_time for run_id in ids]
+    for run_id, start, seconds in zip(ids, starts, (90, 1.5), strict=True):
+        client.set_terminated(run_id, "FINISHED", end_time=start + int(1000 * seconds))
+    assert records.seconds_of([*ids, ids[0]]) == pytest.approx(91.5)

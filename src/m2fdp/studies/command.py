@@ -127,7 +127,7 @@ def report() -> None:
                 only_finished=True,
             )
             result = _conduct(setting, crew, order.command)
-        except InputError as error:
+        except (InputError, click.ClickException) as error:  # hooks tell theirs as the latter
             click.echo(f"{identity}: left out; {error}", err=True)
             continue
         if result.report is not None:
@@ -216,8 +216,7 @@ def _check_study(setting: Setting) -> None:
         for candidate in candidates:
             schedules.setdefault(candidate.place, candidate.schedule)
         tried.extend(candidates)
-    expand(setting, schedules)
-    check_report(setting.study)
+    check_report(setting.study, expand(setting, schedules))
 
 
 def _open_parent(order: Order, title: str, resume: bool) -> Run:

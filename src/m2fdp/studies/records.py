@@ -14,12 +14,13 @@ from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.store.tracking.dbmodels.models import SqlMetric
 from sqlalchemy import create_engine, select
 
-from m2fdp.config import INCIDENTAL
+from m2fdp.config import INCIDENTAL, essentials
 from m2fdp.errors import InputError
 from m2fdp.reporting.figures import HISTORY_COLUMNS
 from m2fdp.reporting.measures import DECISIONS
 from m2fdp.reporting.style import TAGS
 from m2fdp.reporting.tables import RUN_COLUMNS
+from m2fdp.studies.grid import Cell
 
 
 def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFrame:
@@ -93,6 +94,26 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
     """
     metrics = {f"control/{name}": name for name in DECISIONS}
     return _by_round(list(dict.fromkeys(run_ids)), tuple(metrics)).rename(columns=metrics)
+
+
+def planned_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:
+    """The frame that `load_runs` would return if all cells were finished.
+
+    Its index is the cells' names; what only runs can tell is 1.
+    """
+    swept = _swept(varied)
+    rows = []
+    for cell in cells:
+        params = {key: str(value) for key, value in essentials(cell.config).items()}
+        named = {"algorithm": cell.config.algorithm, "seed": cell.config.seed}
+        rows.append(named | {key: (cell.tags if key in TAGS else params).get(key) for key in swept})
+    table = pd.DataFrame(rows, index=pd.Index([cell.name for cell in cells], name="run_id"))
+    for key in swept:
+        if key not in TAGS:
+            table[key] = _numbers(table[key])
+    stand_ins = {name: 1.0 for name in RUN_COLUMNS if name not in ("algorithm", "seed")}
+    table = table.assign(**stand_ins | {"role": "method", "privacy": "none"})
+    return table[[*RUN_COLUMNS, *swept]]
 
 
 def seconds_of(run_ids: Iterable[str]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +10,20 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from m2fdp.errors import InputError
 from m2fdp.reporting import claims, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.measures import check_measure, measure_runs
-from m2fdp.reporting.style import ARM
+from m2fdp.reporting.style import ARM, VERSION
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
-from m2fdp.studies.grid import varied_keys
-from m2fdp.studies.records import load_decisions, load_history, load_runs, seconds_of
+from m2fdp.studies.grid import Cell, varied_keys
+from m2fdp.studies.records import (
+    load_decisions,
+    load_history,
+    load_runs,
+    planned_runs,
+    seconds_of,
+)
 from m2fdp.studies.search import search_markdown
 from m2fdp.studies.study import Study
 
@@ -33,19 +40,49 @@ class Report:
     files: tuple[Path, ...]
 
 
-def check_report(study: Study) -> None:
+def check_report(study: Study, cells: Sequence[Cell]) -> None:
     """Refuse a figure or claims that ask for what the runs will not have.
 
+    They are made from stand-ins for the runs, as they mix runs, or don't, by these columns alone.
+
+    Args:
+        cells: of the whole study.
+
     Raises:
-        InputError: naming the column or measure.
+        InputError: naming the column, measure or name.
     """
     columns = varied_keys(study)
-    if study.figure is not None:
-        panels.check_layout(study.figure, columns, study.target_accuracy)
-    arms = {ARM: tuple(study.arms)} if study.arms else {}
-    claims.check_claims(study.claims, columns, tuple(study.versions), values=arms)
+    names = {ARM: tuple(study.arms), VERSION: tuple(study.versions)}
+    arms = {ARM: names[ARM]} if study.arms else {}
+    claims.check_claims(study.claims, columns, names[VERSION], values=arms)
     for claim in study.claims:
         check_measure(claim.measure, columns, study.target_accuracy)
+    if study.figure is not None:
+        panels.check_layout(study.figure, columns, study.target_accuracy)
+        _check_names(study.figure, names)
+    runs = planned_runs(cells, columns)
+    history = runs.reset_index().assign(round=1)
+    measured = measure_runs(runs, history, None, study.target_accuracy)
+    claims.judge(study.claims, measured, names[VERSION])
+    if study.figure is not None:
+        panels.draw(study.figure, measured, history, _labels(study))
+
+
+def _check_names(layout: panels.Layout, names: Mapping[str, Sequence[str]]) -> None:
+    """Refuse panels of arms or versions that the study has not: they would stay empty."""
+    for number, panel in enumerate(layout.panels):
+        for column in names.keys() & panel.where.keys():
+            wanted = panel.where[column]
+            for name in wanted if isinstance(wanted, list) else [wanted]:
+                if str(name) not in names[column]:
+                    known = ", ".join(names[column])
+                    key = f"figure.panels.{number}.where.{column}"
+                    raise InputError(key, name, f"is none of {known}")
+
+
+def _labels(study: Study) -> dict[str, str]:
+    """What figures call the arms."""
+    return {name: arm.label or name for name, arm in study.arms.items()}
 
 
 def write_report(
@@ -73,8 +110,7 @@ def write_report(
     if study.figure is None:
         figure = comparison(history)
     else:
-        labels = {name: arm.label or name for name, arm in study.arms.items()}
-        figure = panels.draw(study.figure, measured, history, labels)
+        figure = panels.draw(study.figure, measured, history, _labels(study))
     judged = None
     if study.claims:
         judged = claims.judge(study.claims, measured, tuple(study.versions))

@@ -129,8 +129,8 @@ def search_markdown(table: pd.DataFrame) -> str:
         chosen = rows[rows["chosen"]]
         row = rows.iloc[0] if chosen.empty else chosen.iloc[0]
         schedule = "none finished" if chosen.empty else row["schedule"]
-        accuracy = f"{row['accuracy_mean']:.3f}"
-        if row["seeds"] > 1:
+        accuracy = "–" if chosen.empty else f"{row['accuracy_mean']:.3f}"
+        if row["seeds"] > 1 and not chosen.empty:
             accuracy += f" ± {row['accuracy_std']:.3f}"
         lines.append(
             f"| {version} | {arm} | {values} | {len(rows)} | {row['seeds']} | {schedule} "
