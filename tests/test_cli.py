@@ -77,6 +77,10 @@ def test_study_report_runs_no_study(project, study_call, monkeypatch):
     monkeypatch.setattr("m2fdp.studies.command.report", lambda: reports.append("made"))
     assert CliRunner().invoke(cli, ["study", "report"]).exit_code == 0
     assert (reports, study_call) == (["made"], {})
+    refused = CliRunner().invoke(cli, ["study", "report", "--scale=smoke"])
+    assert refused.exit_code == 2
+    assert refused.output == "Error: --scale = 'smoke': has no part in report\n"
+    assert reports == ["made"]
 
 
 def test_a_study_that_is_refused_ends_in_one_line(project, monkeypatch):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from kedro.framework.cli.project import run as kedro_run
 
 REPORT = "report"  # reserved as a study's name
@@ -59,10 +60,21 @@ def study(
 
     with _one_line_ends(lambda interruption: " --resume runs what is missing."):
         if name == REPORT:
+            _check_no_options()
             report()
             return
         order = Order(name, scale, env, params)
         run_study(order, resume=resume, workers=workers, ray_address=ray_address)
+
+
+def _check_no_options() -> None:
+    """`kedro study report` is about all studies as they were run."""
+    from m2fdp.errors import InputError
+
+    context = click.get_current_context()
+    for option in context.params.keys() - {"name"}:
+        if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            raise InputError(f"--{option}", context.params[option], "has no part in report")
 
 
 @contextmanager

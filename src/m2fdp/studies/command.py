@@ -109,7 +109,7 @@ def report() -> None:
     with KedroSession.create(project, save_on_close=False) as session:
         session.load_context()  # points MLflow at the project's store
     latest: dict[str, Run] = {}
-    for run in search_runs("tags.role = 'study'"):
+    for run in search_runs("tags.role = 'study' and tags.`order` LIKE '{%'"):
         latest.setdefault(run.data.tags["study"], run)
     summaries = []
     for identity, parent in sorted(latest.items()):
