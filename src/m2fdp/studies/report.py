@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from m2fdp.errors import InputError
-from m2fdp.reporting import claims, panels
+from m2fdp.reporting import claims, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.measures import check_measure, measure_runs
 from m2fdp.reporting.style import ARM, VERSION
@@ -65,7 +65,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     measured = measure_runs(runs, history, None, study.target_accuracy)
     claims.judge(study.claims, measured, names[VERSION])
     if study.figure is not None:
-        panels.draw(study.figure, measured, history, _labels(study))
+        panel_figures.draw(study.figure, measured, history, _labels(study))
 
 
 def _check_names(layout: panels.Layout, names: Mapping[str, Sequence[str]]) -> None:
@@ -110,7 +110,7 @@ def write_report(
     if study.figure is None:
         figure = comparison(history)
     else:
-        figure = panels.draw(study.figure, measured, history, _labels(study))
+        figure = panel_figures.draw(study.figure, measured, history, _labels(study))
     judged = None
     if study.claims:
         judged = claims.judge(study.claims, measured, tuple(study.versions))
