@@ -169,6 +169,22 @@ def test_markdown():
     )
 
 
+def test_versions_are_columns_in_the_studys_order_whichever_claim_names_them_first():
+    rows = pairs([0.8], [0.7], version="verified") + pairs([0.8], [0.7], version="paper")
+    some = GAIN | {"claim": "some", "versions": ["ours", "verified"]}
+    every = GAIN | {"claim": "every", "versions": ["verified", "paper", "ours"]}
+    judged = judge(
+        parse(some, every), frame(*rows), versions=["paper", "ours", "other", "verified"]
+    )
+    header, _, first, second = to_markdown(judged).splitlines()
+    names = ("paper", "ours", "verified")
+    assert " | ".join(f"measured ({name})" for name in names) in header
+    assert "other" not in header
+    told = "+10.0 points (n = 1), ε = 0.75: holds"
+    assert f"| – | no finished runs | {told} | holds |" in first
+    assert f"| {told} | no finished runs | {told} | holds |" in second
+
+
 def test_markdown_without_versions_and_of_conditional_and_unfinished_runs():
     judged = judge(parse(GAIN), frame(*pairs([0.8], [0.7], privacy="conditional")))
     assert "| measured |" in to_markdown(judged)

@@ -391,6 +391,7 @@ def test_versions_in_the_studys_order_and_only_those_of_the_claim():
         ["trust gains 5 points", "paper", "holds"],
         ["control saves a quarter", "verified", "no finished runs"],
     ]
+    assert judged["version"].cat.categories.tolist() == ["verified", "paper"]
     assert judge(claims, frame(*rows))["version"].tolist() == ["paper", "verified", "verified"]
 
 

@@ -18,11 +18,11 @@ from m2fdp.reporting.tables import markdown, quantity, verified
 
 
 def to_markdown(judged: pd.DataFrame) -> str:
-    """Judged claims in Markdown, a row a claim and a column a version."""
+    """Judged claims in Markdown: a row a claim, a column a version, in the order of the study."""
     shown = verdicts(judged).rename(
         columns={"paper": "paper says", "reason": "reason if it does not hold"}
     )
-    versions = list(dict.fromkeys(judged["version"]))
+    versions = judged["version"].cat.remove_unused_categories().cat.categories
     for i, version in enumerate(versions):
         rows = judged[judged["version"] == version].to_dict("records")
         texts = {

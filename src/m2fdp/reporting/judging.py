@@ -89,7 +89,8 @@ def judge(
             those of the runs and of the claims. Without a column `version` there are none.
 
     Returns:
-        `JUDGED_COLUMNS`, a row a claim and version, in the order of both.
+        `JUDGED_COLUMNS`, a row a claim and version, in the order of both. `version` is an ordered
+        categorical of all versions, so that their order is known where a claim names but some.
 
     Raises:
         InputError: as `check_claims`, several runs of one seed where a claim asks for one, or a
@@ -103,15 +104,17 @@ def judge(
     columns = swept_columns(measured.columns, (*RUN_COLUMNS, *MEASURES))
     measures = [name for name in MEASURES if name in measured.columns]
     check_claims(claims, columns, versions, measures)
+    versions = versions or ("",)
     rows = []
     for claim in claims:
         judged = _judge_trend if isinstance(claim, TrendClaim) else _judge_threshold
-        for version in versions or ("",):
+        for version in versions:
             if version and claim.versions is not None and version not in claim.versions:
                 continue
             runs = measured[measured[VERSION] == version] if version else measured
             rows.append(asdict(judged(claim, version, runs)))
-    return pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
+    judged = pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
+    return judged.astype({VERSION: pd.CategoricalDtype(list(versions), ordered=True)})
 
 
 def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
