@@ -217,3 +217,25 @@ def test_a_hundred_columns_hold_every_word():
         "1.0 → 2.0 steps at control.alpha_1 = 1, 10 (n = 2), ε = 0.75",
     ):
         assert any(text in column for column in columns)
+
+
+def test_a_hundred_columns_are_enough_for_long_trends_in_four_versions():
+    names = ("paper", "paper_alpha_0.03", "verified", "small_data")
+    rows = [
+        run("D5", version=name, verified=24.121)
+        | {"resources.step_energy_j": 10.0**power, "local_steps": 5.0 + power}
+        for name in names
+        for power in range(-4, 1)
+    ]
+    claim = TREND | {"trend": "resources.step_energy_j"}
+    console = Console(file=io.StringIO(), width=100)
+    print_claims(judge(parse(claim), frame(*rows), names), console, "")
+    lines = console.file.getvalue().splitlines()
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    overall = [verdict for _, _, verdict in cells if verdict]
+    assert overall[:2] == ["holds only at verified", "ε = 24.2 (nominal 1)"]
+    starts = [row for row, (claim, _, _) in enumerate(cells) if claim.startswith("measured")]
+    assert [cells[row][0] for row in starts] == [f"measured ({name})" for name in names]
+    assert (
+        max(map(len, (cells[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)))) <= 3
+    )

@@ -37,9 +37,11 @@ def to_markdown(judged: pd.DataFrame) -> str:
 def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
     """Judged claims in the terminal: under each, what every version measures."""
     result = Table(title=Text(title), title_justify="left")
-    result.add_column("claim", max_width=32)
+    # Room for the longest versions' names and for "holds only at verified"; the rest of a narrow
+    # terminal is for what is measured.
+    result.add_column("claim", max_width=29)
     result.add_column("paper, and measured")
-    result.add_column("verdict", max_width=24)
+    result.add_column("verdict", max_width=22)
     for overall in verdicts(judged).to_dict("records"):
         result.add_row(
             Text(overall["claim"], "bold"),
