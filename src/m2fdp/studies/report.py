@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from m2fdp.errors import InputError
-from m2fdp.reporting import claims, panels
+from m2fdp.reporting import claim_tables, claims, judging, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.measures import check_measure, measure_runs
 from m2fdp.reporting.style import ARM, VERSION
@@ -63,9 +63,9 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     runs = planned_runs(cells, columns)
     history = runs.reset_index().assign(round=1)
     measured = measure_runs(runs, history, None, study.target_accuracy)
-    claims.judge(study.claims, measured, names[VERSION])
+    judging.judge(study.claims, measured, names[VERSION])
     if study.figure is not None:
-        panels.draw(study.figure, measured, history, _labels(study))
+        panel_figures.draw(study.figure, measured, history, _labels(study))
 
 
 def _check_names(layout: panels.Layout, names: Mapping[str, Sequence[str]]) -> None:
@@ -110,10 +110,10 @@ def write_report(
     if study.figure is None:
         figure = comparison(history)
     else:
-        figure = panels.draw(study.figure, measured, history, _labels(study))
+        figure = panel_figures.draw(study.figure, measured, history, _labels(study))
     judged = None
     if study.claims:
-        judged = claims.judge(study.claims, measured, tuple(study.versions))
+        judged = judging.judge(study.claims, measured, tuple(study.versions))
 
     folder.mkdir(parents=True, exist_ok=True)
     csv, markdown, png = (folder / f"comparison.{suffix}" for suffix in ("csv", "md", "png"))
@@ -133,7 +133,7 @@ def write_report(
     if judged is not None:
         files.append(folder / "claims.csv")
         judged.to_csv(files[-1], index=False)
-        parts += ["## What the paper says\n", claims.to_markdown(judged)]
+        parts += ["## What the paper says\n", claim_tables.to_markdown(judged)]
     if len(searched):
         files.append(folder / "search.csv")
         searched.to_csv(files[-1], index=False)
@@ -148,7 +148,7 @@ def print_report(title: str, report: Report) -> None:
     console = Console(highlight=False)
     print_table(report.table, console, title)
     if report.judged is not None:
-        claims.print_claims(report.judged, console, "What the paper says")
+        claim_tables.print_claims(report.judged, console, "What the paper says")
     for file in report.files:
         console.print(str(file), soft_wrap=True)
 
@@ -169,7 +169,7 @@ def write_summaries(folder: Path, summaries: Sequence[Summary]) -> Path:
         parts.append(f"## {summary.title}\n")
         parts.append(f"[{summary.name}]({summary.name}/{REPORT}): {summary.report.progress}.\n")
         if summary.report.judged is not None:
-            parts.append(claims.to_markdown(summary.report.judged))
+            parts.append(claim_tables.to_markdown(summary.report.judged))
     path = folder / REPORT
     path.write_text("\n".join(parts))
     return path
@@ -182,5 +182,5 @@ def print_summaries(summaries: Sequence[Summary], path: Path) -> None:
         console.print(Text(f"{summary.name}: {summary.title}", "bold"))
         console.print(f"{summary.report.progress}; {summary.report.files[-1]}", soft_wrap=True)
         if summary.report.judged is not None:
-            claims.print_claims(summary.report.judged, console, "")
+            claim_tables.print_claims(summary.report.judged, console, "")
     console.print(str(path), soft_wrap=True)

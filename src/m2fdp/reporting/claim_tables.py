@@ -1,0 +1,131 @@
+"""Judged claims in Markdown and in the terminal, and what each one measured as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from m2fdp.reporting.judging import SLACK, verdicts
+from m2fdp.reporting.measures import MEASURES
+from m2fdp.reporting.style import parameter
+from m2fdp.reporting.tables import markdown, quantity, verified
+
+
+def to_markdown(judged: pd.DataFrame) -> str:
+    """Judged claims in Markdown: a row a claim, a column a version, in the order of the study."""
+    shown = verdicts(judged).rename(
+        columns={"paper": "paper says", "reason": "reason if it does not hold"}
+    )
+    versions = judged["version"].cat.remove_unused_categories().cat.categories
+    for i, version in enumerate(versions):
+        rows = judged[judged["version"] == version].to_dict("records")
+        texts = {
+            row["claim"]: ": ".join(filter(None, (measured_text(row), row["verdict"])))
+            for row in rows
+        }
+        cells = [texts.get(claim, "–") for claim in shown["claim"]]
+        shown.insert(3 + i, _heading(version), cells)
+    return markdown(shown, list(shown.columns))
+
+
+def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
+    """Judged claims in the terminal: under each, what every version measures."""
+    result = Table(title=Text(title), title_justify="left")
+    # Room for the longest versions' names and for "holds only at verified"; the rest of a narrow
+    # terminal is for what is measured.
+    result.add_column("claim", max_width=29)
+    result.add_column("paper, and measured")
+    result.add_column("verdict", max_width=22)
+    for overall in verdicts(judged).to_dict("records"):
+        result.add_row(
+            Text(overall["claim"], "bold"),
+            Text(f"{overall['source']}: {overall['paper']}"),
+            Text(overall["verdict"], "bold"),
+        )
+        for row in judged[judged["claim"] == overall["claim"]].to_dict("records"):
+            result.add_row(
+                Text(f"  {_heading(row['version'])}"),
+                Text(measured_text(row)),
+                Text(row["verdict"]),
+            )
+        if overall["reason"]:
+            result.add_row(Text("  reason"), Text(overall["reason"]), "")
+        result.add_section()
+    console.print(result, crop=False)
+
+
+def measured_text(row: Mapping[str, Any]) -> str:
+    """What a row of `judge` measured, with n and the verified epsilon; "" where nothing is."""
+    if not row["seeds"]:
+        return ""
+    parts = []
+    if row["comparison"] == "trend":
+        parts.append(_course(row))
+    elif row["n"]:
+        parts.append(_mean_and_std(row))
+    if row["n"] < row["seeds"]:
+        parts.append(_reached(row))
+    if math.isnan(row["epsilon_verified"]):
+        parts.append("no DP")
+    else:
+        privacy = "conditional" if row["conditional"] else "verified"
+        parts.append(f"ε = {verified(privacy, row['epsilon_verified'])}")
+    return ", ".join(parts)
+
+
+def _reached(row: Mapping[str, Any]) -> str:
+    verb = "reached" if row["measure"].endswith("_to_target") else "measured"
+    text = f"{verb} in {row['n']} of {row['seeds']} seeds"
+    if row["comparison"] in ("difference", "reduction"):
+        text += f" (each side: {row['reached_of']}, {row['reached_over']})"
+    return text
+
+
+def _heading(version: str) -> str:
+    return f"measured ({version})" if version else "measured"
+
+
+def _course(row: Mapping[str, Any]) -> str:
+    """`1.0 → 2.3 → 5.1 steps at control.alpha_1 = 0.01, 1, 100 (n = 3)`."""
+    means = pd.Series(row["means"], dtype=float)
+    unit = MEASURES[row["measure"]].unit
+    texts = ["–" if math.isnan(mean) else _written(row["measure"], mean) for mean in means]
+    complete = len(means) > 1 and means.notna().all()
+    constant = complete and means.max() - means.min() <= SLACK * max(1.0, means.abs().max())
+    values = (
+        f"[{', '.join(map(parameter, value))}]" if isinstance(value, tuple) else parameter(value)
+        for value in row["values"]
+    )
+    return (
+        " → ".join(texts)
+        + (f" {unit}" if unit else "")
+        + (" (constant)" if constant else "")
+        + f" at {row['trend']} = {', '.join(values)} (n = {row['n']})"
+    )
+
+
+def _mean_and_std(row: Mapping[str, Any]) -> str:
+    """`+5.2 ± 0.4 points (n = 5)`; differences and reductions have a sign."""
+    mean, std, unit = row["mean"], row["std"], MEASURES[row["measure"]].unit
+    if row["comparison"] == "reduction":
+        texts, unit = (f"{100 * mean:+.1f}", f"{100 * std:.1f}"), "%"
+    elif row["comparison"] == "difference" and not unit:
+        # Steps of a curve are far smaller than its height.
+        digits = 1 if row["measure"] == "accuracy" else 2
+        texts, unit = (f"{100 * mean:+.{digits}f}", f"{100 * std:.{digits}f}"), "points"
+    else:
+        sign = "+" if row["comparison"] == "difference" and mean >= 0 else ""
+        texts = sign + _written(row["measure"], mean), _written(row["measure"], std)
+    spread = f" ± {texts[1]}" if row["n"] > 1 else ""
+    return f"{texts[0]}{spread}{f' {unit}' if unit else ''} (n = {row['n']})"
+
+
+def _written(measure: str, value: float) -> str:
+    digits = MEASURES[measure].digits
+    return quantity(value) if digits is None else f"{value:,.{digits}f}"

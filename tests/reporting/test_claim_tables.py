@@ -1,0 +1,241 @@
+"""Judged claims as people read them: hand-written texts and tables."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+import pytest
+from rich.console import Console
+from tests.reporting.claim_frames import (
+    GAIN,
+    SAVING,
+    TREND,
+    course,
+    frame,
+    only,
+    pairs,
+    parse,
+    run,
+    without,
+)
+
+from m2fdp.reporting.claim_tables import measured_text, print_claims, to_markdown
+from m2fdp.reporting.judging import judge
+
+
+@pytest.mark.parametrize(
+    ("claim", "rows", "text"),
+    [
+        (GAIN, pairs([0.80, 0.90, 0.85], [0.70, 0.82, 0.79]), "+8.0 ± 2.0 points (n = 3)"),
+        (GAIN, pairs([0.8], [0.7]), "+10.0 points (n = 1)"),
+        (
+            SAVING,
+            pairs([60.0, 80.0], [100.0, 160.0], "energy_to_target"),
+            "+45.0 ± 7.1 % (n = 2)",
+        ),
+        (
+            TREND,
+            course((1.0, 0.1), (2.3, 0.1), (5.1, 0.2)),
+            "1.0 → 2.3 → 5.1 steps at control.alpha_1 = 1, 10, 100 (n = 2)",
+        ),
+    ],
+)
+def test_means_with_their_spread_and_seeds(claim, rows, text):
+    assert measured_text(only(claim, *rows)) == f"{text}, ε = 0.75"
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "text"),
+    [
+        ("accuracy", 0.8126, "0.813 (n = 1), ε = 0.75"),
+        ("volatility", 0.01234, "0.0123 (n = 1), ε = 0.75"),
+        ("energy_to_target", 12345.6, "12,346 J (n = 1), ε = 0.75"),
+        ("delay_to_target", 9.876, "9.88 s (n = 1), ε = 0.75"),
+        ("rounds_to_target", 40.0, "40.0 rounds (n = 1), ε = 0.75"),
+        ("s_trusted", 3.25, "3.2 devices (n = 1), ε = 0.75"),
+    ],
+)
+def test_a_measure_by_itself_has_its_unit(measure, value, text):
+    claim = without(GAIN, "over", "as") | {"measure": measure}
+    assert measured_text(only(claim, run(**{measure: value}))) == text
+
+
+@pytest.mark.parametrize(
+    ("measure", "ours", "theirs", "text"),
+    [
+        ("accuracy", 0.7, 0.73, "-3.0 points (n = 1), ε = 0.75"),
+        ("volatility", 0.0125, 0.0100, "+0.25 points (n = 1), ε = 0.75"),
+        ("delay_to_target", 90.0, 100.0, "-10 s (n = 1), ε = 0.75"),
+        ("local_steps", 5.5, 5.0, "+0.5 steps (n = 1), ε = 0.75"),
+    ],
+)
+def test_differences_have_a_sign_and_those_of_shares_are_points(measure, ours, theirs, text):
+    row = only(GAIN | {"measure": measure}, *pairs([ours], [theirs], measure))
+    assert measured_text(row) == text
+
+
+def test_a_constant_is_told():
+    row = only(TREND, *course((7.0, 0.0), (7.0, 0.0)))
+    assert measured_text(row).startswith("7.0 → 7.0 steps (constant) at control.alpha_1 = 1, 10")
+
+
+def test_lists_are_told_as_lists():
+    rows = [
+        run("D5", accuracy=accuracy, **{"topology.fanouts": fanouts})
+        for fanouts, accuracy in (("[2, 25]", 0.7), ("[2, 5]", 0.6))
+    ]
+    claim = TREND | {"measure": "accuracy", "trend": "topology.fanouts"}
+    assert measured_text(only(claim, *rows)) == (
+        "0.600 → 0.700 at topology.fanouts = [2, 5], [2, 25] (n = 1), ε = 0.75"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "text"),
+    [
+        (
+            [50.0, 60.0, None, 70.0],
+            [100.0, None, 100.0, 100.0],
+            "+40.0 ± 14.1 % (n = 2), reached in 2 of 4 seeds (each side: 3, 3), ε = 0.75",
+        ),
+        ([50.0, 60.0], [None, None], "reached in 0 of 2 seeds (each side: 2, 0), ε = 0.75"),
+    ],
+)
+def test_seeds_that_miss_the_target_are_told_of_each_side(ours, theirs, text):
+    assert measured_text(only(SAVING, *pairs(ours, theirs, "energy_to_target"))) == text
+
+
+def test_seeds_that_miss_the_target_are_told_of_a_measure_by_itself():
+    claim = without(SAVING, "over", "as")
+    rows = [run(seed=seed, energy_to_target=value) for seed, value in ((0, None), (1, 9.0))]
+    assert measured_text(only(claim, *rows)) == ("9 J (n = 1), reached in 1 of 2 seeds, ε = 0.75")
+
+
+def test_what_has_no_target_is_measured_rather_than_reached():
+    claim = without(GAIN, "over", "as") | {"measure": "local_steps"}
+    row = only(claim, run(local_steps=None))
+    assert measured_text(row) == "measured in 0 of 1 seeds, ε = 0.75"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "text"),
+    [
+        ((3,), "10 → 20 J at control.alpha_1 = 1, 10 (n = 1), reached in 1 of 2 seeds"),
+        ((2, 3), "10 → – J at control.alpha_1 = 1, 10 (n = 0), reached in 0 of 2 seeds"),
+    ],
+)
+def test_a_trend_tells_of_the_value_that_is_reached_least(lacking, text):
+    rows = course((10.0, 0.0), (20.0, 0.0))
+    for number, row in enumerate(rows):
+        row["energy_to_target"] = None if number in lacking else row["local_steps"]
+    row = only(TREND | {"measure": "energy_to_target"}, *rows)
+    assert measured_text(row) == f"{text}, ε = 0.75"
+
+
+def test_nothing_is_told_of_runs_that_are_not_finished():
+    assert measured_text(only(GAIN, run("p1_0.5"))) == ""
+    assert measured_text(only(TREND, *course((1.0, 0.0), arm="D6"))) == ""
+
+
+def test_guarantees():
+    private = [run("p1_0.5", verified=None), run("hfl_dp")]
+    assert measured_text(only(GAIN, *private)) == "+0.0 points (n = 1), ε = ∞"
+    public = pairs([0.8], [0.7], privacy="none")
+    assert measured_text(only(GAIN, *public)) == "+10.0 points (n = 1), no DP"
+
+
+def two_versions(reason: str) -> pd.DataFrame:
+    rows = [
+        *pairs([0.80, 0.82], [0.70, 0.72], version="paper", verified=24.121),
+        *pairs([0.74, 0.76], [0.72, 0.74], version="verified"),
+        *course((1.0, 0.0), (2.0, 0.0), version="verified"),
+    ]
+    claims = parse(GAIN | {"reason": reason}, TREND | {"versions": ["verified"]})
+    return judge(claims, pd.DataFrame(rows, columns=dict.fromkeys(k for r in rows for k in r)))
+
+
+def test_markdown():
+    assert to_markdown(two_versions("sound noise|is larger")) == (
+        "| claim | source | paper says | measured (paper) | measured (verified) | verdict "
+        "| reason if it does not hold |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |\n"
+        "| trust gains 5 points | J Sec. VI-B.1 | + 5 points "
+        "| +10.0 ± 0.0 points (n = 2), ε = 24.2: holds "
+        "| +2.0 ± 0.0 points (n = 2), ε = 0.75: does not hold "
+        "| holds only at verified ε = 24.2 (nominal 1) | sound noise\\|is larger |\n"
+        "| K rises with alpha_1 | J Sec. VI-D.3 | K rises | – "
+        "| 1.0 → 2.0 steps at control.alpha_1 = 1, 10 (n = 2), ε = 0.75: holds | holds |  |\n"
+    )
+
+
+def test_versions_are_columns_in_the_studys_order_whichever_claim_names_them_first():
+    rows = pairs([0.8], [0.7], version="verified") + pairs([0.8], [0.7], version="paper")
+    some = GAIN | {"claim": "some", "versions": ["ours", "verified"]}
+    every = GAIN | {"claim": "every", "versions": ["verified", "paper", "ours"]}
+    judged = judge(
+        parse(some, every), frame(*rows), versions=["paper", "ours", "other", "verified"]
+    )
+    header, _, first, second = to_markdown(judged).splitlines()
+    names = ("paper", "ours", "verified")
+    assert " | ".join(f"measured ({name})" for name in names) in header
+    assert "other" not in header
+    told = "+10.0 points (n = 1), ε = 0.75: holds"
+    assert f"| – | no finished runs | {told} | holds |" in first
+    assert f"| {told} | no finished runs | {told} | holds |" in second
+
+
+def test_markdown_without_versions_and_of_conditional_and_unfinished_runs():
+    judged = judge(parse(GAIN), frame(*pairs([0.8], [0.7], privacy="conditional")))
+    assert "| measured |" in to_markdown(judged)
+    assert "| +10.0 points (n = 1), ε = 0.75 cond.: holds | holds (conditional) |" in to_markdown(
+        judged
+    )
+    unfinished = judge(parse(GAIN), frame(run()))
+    assert "| + 5 points | no finished runs | no finished runs |" in to_markdown(unfinished)
+
+
+def test_no_claims():
+    assert to_markdown(judge([], frame(run()))).count("\n") == 2
+
+
+def test_a_hundred_columns_hold_every_word():
+    console = Console(file=io.StringIO(), width=100)
+    print_claims(two_versions("sound noise is larger"), console, "Claims of [red]J")
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100
+    assert lines[0].strip() == "Claims of [red]J"
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    columns = [" ".join(filter(None, column)) for column in zip(*cells, strict=True)]
+    for text in (
+        "trust gains 5 points",
+        "J Sec. VI-B.1: + 5 points",
+        "measured (paper)",
+        "+10.0 ± 0.0 points (n = 2), ε = 24.2",
+        "holds only at verified ε = 24.2 (nominal 1)",
+        "sound noise is larger",
+        "1.0 → 2.0 steps at control.alpha_1 = 1, 10 (n = 2), ε = 0.75",
+    ):
+        assert any(text in column for column in columns)
+
+
+def test_a_hundred_columns_are_enough_for_long_trends_in_four_versions():
+    names = ("paper", "paper_alpha_0.03", "verified", "small_data")
+    rows = [
+        run("D5", version=name, verified=24.121)
+        | {"resources.step_energy_j": 10.0**power, "local_steps": 5.0 + power}
+        for name in names
+        for power in range(-4, 1)
+    ]
+    claim = TREND | {"trend": "resources.step_energy_j"}
+    console = Console(file=io.StringIO(), width=100)
+    print_claims(judge(parse(claim), frame(*rows), names), console, "")
+    lines = console.file.getvalue().splitlines()
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    overall = [verdict for _, _, verdict in cells if verdict]
+    assert overall[:2] == ["holds only at verified", "ε = 24.2 (nominal 1)"]
+    starts = [row for row, (claim, _, _) in enumerate(cells) if claim.startswith("measured")]
+    assert [cells[row][0] for row in starts] == [f"measured ({name})" for name in names]
+    assert (
+        max(map(len, (cells[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)))) <= 3
+    )

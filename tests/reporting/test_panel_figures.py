@@ -1,0 +1,270 @@
+"""Figures of panels: lines, bars, error bars, legends, and what is missing."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from tests.reporting.panel_frames import ARMS, EPSILONS, OVER_ROUNDS, ROUNDS, TARGETS, Frames, study
+
+from m2fdp.reporting.panel_figures import draw
+from m2fdp.reporting.panels import Layout
+from m2fdp.reporting.style import COLOURS, look
+
+
+def figure_of(frames: Frames, *panels: dict[str, Any], columns: int = 2, labels=None):
+    layout = Layout(columns=columns, panels=[{"title": "A title"} | panel for panel in panels])
+    return draw(layout, *frames, labels or {})
+
+
+def png(figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer)
+    return buffer.getvalue()
+
+
+def names(legend) -> list[str]:
+    return [text.get_text() for text in legend.texts]
+
+
+def points(axes) -> list[list[list[float]]]:
+    return [container.lines[0].get_xydata().tolist() for container in axes.containers]
+
+
+def spread(container) -> list[list[float]]:
+    """Lower and upper ends of the error bars."""
+    return [segment[:, 1].tolist() for segment in container.lines[2][0].get_segments()]
+
+
+def test_accuracy_over_rounds_has_a_line_an_arm_and_a_band_of_one_std():
+    paper, verified = figure_of(ARMS, *OVER_ROUNDS).axes
+    assert [axes.get_title(loc="left") for axes in (paper, verified)] == ["paper", "verified"]
+    assert [len(axes.lines) for axes in (paper, verified)] == [3, 2]
+    hfl, hfl_dp, p1_1 = paper.lines
+    assert hfl.get_xdata().tolist() == ROUNDS.tolist()
+    np.testing.assert_allclose(hfl_dp.get_ydata(), 0.6 * ROUNDS / 6)
+    np.testing.assert_allclose(p1_1.get_ydata(), 0.7 * ROUNDS / 6)
+    band = paper.collections[2].get_paths()[0].vertices
+    ends = band[band[:, 0] == 6, 1]
+    std = 0.2 / math.sqrt(2)
+    np.testing.assert_allclose([ends.min(), ends.max()], [0.7 - std, 0.7 + std])
+    assert (paper.get_xlabel(), paper.get_ylabel()) == ("round", "accuracy")
+
+
+def test_panels_that_share_lines_share_a_legend_that_tells_the_seeds_once():
+    figure = figure_of(ARMS, *OVER_ROUNDS, labels={"p1_1": "M²FDP, p1 = 1"})
+    (legend,) = figure.legends
+    assert names(legend) == ["M²FDP, p1 = 1", "hfl", "hfl_dp"]
+    assert legend.get_title().get_text() == "n = 2 seeds, mean ± std"
+    assert not any(axes.get_legend() for axes in figure.axes)
+
+
+def test_lines_are_listed_as_labelled_and_baselines_first():
+    labels = {"p1_1": "ours", "hfl": "no DP", "hfl_dp": "HFL-DP"}
+    assert names(figure_of(ARMS, *OVER_ROUNDS, labels=labels).legends[0]) == list(labels.values())
+    assert names(figure_of(ARMS, *OVER_ROUNDS).legends[0]) == ["hfl", "hfl_dp", "p1_1"]
+
+
+def test_a_line_looks_the_same_in_all_panels_and_as_its_algorithm():
+    for axes in figure_of(ARMS, *OVER_ROUNDS).axes:
+        for line in axes.lines:
+            algorithm = {"p1_1": "m2fdp"}.get(line.get_label(), line.get_label())
+            assert to_hex(line.get_color()) == look(algorithm).colour.lower()
+            assert line.get_marker() == look(algorithm).marker
+
+
+def test_arms_of_one_algorithm_differ_in_colour():
+    frames = study(*({"arm": name} for name in "abcdef"))
+    (axes,) = figure_of(frames, {"x": "round"}).axes
+    assert len({line.get_color() for line in axes.lines}) == 6
+    assert {to_hex(line.get_color()) for line in axes.lines} <= {c.lower() for c in COLOURS}
+
+
+def test_arms_of_one_algorithm_among_others_differ_in_line_and_marker():
+    frames = study({"arm": "a"}, {"arm": "b"}, {"arm": "c", "algorithm": "hfl"})
+    _, one, other = figure_of(frames, {"x": "round"}).axes[0].lines
+    assert one.get_color() == other.get_color()
+    assert one.get_marker() != other.get_marker()
+
+
+def test_seeds_that_differ_are_told_line_by_line():
+    frames = study(
+        {"arm": "a", "version": "paper"},
+        {"arm": "a", "version": "verified", "finals": (0.5,)},
+        {"arm": "b", "version": "paper", "finals": (0.5, 0.6, 0.7)},
+    )
+    (legend,) = figure_of(frames, *OVER_ROUNDS).legends
+    assert names(legend) == ["a (n = 1 to 2)", "b (n = 3)"]
+    assert legend.get_title().get_text() == ""
+
+
+def test_panels_of_other_lines_have_legends_of_their_own():
+    figure = figure_of(
+        EPSILONS,
+        {"x": "topology.trust.ratios", "lines": "privacy.epsilon"},
+        {"x": "privacy.epsilon", "lines": "topology.trust.ratios"},
+    )
+    assert not figure.legends
+    assert [names(axes.get_legend()) for axes in figure.axes] == [
+        ["privacy.epsilon = 0.5", "privacy.epsilon = 2"],
+        [f"topology.trust.ratios = [{ratio}]" for ratio in (0.0, 0.5, 1.0)],
+    ]
+    assert figure.get_supxlabel() == "n = 2 seeds, mean ± std"
+
+
+def test_numbers_are_connected_means_with_error_bars():
+    frames = EPSILONS
+    (axes,) = figure_of(frames, {"x": "topology.trust.ratios", "lines": "privacy.epsilon"}).axes
+    low, high = axes.containers
+    np.testing.assert_allclose(points(axes)[0], [[0, 0.35], [0.5, 0.45], [1, 0.55]])
+    np.testing.assert_allclose(points(axes)[1], [[0, 0.5], [0.5, 0.6], [1, 0.7]])
+    std = 0.2 / math.sqrt(2)
+    np.testing.assert_allclose(spread(low)[1], [0.45 - std, 0.45 + std])
+    assert low.get_label() == "privacy.epsilon = 0.5"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "0.5", "1"]
+    assert axes.get_xlabel() == "topology.trust.ratios"
+    # Both lines hold two algorithms, so colours stand for the lines.
+    assert low.lines[0].get_color() != high.lines[0].get_color()
+
+
+def test_devices_are_a_numeric_axis():
+    frames = study(
+        {"arm": "a", "topology.fanouts": "[2, 5]"}, {"arm": "a", "topology.fanouts": "[5, 10]"}
+    )
+    (axes,) = figure_of(frames, {"x": "devices"}).axes
+    np.testing.assert_allclose(points(axes), [[[10, 0.6], [50, 0.6]]])
+    assert axes.get_xscale() == "linear"
+
+
+def test_a_logarithmic_axis():
+    groups = [{"arm": "a", "control.alpha_1": alpha} for alpha in (0.01, 1.0, 100.0)]
+    (axes,) = figure_of(study(*groups), {"x": "control.alpha_1", "log_x": True}).axes
+    assert axes.get_xscale() == "log"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.01", "1", "100"]
+    low, high = axes.get_xlim()
+    assert low < 0.01 and high > 100
+
+
+def test_arms_with_one_text_are_one_line():
+    groups = [{"arm": f"D5-{alpha}", "control.alpha_1": alpha} for alpha in (1.0, 10.0)]
+    labels = {"D5-1.0": "D.5", "D5-10.0": "D.5"}
+    figure = figure_of(study(*groups), {"x": "control.alpha_1"}, labels=labels)
+    assert len(figure.axes[0].containers) == 1
+    assert names(figure.legends[0]) == ["D.5"]
+
+
+def test_bars_are_means_with_what_is_missing_told():
+    figure = figure_of(TARGETS, {"x": "arm", "y": "energy_to_target"}, labels={"control": "ctrl"})
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["ctrl", "pedpfl", "hfl_dp"]
+    heights = {
+        round(patch.get_x() + patch.get_width() / 2): patch.get_height() for patch in axes.patches
+    }
+    # 0.9 · 5/6 reaches 0.75 in round 5, 0.75 and 0.8 in round 6, at 2 J a round.
+    assert heights == {0: pytest.approx(34 / 3), 1: 0, 2: 11}
+    assert {text.get_text(): text.xy[0] for text in axes.texts} == {"0 of 3": 1, "2 of 3": 2}
+    assert axes.get_ylabel() == "energy to the target (J)"
+    assert axes.get_ylim()[0] == 0
+    assert not figure.legends and not axes.get_legend()
+    assert figure.get_supxlabel() == "n = 3 seeds, mean ± std"
+
+
+def test_bars_tell_seeds_that_differ():
+    frames = study({"arm": "a"}, {"arm": "b", "finals": (0.5, 0.6, 0.7)})
+    (axes,) = figure_of(frames, {"x": "arm"}).axes
+    assert [text.get_text() for text in axes.texts] == ["n = 2", "n = 3"]
+
+
+def test_lines_are_bars_side_by_side_in_a_category():
+    figure = figure_of(ARMS, {"x": "version"})
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["paper", "verified"]
+    edges = sorted((patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches)
+    assert len(edges) == 5
+    assert all(left[1] <= right[0] for left, right in zip(edges, edges[1:], strict=False))
+    assert names(figure.legends[0]) == ["hfl", "hfl_dp", "p1_1"]
+
+
+def test_lists_are_categories_in_the_order_of_their_numbers():
+    texts = ["[10, 5]", "[2, 25]", "[2, 5]"]
+    frames = study(*({"arm": "a", "topology.fanouts": text} for text in texts))
+    (axes,) = figure_of(frames, {"x": "topology.fanouts"}).axes
+    ticks = [label.get_text().replace("\xa0", " ") for label in axes.get_xticklabels()]
+    assert ticks == texts[::-1]
+
+
+def test_points_that_some_seeds_lack_are_told_below():
+    frames = study(
+        {"arm": "a", "privacy.epsilon": 1.0, "finals": (0.5, 0.6)},
+        {"arm": "a", "privacy.epsilon": 2.0, "finals": (0.5, 0.75)},
+        {"arm": "a", "privacy.epsilon": 4.0, "finals": (0.75, 0.75)},
+        target=0.75,
+    )
+    (axes,) = figure_of(frames, {"x": "privacy.epsilon", "y": "rounds_to_target"}).axes
+    assert {text.xy[0]: text.get_text() for text in axes.texts} == {1: "0 of 2", 2: "1 of 2"}
+    assert axes.get_xlim()[0] < 1
+
+
+def test_a_panel_without_runs_says_so_and_others_are_drawn():
+    missing = {"title": "emnist", "x": "round", "where": {"version": "later"}}
+    drawn, empty = figure_of(ARMS, OVER_ROUNDS[0], missing).axes
+    assert len(drawn.lines) == 3
+    assert [text.get_text() for text in empty.texts] == ["no finished runs"]
+    assert empty.get_title(loc="left") == "emnist"
+
+
+def test_no_runs_at_all():
+    nothing = ARMS[0].iloc[:0], ARMS[1].iloc[:0]
+    for axes in figure_of(nothing, *OVER_ROUNDS, {"x": "arm"}).axes:
+        assert [text.get_text() for text in axes.texts] == ["no finished runs"]
+
+
+def test_a_target_that_no_run_reached():
+    where = {"arm": "pedpfl"}
+    (axes,) = figure_of(TARGETS, {"x": "arm", "y": "delay_to_target", "where": where}).axes
+    assert [text.get_text() for text in axes.texts] == ["no finished run reached the target"]
+
+
+def test_panels_of_the_same_measure_share_a_scale():
+    left, right = figure_of(ARMS, *OVER_ROUNDS).axes
+    assert left.get_ylim() == right.get_ylim()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_titles_and_legends_never_overlap(columns):
+    title = "A title that is much longer than any panel of a figure is wide, and goes on, and on"
+    panels = [{**panel, "title": title} for panel in (*OVER_ROUNDS, OVER_ROUNDS[0])]
+    figure = figure_of(
+        ARMS, *panels, {"title": title, "x": "arm", "where": {"version": "paper"}}, columns=columns
+    )
+    figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    boxes += [legend.get_tightbbox() for legend in figure.legends]
+    for number, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[number + 1 :])
+        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 + 1
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_bytes_do_not_depend_on_the_order_of_the_rows(seed):
+    frames = study(
+        *(
+            {"arm": arm, "version": "paper", "privacy.epsilon": epsilon, "finals": (0.1, 0.2, 0.7)}
+            for arm in "ab"
+            for epsilon in (1.0, 3.0)
+        )
+    )
+    panels = [
+        {"x": "round", "where": {"privacy.epsilon": 1}},
+        {"x": "privacy.epsilon"},
+        {"x": "arm", "where": {"privacy.epsilon": 3}},
+    ]
+    shuffled = tuple(frame.sample(frac=1, random_state=seed) for frame in frames)
+    assert png(figure_of(shuffled, *panels)) == png(figure_of(frames, *panels))
