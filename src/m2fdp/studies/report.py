@@ -65,7 +65,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     measured = measure_runs(runs, history, None, study.target_accuracy)
     judging.judge(study.claims, measured, names[VERSION])
     if study.figure is not None:
-        panel_figures.draw(study.figure, measured, history, _labels(study))
+        panels.panel_contents(study.figure, measured, _labels(study))
 
 
 def _check_names(layout: panels.Layout, names: Mapping[str, Sequence[str]]) -> None:
