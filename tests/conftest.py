@@ -10,11 +10,16 @@ from pathlib import Path
 import mlflow
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import settings
 from kedro.framework.startup import bootstrap_project
 
 REPOSITORY = Path(__file__).parents[1]
 # MLflow hands these on to later sessions and subprocesses; a test must start without them.
 MLFLOW_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID")
+
+# On a busy machine an example may take any time; the suite has a limit of its own for each test.
+settings.register_profile("no_deadline", deadline=None)
+settings.load_profile("no_deadline")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.errors import InputError
 from m2fdp.reporting.style import (
     ARM,
+    VERSION,
     lower_bound,
     parameter,
     position,
@@ -137,12 +138,13 @@ def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
     shown = displayed(table)
     texts = _text_columns(shown)
     result = Table(title=Text(title), title_justify="left")
+    whole = ("algorithm", VERSION, ARM, ACCURACY)  # in a narrow terminal the others may wrap
     for name in shown.columns:
         result.add_column(
             name,
             justify="left" if name in texts else "right",
-            no_wrap=name in ("algorithm", ARM, ACCURACY),  # in a narrow terminal the others may
-            min_width=max(map(len, name.split())),
+            no_wrap=name in whole,
+            min_width=max(map(len, [*name.split(), *(shown[name] if name in whole else ())])),
         )
     for row in shown.to_numpy().tolist():
         result.add_row(*map(Text, row))

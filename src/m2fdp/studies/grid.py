@@ -127,7 +127,7 @@ def place_of_choice(study: Study, point: Point) -> str | None:
     Points that differ only in their seed, or in keys of `search.at`, share one choice.
     """
     arm, search = arm_of(study, point), search_of(study, point)
-    if arm is None or arm.space is None or search is None:
+    if arm is None or search is None or arm.space not in search.spaces:
         return None
     values = {k: v for k, v in point.values.items() if k != SEED and k not in search.at}
     return json.dumps([point.version, point.arm, values], sort_keys=True)

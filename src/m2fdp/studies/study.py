@@ -36,7 +36,8 @@ class Arm(Block):
     parameters: dict[str, Any]
     label: str | None = None  # what figures call it; None = its name
     over: Grid = Field(default_factory=dict)  # a grid of its own, crossed with the study's
-    space: str | None = None  # of the search that chooses its schedule
+    # Of the search that chooses its schedule; it has none in versions without that space.
+    space: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -119,15 +120,15 @@ class Study(Block):
             for name, space in block.search.spaces.items():
                 if space.schedule_of is not None:
                     where = f"versions.{version}.search.spaces.{name}.schedule_of"
-                    self._known("arm", space.schedule_of, self.arms, where)
-                    if self.arms[space.schedule_of].space in (None, name):
-                        raise ValueError(
-                            f"{where}: {space.schedule_of} is searched in no other space"
-                        )
-            for arm, content in self.arms.items():
-                if content.space is not None and (block.arms is None or arm in block.arms):
-                    where = f"arms.{arm}.space"
-                    self._known("space", content.space, block.search.spaces, where)
+                    followed = space.schedule_of
+                    self._known("arm", followed, self.arms, where)
+                    if self.arms[followed].space not in block.search.spaces.keys() - {name}:
+                        raise ValueError(f"{where}: {followed} is searched in no other space")
+        searches = [block.search for block in self.versions.values() if block.search is not None]
+        spaces = {name: space for search in searches for name, space in search.spaces.items()}
+        for arm, content in self.arms.items():
+            if content.space is not None:
+                self._known("space", content.space, spaces, f"arms.{arm}.space")
         return self
 
     @staticmethod
