@@ -73,12 +73,12 @@ def test_what_the_target_took_is_that_of_the_first_evaluation_that_reaches_it():
     assert not set(names) & set(measure_runs(runs_of(2), history).columns)
 
 
-def test_decisions_are_averaged_over_all_rounds_of_runs_with_a_controller():
+def test_decisions_are_averaged_over_the_rounds_that_the_controller_chose_for():
     decisions = decisions_of("run1", (5, 8, 8), (2, 2, 6), (2, 2, 1))
     history = pd.concat([history_of([0.5], name) for name in ("run0", "run1")])
     measured = measure_runs(runs_of(2), history, decisions)
     names = ["local_steps", "s_trusted", "s_untrusted"]
-    assert measured.loc["run1", names].tolist() == [3, 4, 5]
+    assert measured.loc["run1", names].tolist() == [2, 4, 1.5]
     assert measured.loc["run0", names].isna().all()
     without = measure_runs(runs_of(2), history)
     assert without[names].isna().all(axis=None)

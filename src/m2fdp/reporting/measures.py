@@ -71,8 +71,9 @@ def measure_runs(
             for fewer than three evaluations there.
         rounds_to_target, energy_to_target (J), delay_to_target (s): at the first evaluation that
             reaches `target_accuracy`, NaN if none does; only with a target.
-        local_steps, s_trusted, s_untrusted: mean over all rounds of K and of the devices that take
-            part below a node of layer 1; NaN without a controller.
+        local_steps, s_trusted, s_untrusted: mean of K and of the devices that take part below a
+            node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
+            without a controller.
         devices: of the network; only where the fan-outs vary.
     """
     history = history.sort_values(["run_id", "round"])
@@ -84,11 +85,10 @@ def measure_runs(
             measured[measure] = _by_run(reached[column], runs)
     names = {"K": "local_steps"}
     for decision in DECISIONS:
-        means = (
-            pd.Series(dtype=float)
-            if decisions is None
-            else decisions.sort_values(["run_id", "round"]).groupby("run_id")[decision].mean()
-        )
+        means = pd.Series(dtype=float)
+        if decisions is not None:
+            chosen = decisions[decisions["round"] > 1].sort_values(["run_id", "round"])
+            means = chosen.groupby("run_id")[decision].mean()
         measured[names.get(decision, decision)] = _by_run(means, runs)
     if FANOUTS in runs:
         measured[DEVICES] = runs[FANOUTS].map(_devices).astype(float)
