@@ -78,7 +78,7 @@ def test_decisions_are_averaged_over_the_rounds_that_the_controller_chose_for():
     history = pd.concat([history_of([0.5], name) for name in ("run0", "run1")])
     measured = measure_runs(runs_of(2), history, decisions)
     names = ["local_steps", "s_trusted", "s_untrusted"]
-    assert measured.loc["run1", names].tolist() == [2, 4, 1.5]
+    assert measured.loc["run1", names].tolist() == [2, 2, 3.5]
     assert measured.loc["run0", names].isna().all()
     without = measure_runs(runs_of(2), history)
     assert without[names].isna().all(axis=None)
