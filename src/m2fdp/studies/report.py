@@ -122,11 +122,11 @@ def write_report(
     figure.savefig(png)
     files = [csv, markdown, png]
     progress = f"{len(run_ids)} of {cells} cells are finished"
-    hours = seconds_of(run_ids) / 3600
+    minutes = seconds_of(run_ids) / 60
     parts = [
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
-        f"{progress}; their run time, added up over the workers, is {hours:.1f} hours.\n",
+        f"{progress}; their run time, added up over the workers, is {minutes:.0f} minutes.\n",
         f"![{study.title}]({png.name})\n",
         to_markdown(table),
     ]
