@@ -7,23 +7,12 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.studies.parameters import BASE
 
 from m2fdp.config import flatten
 from m2fdp.errors import InputError
 from m2fdp.studies.grid import Setting, expand, nest, place_of_choice, points, varied_keys
 from m2fdp.studies.study import Study
-
-BASE = {
-    "algorithm": "m2fdp",
-    "seed": 0,
-    "dataset": {"name": "digits"},
-    "partition": {"scheme": "iid"},
-    "topology": {"fanouts": [2, 2], "trust": {"ratios": [0.5]}},
-    "model": {"name": "softmax"},
-    "training": {"rounds": 2, "local_steps": 2, "learning_rate": 0.1},
-    "privacy": {"epsilon": 4.0, "delta": 1e-5, "clipping_norm": 1.0},
-    "resources": {},
-}
 
 
 def cells_of(extra=None, last=None, schedules=None, **study):

@@ -10,6 +10,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow.entities import Metric, Param, RunTag
+from tests.studies.parameters import BASE
 
 from m2fdp.errors import InputError
 from m2fdp.reporting.figures import HISTORY_COLUMNS, comparison
@@ -230,20 +231,9 @@ def test_the_frames_are_what_reports_take():
 
 
 def test_planned_runs_have_the_columns_of_the_finished_ones():
-    base = {
-        "algorithm": "m2fdp",
-        "seed": 0,
-        "dataset": {"name": "digits"},
-        "partition": {"scheme": "iid"},
-        "topology": {"fanouts": [2, 2], "trust": {"ratios": [0.5]}},
-        "model": {"name": "softmax"},
-        "training": {"rounds": 2, "local_steps": 2, "learning_rate": 0.1},
-        "privacy": {"epsilon": 4.0, "delta": 1e-5, "clipping_norm": 1.0},
-        "resources": {},
-    }
     grid = {"privacy.epsilon": [1.0, 2.0], "topology.fanouts": [[3, 2]], "seed": [8]}
     study = Study(title="", arms={"a": {}}, grid=grid)
-    cells = expand(Setting("tiny", study, base, {}, {}), {})
+    cells = expand(Setting("tiny", study, BASE, {}, {}), {})
     varied = varied_keys(study)
     planned = planned_runs(cells, varied)
     made = {"privacy.epsilon": 1.0, "topology.fanouts": [3, 2]}

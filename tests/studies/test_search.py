@@ -5,22 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.studies.parameters import BASE
 
 from m2fdp.studies.grid import Setting, expand
 from m2fdp.studies.search import choose, next_candidates, search_markdown, search_table
 from m2fdp.studies.study import Study
 
-BASE = {
-    "algorithm": "m2fdp",
-    "seed": 0,
-    "dataset": {"name": "digits"},
-    "partition": {"scheme": "iid"},
-    "topology": {"fanouts": [2, 2], "trust": {"ratios": [0.5]}},
-    "model": {"name": "softmax"},
-    "training": {"rounds": 2, "local_steps": 2, "learning_rate": 0.1},
-    "privacy": {"epsilon": 4.0, "delta": 1e-5, "clipping_norm": 1.0},
-    "resources": {},
-}
 RATES = {"grids": [{"training.rounds": [5], "training.learning_rate": [0.1, 0.2]}]}
 
 

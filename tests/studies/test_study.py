@@ -15,6 +15,14 @@ def write(folder, text, env="base", name="tiny"):
     path.write_text(text)
 
 
+def check_refused(folder, parts):
+    with pytest.raises(InputError) as error:
+        load_study(folder, "tiny")
+    line = str(error.value)
+    assert "\n" not in line
+    assert all(part in line for part in parts), line
+
+
 def test_an_environments_file_holds_only_what_differs(tmp_path):
     write(
         tmp_path,
@@ -52,11 +60,7 @@ def test_numbers_in_a_file_may_be_written_as_powers_of_ten(tmp_path):
 )
 def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text, parts):
     write(tmp_path, text)
-    with pytest.raises(InputError) as error:
-        load_study(tmp_path, "tiny")
-    line = str(error.value)
-    assert "\n" not in line
-    assert all(part in line for part in parts), line
+    check_refused(tmp_path, parts)
 
 
 def test_unknown_and_reserved_names_are_refused(tmp_path):
@@ -117,11 +121,7 @@ def test_an_arms_parameters_stand_beside_its_own_keys(tmp_path):
 )
 def test_what_refers_to_nothing_is_refused_in_one_line(tmp_path, text, parts):
     write(tmp_path, "title: t\n" + text)
-    with pytest.raises(InputError) as error:
-        load_study(tmp_path, "tiny")
-    line = str(error.value)
-    assert "\n" not in line
-    assert all(part in line for part in parts), line
+    check_refused(tmp_path, parts)
 
 
 def test_an_arm_may_be_searched_in_some_versions_only(tmp_path):
