@@ -197,20 +197,28 @@ def _loss_distribution(
 def _grid(releases: Composition) -> float:
     """The spacing of privacy losses: fine enough to be tight, coarse enough to take seconds.
 
-    Any spacing gives an upper bound. Tightness asks for some thousand points over the losses
-    of one release and for several within the loss of a rare one; the composed distribution
-    should not need more than some million points. A power of two, so that compositions of
-    different lengths share the distribution of one release.
+    Any spacing gives an upper bound. Tightness asks for two thousand points over the losses
+    of one release, and for more where a rare one counts; the composed distribution should not
+    need more than some million points. A power of two, so that compositions of different
+    lengths share the distribution of one release.
     """
-    fine = max(
-        max(min(_loss_range(law) / 2e3, law.moved / 10), _loss_range(law) / 1e5)
-        for law, _ in releases
-    )
+    fine = max(min(_loss_range(law) / 2e3, _rare_loss(law)) for law, _ in releases)
     total = sum(
         count * _mean_loss(law) + 10 * law.largest * sqrt(count * law.moved)
         for law, count in releases
     )
     return 2.0 ** floor(log2(max(fine, total / 5e6)))
+
+
+def _rare_loss(law: ShiftLaw) -> float:
+    """The spacing that puts several points within the loss of a rare shift.
+
+    Not more than 1e5 points, and fewer for losses beyond 30: epsilon is then in the tens and
+    more, where the loss of a shift that stays away is nothing, and each point of a mixture
+    takes a tenth of a millisecond.
+    """
+    loss = _loss_range(law)
+    return max(law.moved / 10, loss / 1e5, loss**3 / 1e8)
 
 
 def _loss_range(law: ShiftLaw) -> float:
