@@ -172,9 +172,11 @@ def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjace
 def _loss_distribution(
     law: ShiftLaw, spacing: float, adjacency: Adjacency
 ) -> PrivacyLossDistribution:
-    """The distribution of one release; making it takes most of the time, so it is kept."""
+    """The distribution of one release; kept, as compositions of all lengths ask for it."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution
+
+    from m2fdp.privacy.mixtures import mixture_distribution
 
     if law.shifts[0] == 0.0 and len(law.shifts) == 2:
         return privacy_loss_distribution.from_gaussian_mechanism(
@@ -189,9 +191,7 @@ def _loss_distribution(
         )
     if adjacency == "replace_one":
         raise ValueError("replace_one is proven for subsampled laws only")
-    return privacy_loss_distribution.from_mixture_gaussian_mechanism(
-        1.0, law.shifts, law.probabilities, value_discretization_interval=spacing
-    )
+    return mixture_distribution(law.shifts, law.probabilities, spacing)
 
 
 def _grid(releases: Composition) -> float:
@@ -214,8 +214,7 @@ def _rare_loss(law: ShiftLaw) -> float:
     """The spacing that puts several points within the loss of a rare shift.
 
     Not more than 1e5 points, and fewer for losses beyond 30: epsilon is then in the tens and
-    more, where the loss of a shift that stays away is nothing, and each point of a mixture
-    takes a tenth of a millisecond.
+    more, where the loss of a shift that stays away is nothing.
     """
     loss = _loss_range(law)
     return max(law.moved / 10, loss / 1e5, loss**3 / 1e8)
