@@ -40,8 +40,8 @@ def test_yaml_makes_claims_of_both_kinds():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (GAIN | {"at_most": 0.1}, "exactly one"),
-        (without(GAIN, "at_least"), "exactly one"),
+        (GAIN | {"at_most": -0.1}, "nothing lies between"),
+        (without(GAIN, "at_least"), "at_least, at_most or both"),
         (without(GAIN, "as"), "belong together"),
         (without(GAIN, "over"), "belong together"),
         (GAIN | {"as": "ratio"}, "'difference' or 'reduction'"),

@@ -32,8 +32,24 @@ def test_differences_are_paired_by_seed():
     row = only(GAIN, *pairs([0.80, 0.90, 0.85], [0.70, 0.82, 0.79]))
     assert row["mean"] == pytest.approx(0.08)
     assert row["std"] == pytest.approx(0.02)  # of 0.10, 0.08, 0.06
-    assert (row["n"], row["seeds"], row["threshold"]) == (3, 3, 0.05)
+    assert (row["n"], row["seeds"], row["at_least"]) == (3, 3, 0.05)
     assert row["verdict"] == "holds"
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ([-0.01, 0.0, 0.01], "holds"),  # 0 ± 0.01 between -0.03 and 0.03
+        ([-0.03, -0.02, -0.01], "holds"),  # as far from the nearer one as its std
+        ([0.0, 0.02, 0.04], "holds within one std"),  # 0.02 ± 0.02
+        ([0.02, 0.04, 0.06], "does not hold, within one std"),  # 0.04 ± 0.02
+        ([-0.07, -0.05, -0.03], "does not hold"),  # -0.05 ± 0.02
+    ],
+)
+def test_between_two_thresholds_the_nearer_one_decides(gains, verdict):
+    between = GAIN | {"at_least": -0.03, "at_most": 0.03}
+    rows = pairs([0.5 + gain for gain in gains], [0.5] * len(gains))
+    assert only(between, *rows)["verdict"] == verdict
 
 
 @given(st.permutations(range(8)))
@@ -397,7 +413,7 @@ def test_versions_in_the_studys_order_and_only_those_of_the_claim():
 
 def test_numbers_stay_numbers():
     judged = judge(parse(GAIN), frame(*pairs([0.8], [0.7])))
-    for name in ("mean", "std", "threshold", "epsilon_nominal", "epsilon_verified"):
+    for name in ("mean", "std", "at_least", "at_most", "epsilon_nominal", "epsilon_verified"):
         assert judged[name].dtype == float
     for name in ("n", "seeds", "reached_of", "reached_over"):
         assert judged[name].dtype == int

@@ -29,7 +29,7 @@ class _Claim(Block):
 
 
 class ThresholdClaim(_Claim):
-    """A mean over seeds is at least or at most so much.
+    """A mean over seeds is at least or at most so much, or between the two.
 
     The mean is that of the measure itself, of its difference (of - over), or of its reduction
     ((over - of) / over), the latter two paired by seed.
@@ -42,8 +42,10 @@ class ThresholdClaim(_Claim):
 
     @model_validator(mode="after")
     def _decidable(self) -> ThresholdClaim:
-        if (self.at_least is None) == (self.at_most is None):
-            raise ValueError("give at_least or at_most, exactly one")
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("give at_least, at_most or both")
+        if None not in (self.at_least, self.at_most) and self.at_least > self.at_most:
+            raise ValueError("at_least is above at_most; nothing lies between them")
         if (self.over is None) != (self.comparison is None):
             raise ValueError("over and as (difference or reduction) belong together")
         return self

@@ -54,7 +54,8 @@ class Judgement:
     reached_of: int
     reached_over: int
     n: int
-    threshold: float  # NaN of a trend
+    at_least: float  # NaN = no such bound
+    at_most: float
     trend: str  # the column; "" of a threshold
     values: tuple[float | tuple[float, ...], ...]  # of that column, in order
     means: tuple[float, ...]  # at these values
@@ -77,7 +78,7 @@ def judge(
 ) -> pd.DataFrame:
     """Compare what a paper claims with what the runs measure.
 
-    A threshold holds if the mean over seeds meets it, and clearly so if it does by at least one
+    Thresholds hold if the mean over seeds meets them, and clearly so if it does by at least one
     standard deviation. A trend holds if no step goes the wrong way, and the last mean lies in the
     right direction from the first; both count from the larger standard deviation of the two points.
 
@@ -217,10 +218,13 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
         values = (theirs - ours) / theirs.where(theirs != 0)
     values = values.dropna()
     mean, std = float(values.mean()), float(values.std())
-    threshold = claim.at_least if claim.at_most is None else claim.at_most
-    margin = mean - threshold if claim.at_most is None else threshold - mean
+    at_least = math.nan if claim.at_least is None else claim.at_least
+    at_most = math.nan if claim.at_most is None else claim.at_most
     if len(values):
-        verdict = _against(margin, std, SLACK * max(1.0, abs(threshold)))
+        # Bounds that are not there are NaN, which the minimum and the maximum pass over.
+        margin = float(np.fmin(mean - at_least, at_most - mean))
+        largest = float(np.fmax(abs(at_least), abs(at_most)))
+        verdict = _against(margin, std, SLACK * max(1.0, largest))
     elif len(seeds):
         verdict = _missing(claim.measure)
     else:
@@ -235,7 +239,8 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
         reached_of=int(ours.notna().sum()),
         reached_over=int(theirs.notna().sum()),
         n=len(values),
-        threshold=threshold,
+        at_least=at_least,
+        at_most=at_most,
         trend="",
         values=(),
         means=(),
@@ -245,7 +250,7 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
 
 
 def _against(margin: float, std: float, slack: float) -> str:
-    """The verdict on a mean that passes its threshold by `margin`; std is NaN for one seed."""
+    """The verdict on a mean that passes its nearest bound by `margin`; std is NaN for one seed."""
     clear = math.isnan(std) or abs(margin) + slack >= std
     if margin >= -slack:
         return HOLDS if clear else HOLDS_NARROWLY
@@ -280,7 +285,8 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
         reached_of=n,
         reached_over=n,
         n=n,
-        threshold=math.nan,
+        at_least=math.nan,
+        at_most=math.nan,
         trend=claim.trend,
         values=tuple(place[0] if len(place) == 1 else place for place in places),
         means=tuple(means.tolist()),
