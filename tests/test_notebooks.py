@@ -12,7 +12,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-NOTEBOOK = Path(__file__).parents[1] / "notebooks" / "compare_runs.ipynb"
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
 @pytest.fixture
@@ -28,7 +28,10 @@ def store(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) ->
     mlflow.set_tracking_uri(before)
 
 
-def log_run(algorithm: str, seed: int, study: str, accuracies: tuple[float, ...]) -> None:
+def log_run(
+    algorithm: str, seed: int, study: str, accuracies: tuple[float, ...], **names: str
+) -> None:
+    """A finished run of a study; `names` are its arm, version and stage."""
     private = algorithm != "hfl"
     tags = {
         "algorithm": algorithm,
@@ -36,7 +39,7 @@ def log_run(algorithm: str, seed: int, study: str, accuracies: tuple[float, ...]
         "study": study,
         "role": "method" if algorithm == "m2fdp" else "baseline",
         "privacy": "verified" if private else "none",
-    }
+    } | names
     with mlflow.start_run(experiment_id="0", tags=tags):
         mlflow.log_params({"algorithm": algorithm, "seed": seed})
         for step, accuracy in enumerate(accuracies, start=1):
@@ -47,11 +50,11 @@ def log_run(algorithm: str, seed: int, study: str, accuracies: tuple[float, ...]
             mlflow.log_metrics({"epsilon_nominal": 4.0, "epsilon_verified": 3.9912})
 
 
-def execute() -> list[nbformat.NotebookNode]:
+def execute(name: str) -> list[nbformat.NotebookNode]:
     """The notebook's code cells after a run from top to bottom."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOK.parent)}}
+        notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}
     ).execute()
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
@@ -61,21 +64,31 @@ def test_compare_runs_shows_the_table_and_the_figure(store):
         log_run("hfl", seed, "quickstart", (0.5, 0.9))
         log_run("m2fdp", seed, "quickstart", (0.4, 0.8 + 0.02 * seed))
     log_run("m2fdp", 0, "another", (0.1,))
-    *_, runs, table, figure = execute()
+    *_, runs, table, figure = execute("compare_runs")
     assert runs.outputs[0].data["text/html"].count("<tr") == 1 + 1 + 4  # names, index name, runs
     assert "0.810 ± 0.014" in table.outputs[0].data["text/html"]
     assert "4.00" in table.outputs[0].data["text/html"]
     assert "image/png" in figure.outputs[0].data
 
 
-def test_compare_runs_says_how_to_get_runs(store):
+def test_the_main_comparison_shows_figure_table_and_claims(store):
+    for seed in (0, 1):
+        log_run("hfl", seed, "fig5", (0.5, 0.803), version="verified", arm="hfl")
+        log_run("m2fdp", seed, "fig5", (0.4, 0.795), version="verified", arm="p1_1")
+        log_run("m2fdp", seed, "fig5", (0.4, 0.1), version="verified", arm="p1_1", stage="search")
+    *_, figure, table, claims = execute("main_comparison")
+    assert "image/png" in figure.outputs[0].data
+    assert "0.795 ± 0.000" in table.outputs[0].data["text/html"]
+    assert "+0.8 ± 0.0 points (n = 2), ε = 4.00: holds" in claims.outputs[0].data["text/html"]
+
+
+@pytest.mark.parametrize("name", ["compare_runs", "main_comparison"])
+def test_notebooks_say_how_to_get_runs(store, name):
     with pytest.raises(CellExecutionError, match="kedro study quickstart"):
-        execute()
+        execute(name)
 
 
-@pytest.mark.parametrize(
-    "path", sorted(NOTEBOOK.parent.glob("*.ipynb")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_outputs_are_not_committed(path):
     cells = nbformat.read(path, as_version=4).cells
     assert not any(

@@ -17,8 +17,8 @@ from m2fdp.reporting.style import parameter
 from m2fdp.reporting.tables import markdown, quantity, verified
 
 
-def to_markdown(judged: pd.DataFrame) -> str:
-    """Judged claims in Markdown: a row a claim, a column a version, in the order of the study."""
+def displayed(judged: pd.DataFrame) -> pd.DataFrame:
+    """Judged claims as texts: a row a claim, a column a version, in the order of the study."""
     shown = verdicts(judged).rename(
         columns={"paper": "paper says", "reason": "reason if it does not hold"}
     )
@@ -31,6 +31,12 @@ def to_markdown(judged: pd.DataFrame) -> str:
         }
         cells = [texts.get(claim, "–") for claim in shown["claim"]]
         shown.insert(3 + i, _heading(version), cells)
+    return shown
+
+
+def to_markdown(judged: pd.DataFrame) -> str:
+    """What `displayed` shows, in Markdown."""
+    shown = displayed(judged)
     return markdown(shown, list(shown.columns))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.text import Text
 
@@ -38,6 +39,15 @@ class Report:
     table: pd.DataFrame
     judged: pd.DataFrame | None  # None where the study lists no claims
     files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the finished runs of a study say."""
+
+    table: pd.DataFrame  # of `comparison_table`
+    figure: Figure
+    judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
@@ -85,6 +95,30 @@ def _labels(study: Study) -> dict[str, str]:
     return {name: arm.label or name for name, arm in study.arms.items()}
 
 
+def findings(study: Study, run_ids: Iterable[str]) -> Findings:
+    """Compare the finished runs of a study, draw its figure, judge its claims.
+
+    Args:
+        study: whose arms, versions and varied keys the runs have.
+        run_ids: MLflow's ids; runs of a search are none of the study's own.
+
+    Raises:
+        InputError: as `load_runs` and `judge`.
+    """
+    varied = varied_keys(study)
+    runs = load_runs(run_ids, varied)
+    history = load_history(run_ids, varied)
+    measured = measure_runs(runs, history, load_decisions(run_ids), study.target_accuracy)
+    if study.figure is None:
+        figure = comparison(history)
+    else:
+        figure = panel_figures.draw(study.figure, measured, history, _labels(study))
+    judged = None
+    if study.claims:
+        judged = judging.judge(study.claims, measured, tuple(study.versions))
+    return Findings(comparison_table(runs), figure, judged)
+
+
 def write_report(
     folder: Path,
     study: Study,
@@ -102,24 +136,12 @@ def write_report(
         run_ids: MLflow's ids of the finished runs.
         searched: of `search_table`.
     """
-    varied = varied_keys(study)
-    runs = load_runs(run_ids, varied)
-    history = load_history(run_ids, varied)
-    measured = measure_runs(runs, history, load_decisions(run_ids), study.target_accuracy)
-    table = comparison_table(runs)
-    if study.figure is None:
-        figure = comparison(history)
-    else:
-        figure = panel_figures.draw(study.figure, measured, history, _labels(study))
-    judged = None
-    if study.claims:
-        judged = judging.judge(study.claims, measured, tuple(study.versions))
-
+    found = findings(study, run_ids)
     folder.mkdir(parents=True, exist_ok=True)
     csv, markdown, png = (folder / f"comparison.{suffix}" for suffix in ("csv", "md", "png"))
-    table.to_csv(csv, index=False)
-    markdown.write_text(to_markdown(table))
-    figure.savefig(png)
+    found.table.to_csv(csv, index=False)
+    markdown.write_text(to_markdown(found.table))
+    found.figure.savefig(png)
     files = [csv, markdown, png]
     progress = f"{len(run_ids)} of {cells} cells are finished"
     minutes = seconds_of(run_ids) / 60
@@ -128,19 +150,19 @@ def write_report(
         f"```\n{command}\n```\n",
         f"{progress}; their run time, added up over the workers, is {minutes:.0f} minutes.\n",
         f"![{study.title}]({png.name})\n",
-        to_markdown(table),
+        to_markdown(found.table),
     ]
-    if judged is not None:
+    if found.judged is not None:
         files.append(folder / "claims.csv")
-        judged.to_csv(files[-1], index=False)
-        parts += ["## What the paper says\n", claim_tables.to_markdown(judged)]
+        found.judged.to_csv(files[-1], index=False)
+        parts += ["## What the paper says\n", claim_tables.to_markdown(found.judged)]
     if len(searched):
         files.append(folder / "search.csv")
         searched.to_csv(files[-1], index=False)
         parts += ["## How schedules were chosen\n", search_markdown(searched)]
     files.append(folder / REPORT)
     files[-1].write_text("\n".join(parts))
-    return Report(progress, table, judged, tuple(files))
+    return Report(progress, found.table, found.judged, tuple(files))
 
 
 def print_report(title: str, report: Report) -> None:
