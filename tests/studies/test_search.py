@@ -123,5 +123,8 @@ def test_the_table_tells_every_candidate_and_the_text_the_budget():
     assert "4 runs" in text
     assert "training.learning_rate=0.2 | 0.850 ± 0.071 |" in text
     assert "| v | a |  | 2 | 2 |" in text
+    shared = search_table([*candidates, *candidates], accuracy, {})
+    assert shared["seeds"].tolist() == [2, 2, 2, 2]
+    assert "4 runs" in search_markdown(shared)
     none = search_table(candidates, {}, {})
     assert "none finished" in search_markdown(none)

@@ -33,6 +33,7 @@ SEARCH_COLUMNS = (
     "values",
     "schedule",
     "seeds",
+    "new_runs",
     "accuracy_mean",
     "accuracy_std",
     "chosen",
@@ -96,10 +97,16 @@ def choose(
 def search_table(
     candidates: Sequence[Candidate], accuracy: Mapping[str, float], schedules: Schedules
 ) -> pd.DataFrame:
-    """One row a candidate with `SEARCH_COLUMNS`; grid values and schedule as text."""
+    """One row a candidate with `SEARCH_COLUMNS`; grid values and schedule as text.
+
+    Candidates of several arms may be the same runs; `new_runs` counts those of no earlier row.
+    """
     rows = []
+    counted: set[str] = set()
     for candidate in candidates:
         found = _accuracies(candidate, accuracy)
+        new = {cell.hash for cell in candidate.cells if cell.hash in accuracy} - counted
+        counted |= new
         rows.append(
             {
                 "version": candidate.point.version,
@@ -107,6 +114,7 @@ def search_table(
                 "values": _text(candidate.point.values),
                 "schedule": _text(candidate.schedule),
                 "seeds": int(found.count()),
+                "new_runs": len(new),
                 "accuracy_mean": found.mean(),
                 "accuracy_std": found.std(),
                 "chosen": schedules.get(candidate.place) == candidate.schedule,
@@ -119,7 +127,7 @@ def search_markdown(table: pd.DataFrame) -> str:
     """What was chosen for whom from how many candidates, and the search's budget, in Markdown."""
     lines = [
         "Schedules were chosen by their mean accuracy on training records that were held out and "
-        f"that no run of the search trained on: {table['seeds'].sum()} runs. The released runs "
+        f"that no run of the search trained on: {table['new_runs'].sum()} runs. The released runs "
         "train on all training records. ε counts a released run, not the search that chose its "
         "schedule.\n",
         "| version | arm | grid | candidates | seeds | chosen schedule | held-out accuracy |",
