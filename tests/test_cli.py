@@ -47,10 +47,12 @@ def study_call(monkeypatch):
 
 def test_study_hands_its_options_on(project, study_call):
     options = ["--resume", "--workers=3", "--ray-address=auto", "--env=mnist", "--scale=smoke"]
+    options += ["--only=arm=p1_1", "--only", "privacy.epsilon=2"]
     arguments = ["study", "fig7", *options, "--params=seed=1,a.b=2"]
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert study_call == {
         "order": Order("fig7", "smoke", "mnist", {"seed": 1, "a": {"b": 2}}),
+        "only": ("arm=p1_1", "privacy.epsilon=2"),
         "resume": True,
         "workers": 3,
         "ray_address": "auto",
@@ -64,6 +66,7 @@ def test_study_without_options_leaves_the_choices_to_the_studies(project, study_
     assert CliRunner().invoke(cli, ["study", "quickstart"]).exit_code == 0
     assert study_call == {
         "order": Order("quickstart"),
+        "only": (),
         "resume": False,
         "workers": None,
         "ray_address": None,

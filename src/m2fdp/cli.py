@@ -29,6 +29,13 @@ def run(**options: Any) -> None:
 @cli.command(params=[OPTIONS["env"], OPTIONS["params"]])
 @click.argument("name")
 @click.option("--resume", is_flag=True, help="Skip the cells that are already finished.")
+@click.option(
+    "--only",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Run a part of the study: the cells of this version, arm or grid value. Given again, the "
+    "same key adds values, another key narrows.",
+)
 @click.option("--scale", default=None, help="A smaller copy of the study, such as smoke.")
 @click.option(
     "--workers",
@@ -45,6 +52,7 @@ def run(**options: Any) -> None:
 def study(
     name: str,
     resume: bool,
+    only: tuple[str, ...],
     scale: str | None,
     workers: int | None,
     ray_address: str | None,
@@ -64,7 +72,7 @@ def study(
             report()
             return
         order = Order(name, scale, env, params)
-        run_study(order, resume=resume, workers=workers, ray_address=ray_address)
+        run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
 
 
 def _check_no_options() -> None:

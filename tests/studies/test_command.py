@@ -282,6 +282,31 @@ def check_report_alone(project, kedro_study_report, files) -> None:
     assert ends_of_cells(project) == before
 
 
+@pytest.mark.full
+def test_a_study_may_be_run_in_parts(project, kedro_study):
+    # The search of `noisy` follows that of `open`, which is made for it.
+    result = kedro_study(SEARCHED, "--only=version=tuned", "--only=arm=noisy")
+    assert result.exit_code == 0, result.output
+    assert len(runs(project, study="tiny", stage="search")) == 3
+    text = (project / "data/08_reporting/tiny/report.md").read_text()
+    assert "1 of 3 cells are finished" in text
+
+    # Resumed, another part is reported together with what is there; nothing is run again.
+    before = ends_of_cells(project)
+    result = kedro_study(SEARCHED, "--only=version=plain", "--resume")
+    assert result.exit_code == 0, result.output
+    ends = ends_of_cells(project)
+    assert len(ends) == len(before) + 1 and before.items() <= ends.items()
+    assert "2 of 3 cells are finished" in reported(project)["report.md"].decode()
+
+    # The parts come to the whole.
+    result = kedro_study(SEARCHED, "--resume")
+    assert result.exit_code == 0, result.output
+    assert "2 of 3 cells are finished already." in result.output
+    assert len(ends_of_cells(project)) == len(ends) + 1
+    assert "3 of 3 cells are finished" in reported(project)["report.md"].decode()
+
+
 def test_a_scale_is_a_study_of_its_own(project, kedro_study):
     scales = "scales: {smoke: {parameters: {training.rounds: 1}, grid: {seed: [9]}}}\n"
     own = project / "data/08_reporting/tiny/report.md"
@@ -530,6 +555,7 @@ CLAIM = VARIED + "claims: [{claim: C, source: J, paper: so, at_least: 0, %s}]\n"
         ("grid: {seed: [0]}\n", ["--params=seed=1"], ["seed", "varies"]),
         ("grid: {seed: [0]}\n", ["--params=resume=true"], ["resume = True", "--resume"]),
         ("grid: {seed: [0]}\n", ["--env=mars"], ["--env", "'mars'", "fashion_mnist"]),
+        ("grid: {seed: [0]}\n", ["--only=seed=1"], ["--only seed = '1'", "the study's are 0"]),
         ("grid: {seed: [0]}\n", ["--scale=smoke"], ["--scale = 'smoke'", "there are (none)"]),
         (FIGURE % "x: rounds", [], ["figure.panels.0.x = 'rounds'", "round", "privacy.epsilon"]),
         (FIGURE % "x: arm, y: speed", [], ["figure.panels.0.y = 'speed'", "accuracy"]),

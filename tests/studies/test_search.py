@@ -7,7 +7,7 @@ import math
 import pytest
 from tests.studies.parameters import BASE
 
-from m2fdp.studies.grid import Setting, expand
+from m2fdp.studies.grid import Setting, expand, points
 from m2fdp.studies.search import choose, next_candidates, search_markdown, search_table
 from m2fdp.studies.study import Study
 
@@ -22,12 +22,16 @@ def setting_of(arms, spaces, grid=None, **search):
     return Setting("tiny", study, BASE, {}, {})
 
 
+def candidates_of(setting, schedules, tried):
+    return next_candidates(setting, points(setting.study), schedules, tried)
+
+
 def rates_of(candidates):
     return [candidate.schedule["training.learning_rate"] for candidate in candidates]
 
 
 def test_every_candidate_is_tried_on_held_out_records_with_the_searchs_seeds():
-    candidates = next_candidates(setting_of({"a": {"space": "s"}}, {"s": RATES}), {}, [])
+    candidates = candidates_of(setting_of({"a": {"space": "s"}}, {"s": RATES}), {}, [])
     assert rates_of(candidates) == [0.1, 0.2]
     for candidate in candidates:
         assert [cell.config.seed for cell in candidate.cells] == [7, 8]
@@ -40,14 +44,14 @@ def test_every_candidate_is_tried_on_held_out_records_with_the_searchs_seeds():
 
 def test_the_union_of_grids_is_tried():
     space = {"grids": [*RATES["grids"], {"training.learning_rate": [0.3]}]}
-    candidates = next_candidates(setting_of({"a": {"space": "s"}}, {"s": space}), {}, [])
+    candidates = candidates_of(setting_of({"a": {"space": "s"}}, {"s": space}), {}, [])
     assert rates_of(candidates) == [0.1, 0.2, 0.3]
     assert "training.rounds" not in candidates[2].schedule
 
 
 def test_the_best_mean_wins_and_of_equals_the_first():
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES})
-    first, second = next_candidates(setting, {}, [])
+    first, second = candidates_of(setting, {}, [])
     for accuracies, winner in (
         ((0.5, 0.7, 0.8, 0.5), second),
         ((0.5, 0.7, 0.7, 0.5), first),
@@ -57,12 +61,12 @@ def test_the_best_mean_wins_and_of_equals_the_first():
         accuracy = {c.hash: a for c, a in zip(cells, accuracies, strict=True) if a == a}
         assert choose((first, second), accuracy) == {first.place: winner.schedule}
     assert choose((first, second), {}) == {}
-    assert next_candidates(setting, {}, (first, second)) == ()
+    assert candidates_of(setting, {}, (first, second)) == ()
 
 
 def test_a_schedule_is_chosen_for_each_value_of_the_grid_but_not_for_each_seed():
     grid = {"privacy.epsilon": [1.0, 2.0], "seed": [0, 1]}
-    candidates = next_candidates(setting_of({"a": {"space": "s"}}, {"s": RATES}, grid), {}, [])
+    candidates = candidates_of(setting_of({"a": {"space": "s"}}, {"s": RATES}, grid), {}, [])
     tried = [(c.cells[0].config.privacy.epsilon, c.place) for c in candidates]
     assert [epsilon for epsilon, _ in tried] == [1.0, 1.0, 2.0, 2.0]
     assert len({place for _, place in tried}) == 2
@@ -75,7 +79,7 @@ def test_one_choice_may_serve_all_values_of_a_key():
         {"privacy.epsilon": [1.0, 2.0], "seed": [0]},
         at={"privacy.epsilon": 2.0},
     )
-    candidates = next_candidates(setting, {}, [])
+    candidates = candidates_of(setting, {}, [])
     assert {c.cells[0].config.privacy.epsilon for c in candidates} == {2.0}
     chosen = choose(candidates, {cell.hash: 0.5 for c in candidates for cell in c.cells})
     cells = expand(setting, chosen)
@@ -90,29 +94,49 @@ def test_a_space_may_start_from_another_arms_choice():
     }
     like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7, 0.9]}]}
     setting = setting_of(arms, {"s": RATES, "like_a": like_a})
-    first = next_candidates(setting, {}, [])
+    first = candidates_of(setting, {}, [])
     assert {candidate.point.arm for candidate in first} == {"a"}
     chosen = choose(first, {cell.hash: 0.5 for c in first for cell in c.cells})
-    second = next_candidates(setting, chosen, first)
+    second = candidates_of(setting, chosen, first)
     assert {candidate.point.arm for candidate in second} == {"b"}
     assert [candidate.schedule for candidate in second] == [
         {"training.rounds": 5, "training.learning_rate": rate} for rate in (0.7, 0.9)
     ]
-    assert next_candidates(setting, chosen, [*first, *second]) == ()
+    assert candidates_of(setting, chosen, [*first, *second]) == ()
+
+
+def test_of_a_part_only_the_choices_that_it_needs_are_searched():
+    arms = {
+        "a": {"space": "s"},
+        "b": {"algorithm": "hfl", "space": "like_a"},
+        "c": {"algorithm": "hfl_dp", "space": "s"},
+    }
+    like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7]}]}
+    setting = setting_of(arms, {"s": RATES, "like_a": like_a})
+    following = [point for point in points(setting.study) if point.arm == "b"]
+    first = next_candidates(setting, following, {}, [])
+    assert {candidate.point.arm for candidate in first} == {"a"}
+    chosen = choose(first, {cell.hash: 0.5 for c in first for cell in c.cells})
+    second = next_candidates(setting, following, chosen, first)
+    assert {candidate.point.arm for candidate in second} == {"b"}
+    assert next_candidates(setting, following, chosen, [*first, *second]) == ()
+    # The same candidates, hence the same runs, as in the whole study.
+    every = candidates_of(setting, {}, [])
+    assert first == tuple(candidate for candidate in every if candidate.point.arm == "a")
 
 
 def test_where_nothing_finished_nobody_follows():
     arms = {"a": {"space": "s"}, "b": {"space": "like_a"}}
     like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7]}]}
     setting = setting_of(arms, {"s": RATES, "like_a": like_a})
-    first = next_candidates(setting, {}, [])
-    assert next_candidates(setting, {}, first) == ()
+    first = candidates_of(setting, {}, [])
+    assert candidates_of(setting, {}, first) == ()
     assert expand(setting, {}) == ()
 
 
 def test_the_table_tells_every_candidate_and_the_text_the_budget():
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES})
-    candidates = next_candidates(setting, {}, [])
+    candidates = candidates_of(setting, {}, [])
     cells = [cell for candidate in candidates for cell in candidate.cells]
     accuracy = {c.hash: a for c, a in zip(cells, (0.5, 0.7, 0.9, 0.8), strict=True)}
     table = search_table(candidates, accuracy, choose(candidates, accuracy))

@@ -109,7 +109,14 @@ def test_an_arms_parameters_stand_beside_its_own_keys(tmp_path):
         ),
         (
             "arms: {a: {}}\n" + SEARCH.replace("{grids", "{schedule_of: a, grids"),
-            ["spaces.few.schedule_of", "a is searched in no other space"],
+            ["spaces.few.schedule_of", "a is in no space of (none)"],
+        ),
+        (
+            "arms: {a: {space: few}, b: {space: more}}\n"
+            + SEARCH.replace(
+                "{few: {", "{more: {schedule_of: a, grids: [{seed: [1]}]}, few: {"
+            ).replace("few: {grids", "few: {schedule_of: b, grids"),
+            ["spaces.more.schedule_of", "a is in no space of (none)"],
         ),
         (
             "claims: [{claim: c, source: s, paper: p, measure: accuracy, of: {}, at_lest: 1}]\n",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from m2fdp.config import flatten
 from m2fdp.errors import InputError
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
 from m2fdp.studies.crew import Crew, search_runs
-from m2fdp.studies.grid import Schedules, Setting, expand, points
+from m2fdp.studies.grid import Cell, Point, Schedules, Setting, expand, points
+from m2fdp.studies.part import part_of
 from m2fdp.studies.ray_pool import connected
 from m2fdp.studies.report import (
     Report,
@@ -61,11 +62,20 @@ class Order:
         return " ".join(["kedro study", self.name, *given])
 
 
-def study(order: Order, *, resume: bool, workers: int | None, ray_address: str | None) -> None:
+def study(
+    order: Order,
+    *,
+    only: Sequence[str],
+    resume: bool,
+    workers: int | None,
+    ray_address: str | None,
+) -> None:
     """Choose a study's schedules, run its cells and report on them.
 
     Args:
-        resume: skip the cells that have a finished run of the same configuration.
+        only: the part to run, as `part_of` reads it; all where it is empty.
+        resume: skip the cells that have a finished run of the same configuration, and report on
+            all finished cells, of whatever part.
         workers: how many processes at most; None = one a core.
         ray_address: of the Ray cluster that runs the cells; None = processes of this machine.
 
@@ -75,6 +85,7 @@ def study(order: Order, *, resume: bool, workers: int | None, ray_address: str |
     """
     project = find_kedro_project(Path.cwd()) or Path.cwd()
     setting = _setting(project, order)
+    wanted = part_of(setting.study, only)
     if ray_address is not None:
         click.get_current_context().with_resource(connected(ray_address))
     close_stale_runs()
@@ -87,15 +98,18 @@ def study(order: Order, *, resume: bool, workers: int | None, ray_address: str |
         on_ray=ray_address is not None,
         resume=resume,
     )
-    result = _conduct(setting, crew, order.command)
-    if result.report is not None:
-        for file in result.report.files:
+    outcome = _run(setting, crew, wanted)
+    whole = outcome
+    if only and resume:
+        whole = _all_finished(setting, crew)
+    told = _report(setting, crew, order.command, whole)
+    if told is not None:
+        for file in told.files:
             mlflow.log_artifact(str(file))
-        print_report(setting.study.title, result.report)
+        print_report(setting.study.title, told)
     click.echo("Every run in detail: make ui")
-    if result.finished < result.cells:
-        failed = result.cells - result.finished
-        click.echo(f"{failed} of {result.cells} cells failed; --resume runs only them.", err=True)
+    if failed := len(wanted) - len(outcome.run_ids):
+        click.echo(f"{failed} of {len(wanted)} cells failed; --resume runs only them.", err=True)
         click.get_current_context().exit(1)
 
 
@@ -124,43 +138,53 @@ def report() -> None:
                 workers=None,
                 on_ray=False,
                 resume=True,
-                only_finished=True,
             )
-            result = _conduct(setting, crew, order.command)
+            told = _report(setting, crew, order.command, _all_finished(setting, crew))
         except (InputError, click.ClickException) as error:  # hooks tell theirs as the latter
             click.echo(f"{identity}: left out; {error}", err=True)
             continue
-        if result.report is not None:
-            summaries.append(Summary(identity, setting.study.title, result.report))
+        if told is not None:
+            summaries.append(Summary(identity, setting.study.title, told))
     if not summaries:
         raise InputError("studies", "(none)", "none has a finished run; `kedro study quickstart`")
     print_summaries(summaries, write_summaries(project / "data" / "08_reporting", summaries))
 
 
 @dataclass(frozen=True)
-class Result:
-    """How far a study has come."""
+class Outcome:
+    """What became of a study's points, all of them or a part."""
 
-    cells: int
-    finished: int
-    report: Report | None  # None without a finished run
+    choice: Choice
+    run_ids: tuple[str, ...]  # MLflow's ids of the finished runs, in the order of the points
 
 
-def _conduct(setting: Setting, crew: Crew, command: str) -> Result:
-    """Search, run and report, as far as the crew goes."""
-    choice = choose_schedules(setting, crew)
-    cells = expand(setting, choice.schedules)
+def _run(setting: Setting, crew: Crew, wanted: Sequence[Point]) -> Outcome:
+    """Search and run, as far as the crew goes."""
+    choice = choose_schedules(setting, crew, wanted)
+    made = {cell.name: cell for cell in expand(setting, choice.schedules)}
+    cells: list[Cell] = []
+    for point in wanted:
+        if point.name in made:
+            cells.append(made[point.name])
+        elif not crew.only_finished:
+            click.echo(f"{point.name}: FAILED, no candidate of its search finished")
     run_ids = crew.run("cells", cells)
-    made = {cell.name for cell in cells}
-    missing = [point.name for point in points(setting.study) if point.name not in made]
-    for name in missing if not crew.only_finished else ():
-        click.echo(f"{name}: FAILED, no candidate of its search finished")
-    total = len(cells) + len(missing)
-    if not run_ids:
-        return Result(total, 0, None)
-    ordered = [run_ids[cell.hash] for cell in cells if cell.hash in run_ids]
-    report = write_report(crew.folder, setting.study, command, total, ordered, choice.table)
-    return Result(total, len(ordered), report)
+    return Outcome(choice, tuple(run_ids[cell.hash] for cell in cells if cell.hash in run_ids))
+
+
+def _all_finished(setting: Setting, crew: Crew) -> Outcome:
+    """What the study's finished runs, of whatever invocation, say; nothing is run."""
+    return _run(setting, replace(crew, only_finished=True), tuple(points(setting.study)))
+
+
+def _report(setting: Setting, crew: Crew, command: str, outcome: Outcome) -> Report | None:
+    """The study's report on finished runs; None without any."""
+    if not outcome.run_ids:
+        return None
+    cells = sum(1 for _ in points(setting.study))
+    return write_report(
+        crew.folder, setting.study, command, cells, outcome.run_ids, outcome.choice.table
+    )
 
 
 def _setting(project: Path, order: Order) -> Setting:
@@ -191,13 +215,13 @@ class Choice:
     table: pd.DataFrame  # of `search_table`
 
 
-def choose_schedules(setting: Setting, crew: Crew) -> Choice:
-    """Run the searches, those that follow another's choice after it."""
+def choose_schedules(setting: Setting, crew: Crew, wanted: Sequence[Point]) -> Choice:
+    """Run the searches that the wanted points need, those that follow another's choice after it."""
     schedules: dict[str, dict[str, Any]] = {}
     tried: list[Candidate] = []
     accuracy: dict[str, float] = {}
     client = mlflow.MlflowClient()
-    while candidates := next_candidates(setting, schedules, tried):
+    while candidates := next_candidates(setting, wanted, schedules, tried):
         run_ids = crew.run(
             "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
         )
@@ -212,7 +236,8 @@ def _check_study(setting: Setting) -> None:
     """Refuse what can't be run, searched or reported, before anything starts."""
     schedules: dict[str, dict[str, Any]] = {}
     tried: list[Candidate] = []
-    while candidates := next_candidates(setting, schedules, tried):
+    every = tuple(points(setting.study))
+    while candidates := next_candidates(setting, every, schedules, tried):
         for candidate in candidates:
             schedules.setdefault(candidate.place, candidate.schedule)
         tried.extend(candidates)

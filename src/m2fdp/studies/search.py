@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +23,9 @@ from m2fdp.studies.grid import (
     arm_of,
     build_cell,
     place_of_choice,
-    points,
     search_of,
 )
+from m2fdp.studies.study import Study
 
 SEARCH_COLUMNS = (
     "version",
@@ -51,11 +51,15 @@ class Candidate:
 
 
 def next_candidates(
-    setting: Setting, schedules: Schedules, tried: Sequence[Candidate]
+    setting: Setting,
+    wanted: Iterable[Point],
+    schedules: Schedules,
+    tried: Sequence[Candidate],
 ) -> tuple[Candidate, ...]:
     """The candidates of all choices that nothing was tried for yet and that wait for no other.
 
     Args:
+        wanted: the points whose schedules are to be chosen, if they have any to choose.
         schedules: the choices made.
         tried: the candidates that have been run.
 
@@ -64,7 +68,7 @@ def next_candidates(
     """
     done = {candidate.place for candidate in tried}
     waiting: dict[str, Point] = {}
-    for point in points(setting.study):
+    for point in _with_followed(setting.study, wanted):
         place, search = place_of_choice(setting.study, point), search_of(setting.study, point)
         if place is not None and search is not None and place not in done:
             values = {key: value for key, value in point.values.items() if key != SEED}
@@ -145,6 +149,16 @@ def search_markdown(table: pd.DataFrame) -> str:
             f"| {accuracy} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _with_followed(study: Study, wanted: Iterable[Point]) -> Iterator[Point]:
+    """The points, each after the one whose choice its own starts from, if there is such a one."""
+    for point in wanted:
+        arm, search = arm_of(study, point), search_of(study, point)
+        space = search.spaces.get(arm.space) if arm is not None and search is not None else None
+        if space is not None and space.schedule_of is not None:
+            yield replace(point, arm=space.schedule_of)
+        yield point
 
 
 def _candidates(

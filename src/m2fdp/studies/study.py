@@ -52,7 +52,8 @@ class Space(Block):
     """The schedules that a search looks at: the union of some grids."""
 
     grids: Annotated[list[Grid], Field(min_length=1)]
-    # An arm whose chosen schedule the grids only change; None = they change the study's.
+    # An arm whose chosen schedule the grids only change; None = they change the study's. That arm
+    # follows no other.
     schedule_of: Name | None = None
 
 
@@ -117,13 +118,16 @@ class Study(Block):
                 self._known("arm", arm, self.arms, f"versions.{version}.arms")
             if block.search is None:
                 continue
-            for name, space in block.search.spaces.items():
+            own = block.search.spaces
+            leading = {name for name, space in own.items() if space.schedule_of is None}
+            for name, space in own.items():
                 if space.schedule_of is not None:
                     where = f"versions.{version}.search.spaces.{name}.schedule_of"
                     followed = space.schedule_of
                     self._known("arm", followed, self.arms, where)
-                    if self.arms[followed].space not in block.search.spaces.keys() - {name}:
-                        raise ValueError(f"{where}: {followed} is searched in no other space")
+                    if self.arms[followed].space not in leading:
+                        known = ", ".join(leading) or "(none)"
+                        raise ValueError(f"{where}: {followed} is in no space of {known}")
         searches = [block.search for block in self.versions.values() if block.search is not None]
         spaces = {name: space for search in searches for name, space in search.spaces.items()}
         for arm, content in self.arms.items():
