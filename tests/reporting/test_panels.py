@@ -43,6 +43,18 @@ def test_lines_of_means_over_seeds_at_each_number():
     assert (content.categories, content.lack, content.names_itself) == ((), None, False)
 
 
+def test_columns_may_go_by_symbols():
+    panel = {"title": "", "x": "topology.trust.ratios", "lines": "privacy.epsilon"}
+    names = {"topology.trust.ratios": "p₁", "privacy.epsilon": "ε"}
+    (content,) = panel_contents(Layout(panels=[panel], names=names), EPSILONS[0], {})
+    assert content.x_label == "p₁"
+    assert [line.label for line in content.lines] == ["ε = 0.5", "ε = 2"]
+    assert content_of(EPSILONS, panel).x_label == "topology.trust.ratios"
+    assert content_of(ARMS, {"x": "arm", "where": {"version": "paper"}}).x_label == ""
+    with pytest.raises(InputError, match="figure.names = 'eps': .*round, .*privacy.epsilon"):
+        check_layout(Layout(panels=[panel], names={"eps": "ε"}), COLUMNS)
+
+
 def test_names_are_categories_and_points_count_the_seeds_that_have_the_measure():
     content = content_of(TARGETS, {"x": "arm", "y": "energy_to_target"}, {"control": "ctrl"})
     assert content.categories == ("ctrl", "pedpfl", "hfl_dp")

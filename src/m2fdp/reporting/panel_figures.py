@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from m2fdp.reporting import style
 from m2fdp.reporting.measures import MEASURES
-from m2fdp.reporting.panels import NAMES, ROUND, Content, Layout, panel_contents
+from m2fdp.reporting.panels import ROUND, Content, Layout, panel_contents
 from m2fdp.reporting.seeds import draw_band, legend_below, legend_columns, over_seeds
 
 _PANEL_HEIGHT = 3.3
@@ -96,8 +96,7 @@ def _draw_panel(
     tell_seeds: bool,
 ) -> None:
     panel = content.panel
-    x_label = "" if panel.x in NAMES else panel.x
-    style.tidy(axes, x_label, MEASURES[panel.y].label, whole_x=panel.x == ROUND)
+    style.tidy(axes, content.x_label, MEASURES[panel.y].label, whole_x=panel.x == ROUND)
     axes.set_title(
         textwrap.fill(panel.title, int((width - 0.8) / _CHARACTER)),
         fontsize=style.TITLE_SIZE,

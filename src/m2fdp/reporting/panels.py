@@ -41,6 +41,8 @@ class Layout(Block):
 
     columns: Annotated[int, Field(ge=1)] = 2
     panels: Annotated[list[Panel], Field(min_length=1)]
+    # What axes and legends call a column; by default its own name.
+    names: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Content:
     """What a panel shows."""
 
     panel: Panel
+    x_label: str  # empty where the values of x say enough
     lines: tuple[Line, ...]  # in order
     categories: tuple[str, ...]  # texts of x, in order; none where x has numbers
 
@@ -101,6 +104,9 @@ def check_layout(
         InputError: naming the first wrong key, and what is valid.
     """
     known = [*dict.fromkeys((*_ALWAYS, *columns))]
+    for column in layout.names:
+        if column not in (valid := [ROUND, *known, "devices"]):
+            raise InputError("figure.names", column, f"is none of {', '.join(valid)}")
     for number, panel in enumerate(layout.panels):
         key = f"figure.panels.{number}"
         for name, column, valid in (
@@ -139,12 +145,18 @@ def panel_contents(
     """
     runs = measured.sort_values("seed", kind="stable")
     return [
-        _content(panel, f"figure.panels.{number}", runs, labels)
+        _content(panel, f"figure.panels.{number}", runs, labels, layout.names)
         for number, panel in enumerate(layout.panels)
     ]
 
 
-def _content(panel: Panel, key: str, runs: pd.DataFrame, labels: Mapping[str, str]) -> Content:
+def _content(
+    panel: Panel,
+    key: str,
+    runs: pd.DataFrame,
+    labels: Mapping[str, str],
+    names: Mapping[str, str],
+) -> Content:
     """A panel's runs by line and x.
 
     Raises:
@@ -161,8 +173,9 @@ def _content(panel: Panel, key: str, runs: pd.DataFrame, labels: Mapping[str, st
         selected = select_runs(runs, panel.where)
     except InputError as error:
         raise InputError(f"{key}.where", error.value, error.remedy) from None
+    x_label = "" if panel.x in NAMES else names.get(panel.x, panel.x)
     if selected.empty:
-        return Content(panel, (), ())
+        return Content(panel, x_label, (), ())
     # Over rounds a line has but one number of seeds.
     x = pd.Series(0.0, index=selected.index) if panel.x == ROUND else _numbers(selected[panel.x])
     categories: tuple[str, ...] = ()
@@ -174,11 +187,14 @@ def _content(panel: Panel, key: str, runs: pd.DataFrame, labels: Mapping[str, st
         categories = tuple(dict.fromkeys(x[sorted(places, key=places.__getitem__)]))
     elif panel.log_x and (x <= 0).any():
         raise InputError(f"{key}.log_x", True, f"{panel.x} = {x.min():g} has no logarithm")
-    lines = selected[panel.lines].map(lambda value: _line_label(panel.lines, value, labels))
+    lines = selected[panel.lines].map(lambda value: _text(panel.lines, value, labels))
+    if panel.lines not in NAMES:
+        lines = f"{names.get(panel.lines, panel.lines)} = " + lines
     drawn = selected.assign(**{_X: x, _LINE: lines}).dropna(subset=_X)
     _check_unmixed(drawn, key)
     return Content(
         panel,
+        x_label,
         tuple(
             sorted(
                 (_line(label, own, panel, labels) for label, own in drawn.groupby(_LINE)),
@@ -244,11 +260,6 @@ def _text(column: str, value: object, labels: Mapping[str, str]) -> str:
     if column == "algorithm":
         return get_algorithm(str(value)).title
     return style.parameter(value)
-
-
-def _line_label(column: str, value: object, labels: Mapping[str, str]) -> str:
-    text = _text(column, value, labels)
-    return text if column in NAMES else f"{column} = {text}"
 
 
 def _order(run: pd.Series, column: str, labels: Mapping[str, str]) -> tuple:
