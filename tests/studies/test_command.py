@@ -288,6 +288,7 @@ def test_a_study_may_be_run_in_parts(project, kedro_study):
     result = kedro_study(SEARCHED, "--only=version=tuned", "--only=arm=noisy")
     assert result.exit_code == 0, result.output
     assert len(runs(project, study="tiny", stage="search")) == 3
+    assert "1 of 3 cells are finished." in result.output
     text = (project / "data/08_reporting/tiny/report.md").read_text()
     assert "1 of 3 cells are finished" in text
 

@@ -166,9 +166,10 @@ def write_report(
 
 
 def print_report(title: str, report: Report) -> None:
-    """The table and the claims in the terminal, and where the files are."""
+    """The table and the claims in the terminal, how far the study is, and where the files are."""
     console = Console(highlight=False)
     print_table(report.table, console, title)
+    console.print(f"{report.progress}.")
     if report.judged is not None:
         claim_tables.print_claims(report.judged, console, "What the paper says")
     for file in report.files:
