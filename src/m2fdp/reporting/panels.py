@@ -104,13 +104,14 @@ def check_layout(
         InputError: naming the first wrong key, and what is valid.
     """
     known = [*dict.fromkeys((*_ALWAYS, *columns))]
+    shown = [ROUND, *known, "devices"]
     for column in layout.names:
-        if column not in (valid := [ROUND, *known, "devices"]):
-            raise InputError("figure.names", column, f"is none of {', '.join(valid)}")
+        if column not in shown:
+            raise InputError("figure.names", column, f"is none of {', '.join(shown)}")
     for number, panel in enumerate(layout.panels):
         key = f"figure.panels.{number}"
         for name, column, valid in (
-            ("x", panel.x, [ROUND, *known, "devices"]),
+            ("x", panel.x, shown),
             ("lines", panel.lines, known),
             *((f"where.{column}", column, known) for column in panel.where),
         ):

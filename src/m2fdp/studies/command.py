@@ -99,9 +99,7 @@ def study(
         resume=resume,
     )
     outcome = _run(setting, crew, wanted)
-    whole = outcome
-    if only and resume:
-        whole = _all_finished(setting, crew)
+    whole = _all_finished(setting, crew) if only and resume else outcome
     told = _report(setting, crew, order.command, whole)
     if told is not None:
         for file in told.files:

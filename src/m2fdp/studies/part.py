@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pandas as pd
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from m2fdp.errors import InputError
-from m2fdp.reporting.measures import comparable
+from m2fdp.reporting.measures import select_runs
 from m2fdp.reporting.style import ARM, VERSION
 from m2fdp.studies.grid import Point, points, varied_keys
 from m2fdp.studies.study import Study
@@ -23,56 +24,38 @@ def part_of(study: Study, only: Sequence[str]) -> tuple[Point, ...]:
 
     Args:
         only: `KEY=VALUE` each, of `version`, `arm` or a key that the study's grids vary; values
-            as YAML has them, so that 1 is the grid's 1.0. All points where it is empty.
+            select as in a figure's `where`. All points where it is empty.
 
     Raises:
         InputError: not of that form, a key or value that the study has not, or no point at all.
     """
-    wanted: dict[str, list[str]] = {}
+    keys, every = varied_keys(study), tuple(points(study))
+    rows = [{VERSION: point.version, ARM: point.arm, **point.values} for point in every]
+    table = pd.DataFrame(rows, dtype=object)
+    picked: dict[str, set[int]] = {}
     for text in only:
         key, equals, value = text.partition("=")
         if not equals:
-            raise InputError(
-                OPTION, text, f"give KEY=VALUE; keys are {_listed(varied_keys(study))}"
-            )
-        wanted.setdefault(key, []).append(value)
-    every = tuple(points(study))
-    kept = every
-    for key, values in wanted.items():
-        if key not in varied_keys(study):
-            raise InputError(OPTION, key, f"does not vary; keys are {_listed(varied_keys(study))}")
-        known = [_value(point, key) for point in every if _has(point, key)]
-        found = [_matching(value, known, key) for value in values]
-        kept = tuple(p for p in kept if _has(p, key) and any(_value(p, key) in f for f in found))
+            raise InputError(OPTION, text, f"give KEY=VALUE; keys are {_listed(keys)}")
+        if key not in keys:
+            raise InputError(OPTION, key, f"does not vary; keys are {_listed(keys)}")
+        found = select_runs(table, {key: _as_yaml(value)})
+        if found.empty:
+            known = dict.fromkeys(table[key].dropna().map(str))
+            raise InputError(f"{OPTION} {key}", value, f"the study's are {_listed(known)}")
+        picked.setdefault(key, set()).update(found.index)
+    kept = set(table.index).intersection(*picked.values())
     if not kept:
         raise InputError(OPTION, ", ".join(only), "the study has no cell with all of these")
-    return kept
+    return tuple(every[row] for row in sorted(kept))
 
 
-def _has(point: Point, key: str) -> bool:
-    """An arm's own grid is no other arm's."""
-    return key in (VERSION, ARM) or key in point.values
-
-
-def _value(point: Point, key: str) -> Any:
-    return {VERSION: point.version, ARM: point.arm}.get(key, point.values.get(key))
-
-
-def _matching(text: str, known: Sequence[Any], key: str) -> list[Any]:
-    """Those of the known values that a text stands for; at least one.
-
-    Raises:
-        InputError: it stands for none.
-    """
+def _as_yaml(text: str) -> Any:
+    """The value, as `--params` reads one; what is no YAML stays text, which selects nothing."""
     try:
-        value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]
+        return OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]
     except (OmegaConfBaseException, YAMLError):
-        value = text
-    found = [k for k in known if text == str(k) or comparable(value) == comparable(k)]
-    if not found:
-        apart = _listed(dict.fromkeys(map(str, known)))
-        raise InputError(f"{OPTION} {key}", text, f"the study's are {apart}")
-    return found
+        return text
 
 
 def _listed(names: Iterable[str]) -> str:

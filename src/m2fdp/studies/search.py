@@ -68,7 +68,8 @@ def next_candidates(
     """
     done = {candidate.place for candidate in tried}
     waiting: dict[str, Point] = {}
-    for point in _with_followed(setting.study, wanted):
+    every = (p for point in wanted for p in (_followed(setting.study, point), point))
+    for point in filter(None, every):
         place, search = place_of_choice(setting.study, point), search_of(setting.study, point)
         if place is not None and search is not None and place not in done:
             values = {key: value for key, value in point.values.items() if key != SEED}
@@ -151,14 +152,13 @@ def search_markdown(table: pd.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _with_followed(study: Study, wanted: Iterable[Point]) -> Iterator[Point]:
-    """The points, each after the one whose choice its own starts from, if there is such a one."""
-    for point in wanted:
-        arm, search = arm_of(study, point), search_of(study, point)
-        space = search.spaces.get(arm.space) if arm is not None and search is not None else None
-        if space is not None and space.schedule_of is not None:
-            yield replace(point, arm=space.schedule_of)
-        yield point
+def _followed(study: Study, point: Point) -> Point | None:
+    """The point whose chosen schedule the point's candidates start from; None if none is."""
+    arm, search = arm_of(study, point), search_of(study, point)
+    space = search.spaces.get(arm.space) if arm is not None and search is not None else None
+    if space is None or space.schedule_of is None:
+        return None
+    return replace(point, arm=space.schedule_of)
 
 
 def _candidates(
@@ -167,11 +167,11 @@ def _candidates(
     arm, search = arm_of(setting.study, point), search_of(setting.study, point)
     space = search.spaces[arm.space]
     start: Mapping[str, Any] = {}
-    if space.schedule_of is not None:
-        followed = place_of_choice(setting.study, replace(point, arm=space.schedule_of))
-        if followed not in schedules:
+    if (followed := _followed(setting.study, point)) is not None:
+        leading = place_of_choice(setting.study, followed)
+        if leading not in schedules:
             return
-        start = schedules[followed]
+        start = schedules[leading]
     changes = (
         dict(zip(grid, values, strict=True))
         for grid in space.grids

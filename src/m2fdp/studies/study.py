@@ -127,7 +127,9 @@ class Study(Block):
                     self._known("arm", followed, self.arms, where)
                     if self.arms[followed].space not in leading:
                         known = ", ".join(leading) or "(none)"
-                        raise ValueError(f"{where}: {followed} is in no space of {known}")
+                        raise ValueError(
+                            f"{where}: {followed} is in no space of {known}, which follow no arm"
+                        )
         searches = [block.search for block in self.versions.values() if block.search is not None]
         spaces = {name: space for search in searches for name, space in search.spaces.items()}
         for arm, content in self.arms.items():
