@@ -208,7 +208,7 @@ class ThreatConfig(Block):
     """Who must not learn more than the target; everybody else is only reported."""
 
     distrusted: Annotated[
-        list[Literal["servers", "cloud", "siblings", "far_devices", "public"]],
+        list[Literal["servers", "cloud", "siblings", "cousins", "far_devices", "public"]],
         BeforeValidator(_split_bars),
         Field(min_length=1),
     ] = ["servers", "cloud"]

@@ -20,7 +20,7 @@ from m2fdp.privacy.calibration import check_delta
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.schedule import build_schedule
 from m2fdp.topology.builders import build_tree
-from m2fdp.topology.network import Network
+from m2fdp.topology.network import Network, exposed_devices
 from m2fdp.topology.trust import build_trust
 
 # In the order in which tables and figures list them.
@@ -54,18 +54,38 @@ def build_plan(
     """The algorithm's plan on the configured tree, trust and schedule.
 
     Raises:
-        InputError: the blocks contradict one another.
+        InputError: the blocks contradict one another, or the algorithm's noise leaves a device
+            in clear.
     """
     tree = build_tree(topology)
     trust = build_trust(tree, topology.trust, seed)
     schedule = build_schedule(training, tree.depth)
     plan = get_algorithm(algorithm).plan(tree, trust, schedule)
+    if plan.private:
+        _check_noise(algorithm, plan.network)
     if training.participants is None:
         return plan
     participants = training.participants
     if plan.network.tree.depth != tree.depth:  # a star: as many devices in all
         participants = int(Network(tree, trust, (), participants).present.sum())
     return replace(plan, network=replace(plan.network, participants=participants))
+
+
+def _check_noise(algorithm: str, network: Network) -> None:
+    """Every device is behind noise before an untrusted server sees anything of it."""
+    if network.trust[0].any():
+        raise InputError(
+            "algorithm", algorithm, "trusts the cloud, which the privacy ledger takes as untrusted"
+        )
+    exposed = np.flatnonzero(exposed_devices(network))
+    if exposed.size:
+        raise InputError(
+            "algorithm",
+            algorithm,
+            f"is private, but {exposed.size} devices, such as "
+            f"{network.tree.names[-1][exposed[0]]}, reach an untrusted server without noise; "
+            "noise_plan(tree, trust) places it where it belongs",
+        )
 
 
 def check_config(config: Config) -> None:
@@ -133,7 +153,10 @@ def check_data(
             a non-expansive drift that model and step size do not have.
     """
     built = build_model(model, shape, n_classes, seed=0)
-    check_delta(privacy.delta, shard_sizes)
+    # A device as a whole takes part for certain.
+    by_record = privacy.unit == "record"
+    rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
+    check_delta(privacy.delta, shard_sizes, rates, training.rounds * training.local_steps)
     if privacy.drift == "non_expansive":
         _certify_non_expansive(built, prod(shape), shard_sizes, training)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from m2fdp.config import ControlConfig, PrivacyConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
+from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import Mechanism
 
 SMOOTHNESS_ESTIMATED = (
@@ -55,7 +56,7 @@ def summary(
         "epsilon_by_observer": {
             kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
         },
-        "assumptions": [*conditions, *assumptions(privacy)],
+        "assumptions": [*conditions, *assumptions(privacy), *_pooled(ledger, rounds)],
         "rounds": rounds,
         "rounds_planned": len(ledger.plans),
     }
@@ -70,11 +71,26 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
     result = [
         "trusted servers are trustworthy, and nobody else reads the links into them",
         "tree, trust, shard sizes and schedule are public and independent of the private data",
+        "the split is given: which records a device holds, which in some schemes depends on the "
+        "labels of others, tells nothing",
+        "this run's model is all that is released about these records: the epsilons of several "
+        "released runs, such as of several seeds, add up",
         "noise comes from a seeded generator: made for simulation",
     ]
     if privacy.mechanism == "upload" and privacy.unit == "record" and privacy.drift == "smooth":
         result.append(f"the loss is {privacy.smoothness:g}-smooth, as declared")
     return result
+
+
+def _pooled(ledger: Ledger, rounds: int) -> list[str]:
+    """What distrusted observers could learn together, where that may be more than each alone."""
+    pooled = ledger.pooled(rounds)
+    if pooled <= ledger.verified(rounds):
+        return []
+    return [
+        "distrusted observers do not pool what they know, such as siblings their own noises: "
+        f"pooled, they could learn up to ε {pooled:.3g}"
+    ]
 
 
 def warnings(
@@ -94,6 +110,7 @@ def warnings(
     verified = mechanism.epsilon(rounds)
     if verified > privacy.epsilon:
         lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {privacy.epsilon:g}")
+    lines[:0] = [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
     if names:
         lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     return lines
