@@ -76,11 +76,11 @@ class Oracle:
         for node in range(len(forms)):
             below = np.flatnonzero(ancestors == node)
             head_layer, head = self.heads[below[0]]
-            if self.downlink_noise and head_layer <= top and head_layer < self.tree.depth:
-                if (head_layer, head) == tuple(owners_head):
-                    forms[node] = forms[node] + self.source(self.noise[head_layer - 1][head])
-                    tainted[node] = False
-                # Other heads can take their own broadcasts' noise back; at worst they do.
+            # Other heads can take their own broadcasts' noise back; at worst they do.
+            of_owner = (head_layer, head) == tuple(owners_head) and head_layer <= top
+            if self.downlink_noise and of_owner and head_layer < self.tree.depth:
+                forms[node] = forms[node] + self.source(self.noise[head_layer - 1][head])
+                tainted[node] = False
             for device in below:
                 self.models[device] = forms[node]
                 self.tainted.discard(int(device))

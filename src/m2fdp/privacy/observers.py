@@ -71,7 +71,7 @@ def build_ledger(
     if not distrusted & present:
         raise InputError(
             "threat.distrusted",
-            ", ".join(sorted(distrusted)),
+            ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
             + ", ".join(sorted(present - {"trusted_servers"})),
         )
