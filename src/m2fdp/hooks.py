@@ -9,6 +9,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Generator
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,7 @@ from m2fdp.algorithms import check_config, get_algorithm
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.resuming import Unfinished, find_unfinished
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.checkpoints import differences
@@ -74,6 +76,9 @@ class RunHooks:
     """Checks a run's configuration before anything starts, and records where its results
     come from."""
 
+    def __init__(self) -> None:
+        self._lock = ExitStack()
+
     @hook_impl(tryfirst=True)
     def after_context_created(self, context: KedroContext) -> None:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
@@ -98,6 +103,7 @@ class RunHooks:
         manifest = conf_catalog["manifest"]
         self._manifest = Path(manifest["dataset"]["filepath"])
         self._manifest_checks = Path(manifest["validator"]["options"]["filepath"])
+        self._cell_folder = self._project / Path(conf_catalog["checkpoints"]["path"]).parent
 
     @hook_impl(wrapper=True)
     def before_pipeline_run(self, pipeline: Pipeline) -> Generator[None, None, None]:
@@ -116,6 +122,7 @@ class RunHooks:
                     )
                 )
             )
+        self._lock_cell()
         yield
         set_exact_arithmetic()
         run = mlflow.active_run()
@@ -159,9 +166,25 @@ class RunHooks:
         self._record_split(dataset_name)
 
     @hook_impl
+    def on_pipeline_error(self) -> None:
+        self._lock.close()
+
+    @hook_impl
     def after_pipeline_run(self) -> None:
+        self._lock.close()
         seconds = time.perf_counter() - self._started
         logger.info("Done in %.1f s, files in data/*/%s", seconds, self._config.cell)
+
+    def _lock_cell(self) -> None:
+        """Two runs that write the same files would end each other."""
+        self._lock.close()  # of a run that an interruption has ended in this process
+        remedy = "give this run one of its own with cell=NAME"
+        try:
+            self._lock.enter_context(
+                locked(self._cell_folder / ".lock", "cell", self._config.cell, remedy)
+            )
+        except InputError as error:
+            raise BadInput(str(error)) from None
 
     def _log_metrics(self, metrics: dict[str, float]) -> None:
         """A run that goes on may have some already."""
