@@ -34,6 +34,7 @@ from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.resuming import Unfinished, find_unfinished
+from m2fdp.pipelines.store import check_store
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.checkpoints import differences
 
@@ -85,6 +86,7 @@ class RunHooks:
         try:
             self._config = parse_config(_parameters(context))
             check_config(self._config)
+            check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
