@@ -9,6 +9,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Generator
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -23,15 +24,19 @@ from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
+from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
 from mlflow import MlflowClient
-from mlflow.entities import Param, Run, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
 from omegaconf import OmegaConf
 
 from m2fdp.algorithms import check_config, get_algorithm
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.locks import locked
+from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.resuming import Unfinished, find_unfinished
+from m2fdp.pipelines.store import check_store
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.checkpoints import differences
 
@@ -60,8 +65,14 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
+class Untracked(click.ClickException):
+    """A run that came to its end, of which MLflow does not know everything."""
+
+    exit_code = 1
+
+
 class TrackingHooks(MlflowHook):
-    """kedro-mlflow's hooks, less its log of parameters: `RunHooks` logs them all, one by one."""
+    """kedro-mlflow's hooks, less its logs of parameters and files: `RunHooks` has its own."""
 
     @hook_impl
     def before_node_run(
@@ -69,10 +80,33 @@ class TrackingHooks(MlflowHook):
     ) -> None:
         super().before_node_run(node, catalog, {}, is_async)
 
+    @hook_impl
+    def before_pipeline_run(
+        self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
+    ) -> None:
+        super().before_pipeline_run(run_params, pipeline, catalog)
+        # `RunHooks` sends what is saved: here a store that fails would fail the run.
+        switch_catalog_logging(catalog, False)
+
+    @hook_impl
+    def on_pipeline_error(
+        self,
+        error: Exception,
+        run_params: dict[str, Any],
+        pipeline: Pipeline,
+        catalog: CatalogProtocol,
+    ) -> None:
+        if run := mlflow.active_run():
+            with tracking.told_of_outage(run):
+                super().on_pipeline_error(error, run_params, pipeline, catalog)
+
 
 class RunHooks:
     """Checks a run's configuration before anything starts, and records where its results
     come from."""
+
+    def __init__(self) -> None:
+        self._lock = ExitStack()
 
     @hook_impl(tryfirst=True)
     def after_context_created(self, context: KedroContext) -> None:
@@ -80,6 +114,7 @@ class RunHooks:
         try:
             self._config = parse_config(_parameters(context))
             check_config(self._config)
+            check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
@@ -98,6 +133,17 @@ class RunHooks:
         manifest = conf_catalog["manifest"]
         self._manifest = Path(manifest["dataset"]["filepath"])
         self._manifest_checks = Path(manifest["validator"]["options"]["filepath"])
+        self._files = {
+            name: Path(entry["dataset"].get("filepath") or entry["dataset"]["path"])
+            for name, entry in conf_catalog.items()
+            if entry["type"].endswith("MlflowArtifactDataset")
+        }
+        self._metrics = {
+            name: entry["key"]
+            for name, entry in conf_catalog.items()
+            if entry["type"].endswith("MlflowMetricDataset")
+        }
+        self._cell_folder = self._project / Path(conf_catalog["checkpoints"]["path"]).parent
 
     @hook_impl(wrapper=True)
     def before_pipeline_run(self, pipeline: Pipeline) -> Generator[None, None, None]:
@@ -116,6 +162,7 @@ class RunHooks:
                     )
                 )
             )
+        self._lock_cell()
         yield
         set_exact_arithmetic()
         run = mlflow.active_run()
@@ -136,6 +183,13 @@ class RunHooks:
             params=[Param(key, str(value)) for key, value in params.items()],
             tags=[RunTag(key, value) for key, value in tags.items()],
         )
+        unsent = self._cell_folder / UNSENT
+        self._outbox = Outbox(run.info.run_id, unsent)
+        if self._unfinished is None:
+            unsent.unlink(missing_ok=True)
+        else:
+            self._outbox.take_up()
+        self._trains = "model" in pipeline.all_outputs()
         self._split_recorded = False
         self._planned_rounds = self._config.training.rounds
         self._started = time.perf_counter()
@@ -144,37 +198,71 @@ class RunHooks:
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
         self._record_split(dataset_name)
+        if dataset_name in self._files:
+            self._outbox.put(files=[self._files[dataset_name]])
+        if dataset_name in self._metrics:
+            self._log_metrics({self._metrics[dataset_name]: data})
         if dataset_name == "privacy_summary":
-            mlflow.set_tag("privacy", data["guarantee"])
+            self._outbox.put(tags={"privacy": data["guarantee"]})
             self._log_metrics(_epsilons(data))
             self._planned_rounds = data.get("rounds_planned", self._config.training.rounds)
         if dataset_name == "round_metrics":
             trained = int(data["round"].iloc[-1])
             self._log_metrics({"rounds_trained": trained})
             if trained < self._planned_rounds:
-                mlflow.set_tag("stopped_early", "true")
+                self._outbox.put(tags={"stopped_early": "true"})
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str) -> None:
         self._record_split(dataset_name)
 
     @hook_impl
+    def on_pipeline_error(self) -> None:
+        self._outbox.close()
+        self._lock.close()
+
+    @hook_impl
     def after_pipeline_run(self) -> None:
+        self._lock.close()
         seconds = time.perf_counter() - self._started
         logger.info("Done in %.1f s, files in data/*/%s", seconds, self._config.cell)
+        self._outbox.take_up()
+        if left := self._outbox.close():
+            raise Untracked(
+                f"MLflow at {mlflow.get_tracking_uri()} has not taken {left}. The files of the "
+                f"run are whole; {self._cell_folder / UNSENT} keeps the rest. {self._how_to_send()}"
+            )
+
+    def _how_to_send(self) -> str:
+        again = "Once it answers, the same command"
+        if self._trains and self._config.training.checkpoint_every is not None:
+            return f"{again} with resume=true in --params sends everything."
+        return f"{again} makes the run anew."
+
+    def _lock_cell(self) -> None:
+        """Two runs that write the same files would end each other."""
+        self._lock.close()  # of a run that an interruption has ended in this process
+        remedy = "give this run one of its own with cell=NAME"
+        try:
+            self._lock.enter_context(
+                locked(self._cell_folder / ".lock", "cell", self._config.cell, remedy)
+            )
+        except InputError as error:
+            raise BadInput(str(error)) from None
 
     def _log_metrics(self, metrics: dict[str, float]) -> None:
         """A run that goes on may have some already."""
         known = {} if self._unfinished is None else self._unfinished.run.data.metrics
-        mlflow.log_metrics({name: metrics[name] for name in metrics.keys() - known.keys()})
+        now = int(time.time() * 1000)
+        new = metrics.keys() - known.keys()
+        self._outbox.put([Metric(name, metrics[name], now, 0) for name in new])
 
     def _record_split(self, dataset_name: str) -> None:
         """Once a run, when the catalog has validated the manifest that the run uses."""
         if dataset_name != "manifest" or self._split_recorded:
             return
         digest = hashlib.sha256(self._manifest.read_bytes()).hexdigest()
-        mlflow.set_tag("split_sha256", digest)
-        mlflow.log_artifact(self._manifest_checks)
+        self._outbox.put(tags={"split_sha256": digest}, files=[self._manifest_checks])
         self._split_recorded = True
 
 

@@ -26,6 +26,11 @@ set_telemetry_client()  # reads the variable again: Kedro's plugins have importe
 # A search for Databricks, which would import IPython.
 os.environ.setdefault("MLFLOW_ENABLE_SGC_RUN_RESUMPTION_FOR_DATABRICKS_JOBS", "false")
 
+# A tracking server that does not answer, or no longer: by default each request would take minutes.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "8")  # seconds
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
+
 HOOKS = (TrackingHooks(), RunHooks())
 # TrackingHooks is that plugin's hook, adapted.
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro_mlflow",)

@@ -2,6 +2,7 @@
 
 import io
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def screen(monkeypatch):
 
 
 def train(start=None, epsilon=1.2345, first=1):
-    with tracked_progress(10, start) as observer:
+    with tracked_progress(10, start, Path("unsent.json")) as observer:
         for round_ in range(first, first + 3):
             observer.on_round(Round(State(round_, torch.zeros(1)), 1.0, 1.0), 0.01)
             observer.on_evaluation(RoundRecord(round_, 0.25, 2.0, 1.0, 1.0, epsilon))

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from m2fdp.cli import study
+from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import tracking_uri
 
 SHARED = """
@@ -108,6 +109,16 @@ grid: {seed: [5]}
     assert files == {"comparison.csv", "comparison.md", "comparison.png", "report.md"}
     for file in files:
         assert str(project / "data/08_reporting/tiny" / file) in result.output
+
+
+def test_a_study_that_another_process_runs_is_refused_before_it_opens_a_run(project, kedro_study):
+    lock = project / "data/08_reporting/tiny/.lock"
+    with locked(lock, "study", "tiny", "stop it"):
+        result = kedro_study("\ngrid: {seed: [5]}\narms: {open: {algorithm: hfl}}\n")
+    assert result.exit_code == 2
+    assert f"study = 'tiny': process {os.getpid()}, begun " in result.output
+    assert result.output.count("\n") == 1
+    assert runs(project) == []
 
 
 SEARCHED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -14,10 +15,13 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
 
 from m2fdp.interruption import deferred, interruptible
+from m2fdp.pipelines.outbox import is_outage
 
 PROCESS_TAG = "process"
 # The kernel's boot time, which start times count from, may be corrected while we run.
 CLOCK_CORRECTION_S = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 def tracking_uri(project: Path) -> str:
@@ -83,6 +87,21 @@ def _lives(tag: str) -> bool:
 
 
 @contextmanager
+def told_of_outage(run: Run) -> Iterator[None]:
+    """A store that fails as the run ends is no reason to fail too: a later run closes this one."""
+    try:
+        yield
+    except Exception as error:
+        if not is_outage(error):
+            raise
+        logger.warning(
+            "MLflow at %s does not know that run %s has ended; the next run there tells it.",
+            mlflow.get_tracking_uri(),
+            run.info.run_name,
+        )
+
+
+@contextmanager
 def closing_runs() -> Iterator[None]:
     """No MLflow run that is active in this thread outlives the block as RUNNING.
 
@@ -99,5 +118,6 @@ def closing_runs() -> Iterator[None]:
             raise
         finally:
             with deferred():
-                while mlflow.active_run():
-                    mlflow.end_run(RunStatus.to_string(status))
+                while run := mlflow.active_run():
+                    with told_of_outage(run):
+                        mlflow.end_run(RunStatus.to_string(status))

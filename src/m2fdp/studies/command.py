@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from mlflow.entities import Run
 
 from m2fdp.config import flatten
 from m2fdp.errors import InputError
+from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
 from m2fdp.studies.crew import Crew, search_runs
 from m2fdp.studies.grid import Cell, Point, Schedules, Setting, expand, points
@@ -86,8 +87,10 @@ def study(
     project = find_kedro_project(Path.cwd()) or Path.cwd()
     setting = _setting(project, order)
     wanted = part_of(setting.study, only)
+    context = click.get_current_context()
+    context.with_resource(_only_one(project, order))
     if ray_address is not None:
-        click.get_current_context().with_resource(connected(ray_address))
+        context.with_resource(connected(ray_address))
     close_stale_runs()
     crew = Crew(
         project=project,
@@ -108,7 +111,7 @@ def study(
     click.echo("Every run in detail: make ui")
     if failed := len(wanted) - len(outcome.run_ids):
         click.echo(f"{failed} of {len(wanted)} cells failed; --resume runs only them.", err=True)
-        click.get_current_context().exit(1)
+        context.exit(1)
 
 
 def report() -> None:
@@ -154,6 +157,12 @@ class Outcome:
 
     choice: Choice
     run_ids: tuple[str, ...]  # MLflow's ids of the finished runs, in the order of the points
+
+
+def _only_one(project: Path, order: Order) -> AbstractContextManager[None]:
+    """The right to run the study's cells and to write its files."""
+    folder = project / "data" / "08_reporting" / order.identity
+    return locked(folder / ".lock", "study", order.identity, "stop it")
 
 
 def _run(setting: Setting, crew: Crew, wanted: Sequence[Point]) -> Outcome:
@@ -245,12 +254,7 @@ def _check_study(setting: Setting) -> None:
 def _open_parent(order: Order, title: str, resume: bool) -> Run:
     """The MLflow run that the cells' runs are filed under; resumed, the study's latest one."""
     name = order.identity
-    of_study = f"tags.study = '{name}' and tags.role = 'study'"
-    # Stale runs are closed, so what still runs on this host is alive.
-    here = f"attributes.status = 'RUNNING' and tags.{PROCESS_TAG} LIKE '{socket.gethostname()}:%'"
-    if search_runs(f"{of_study} and {here}"):
-        raise InputError("study", name, "is running in another process; wait until it is done")
-    earlier = search_runs(of_study) if resume else []
+    earlier = search_runs(f"tags.study = '{name}' and tags.role = 'study'") if resume else []
     return mlflow.start_run(
         run_id=earlier[0].info.run_id if earlier else None,
         run_name=name,

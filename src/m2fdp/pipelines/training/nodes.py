@@ -19,6 +19,7 @@ from m2fdp.config import (
 from m2fdp.control.course import RunPlan, run_course
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import held_by_cloud
+from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.simulating import configured_simulation, records
 from m2fdp.pipelines.training.checkpointing import begin
 from m2fdp.pipelines.training.tracking import tracked_progress
@@ -49,7 +50,7 @@ def train_model(
     )
     course = run_course(simulation, run_plan, mechanisms, resources, control.smoothness)
     start, checkpointing = begin(checkpoints, parse_config(parameters))
-    with tracked_progress(affordable_rounds, start) as observer:
+    with tracked_progress(affordable_rounds, start, checkpoints.parent / UNSENT) as observer:
         state, metrics = train(
             simulation,
             course,

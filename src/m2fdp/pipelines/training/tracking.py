@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 import mlflow
 from mlflow.entities import Metric
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from m2fdp.pipelines.outbox import Outbox
 from m2fdp.reporting.style import upper_bound
 from m2fdp.simulation.training import Observer, Progress, Round, RoundRecord
 
@@ -22,12 +24,13 @@ _SECONDS_BETWEEN_WRITES = 2.0
 
 
 @contextmanager
-def tracked_progress(rounds: int, start: Progress | None) -> Iterator[Observer]:
+def tracked_progress(rounds: int, start: Progress | None, unsent: Path) -> Iterator[Observer]:
     """An observer that draws a progress bar (only in a terminal) and logs metrics in batches.
 
     Metrics go to the active MLflow run, if there is one; what has been measured is written
     even when training is interrupted. A run that goes on from `start` may have logged less than
-    was kept of it, or more: each of its metrics gets each round once.
+    was kept of it, or more: each of its metrics gets each round once. What MLflow does not take
+    goes into the file `unsent`.
     """
     console = Console(stderr=True)
     bar = Bar(
@@ -42,13 +45,14 @@ def tracked_progress(rounds: int, start: Progress | None) -> Iterator[Observer]:
     )
     run = mlflow.active_run()
     logged = frozenset() if run is None or start is None else _logged(run.info.run_id)
+    outbox = None if run is None else Outbox(run.info.run_id, unsent)
     buffer: list[Metric] = []
     written = time.monotonic()
 
     def flush() -> None:
         nonlocal written
-        if run is not None and buffer:
-            mlflow.MlflowClient().log_batch(run.info.run_id, metrics=buffer)
+        if outbox is not None and buffer:
+            outbox.put(buffer)
         buffer.clear()
         written = time.monotonic()
 
@@ -93,6 +97,8 @@ def tracked_progress(rounds: int, start: Progress | None) -> Iterator[Observer]:
             yield Observer(on_round, on_evaluation)
         finally:
             flush()
+            if outbox is not None:
+                outbox.close()
 
 
 def _logged(run_id: str) -> frozenset[tuple[str, int]]:

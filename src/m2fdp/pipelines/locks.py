@@ -1,0 +1,63 @@
+"""Files that one process at a time may write: a lock that the kernel lifts when its holder ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from m2fdp.errors import InputError
+from m2fdp.pipelines.tracking import process_tag
+
+# What file systems that know no locks answer.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
+    """Hold the lock of the file at `path`, in which stands which process holds it.
+
+    However the process ends, its lock goes with it, so that none is ever stale. The file stays.
+
+    Args:
+        key, name: what is locked, as the refusal tells it.
+        remedy: what to do instead of waiting.
+
+    Raises:
+        InputError: another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = _told(file.read(), path)
+            raise InputError(key, name, f"{holder}; wait until it ends, or {remedy}") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            logger.warning("%s can't be locked; let no other process run %s %s.", path, key, name)
+        file.truncate(0)
+        file.write(process_tag())
+        file.flush()
+        yield
+
+
+def _told(tag: str, path: Path) -> str:
+    """Which process a lock's file names; for a moment after it was locked, none."""
+    if not tag:
+        return "another process has just begun it"
+    host, pid, started = tag.rsplit(":", 2)
+    began = datetime.fromtimestamp(float(started)).strftime("%Y-%m-%d %H:%M:%S")
+    process = f"process {pid}, begun {began}, is running it"
+    if host == socket.gethostname():
+        return process
+    return f"{process} on host {host} (if that is gone, delete {path})"

@@ -1,0 +1,142 @@
+"""Whether MLflow's store can keep a run, asked before anything is computed for it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.utils.credentials import get_default_host_creds
+from mlflow.utils.rest_utils import http_request
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from m2fdp.errors import InputError
+from m2fdp.interruption import deferred
+
+KEY = "MLFLOW_TRACKING_URI"
+_CONNECT_S = 10.0
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+# Which every database of MLflow's has had, in whatever version.
+_LASTING_TABLES = {"experiments", "runs"}
+
+
+def check_store(uri: str) -> None:
+    """Refuse a store that does not answer or is none of MLflow's, and leave it as it was.
+
+    MLflow by itself tries a server for minutes, and makes its tables in any database.
+
+    Raises:
+        InputError: naming the store and what is wrong with it.
+    """
+    kind = uri.partition(":")[0].partition("+")[0]
+    if kind in ("http", "https"):
+        _check_server(uri)
+    elif kind == "sqlite":
+        _check_file(_parsed(uri))
+    elif kind in _PORTS:
+        _check_database(_parsed(uri))
+    try:
+        if kind == "sqlite":
+            with deferred():  # a new one gets its tables
+                _open(uri)
+        else:
+            _open(uri)
+    except Exception as error:  # each kind of store has its own
+        raise _refusal(uri, f"can't be used: {first_line(error)}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; a missing module's does not say what asked for it."""
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return f"{line}; install its driver" if isinstance(error, ModuleNotFoundError) else line
+
+
+def _open(uri: str) -> None:
+    MlflowClient(uri).search_experiments(max_results=1)
+
+
+def _check_server(uri: str) -> None:
+    """One request, which takes `MLFLOW_HTTP_REQUEST_TIMEOUT` at most."""
+    try:
+        answer = http_request(
+            get_default_host_creds(uri),
+            "/api/2.0/mlflow/experiments/get-by-name",
+            "GET",
+            max_retries=0,
+            raise_on_status=False,
+            params={"experiment_name": "m2fdp"},
+        )
+    except MlflowException as error:
+        cause = _innermost(error.__context__ or error)
+        raise _refusal(uri, f"the server does not answer: {cause}") from None
+    unknown_experiment = answer.status_code == 404 and "RESOURCE_DOES_NOT_EXIST" in answer.text
+    if not (answer.ok or unknown_experiment):
+        told = f"{answer.status_code} {answer.reason}"
+        raise _refusal(uri, f"the server does not answer as MLflow does but with {told}")
+
+
+def _check_file(url: URL) -> None:
+    """SQLite itself tells a file that is cut off, or none of its own, when it reads the schema."""
+    uri = url.render_as_string()
+    path = Path(url.database or "")  # the working directory, where none is named
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise _refusal(uri, f"can't be written to: {error.strerror}") from None
+    try:
+        # Not read-only: what a killed process left half done is undone first.
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            tables = {name for (name,) in rows}
+    except sqlite3.Error as error:
+        raise _refusal(uri, f"{error}; restore it, or move it away to begin a new one") from None
+    if tables and not tables >= _LASTING_TABLES:
+        raise _refusal(uri, "is another program's database; name a file of its own for MLflow")
+    if tables and not tables >= _tables():
+        raise _refusal(uri, f"is of an older MLflow; back it up, then: mlflow db upgrade {uri}")
+
+
+def _tables() -> set[str]:
+    """What MLflow would make, and migrate the rest for, without asking."""
+    # Imported here because only this kind of store needs it.
+    from mlflow.store.db.base_sql_model import Base
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: F401
+
+    return set(Base.metadata.tables)
+
+
+def _check_database(url: URL) -> None:
+    """Its driver, and whether there is anybody to talk to."""
+    host, port = url.host, url.port or _PORTS[url.get_backend_name()]
+    try:
+        url.get_dialect().import_dbapi()
+        if host is not None:
+            socket.create_connection((host, port), _CONNECT_S).close()
+    except (ImportError, OSError, ArgumentError) as error:
+        raise _refusal(url.render_as_string(), first_line(error)) from None
+
+
+def _parsed(uri: str) -> URL:
+    try:
+        return make_url(uri)
+    except ArgumentError as error:
+        raise _refusal(uri, first_line(error)) from None
+
+
+def _innermost(error: BaseException) -> str:
+    """The cause of a failed connection, which libraries wrap in one another's errors."""
+    while error.args and isinstance(error.args[0], BaseException):
+        error = error.args[0]
+    reason = getattr(error, "reason", None)
+    return first_line(reason if isinstance(reason, BaseException) else error)
+
+
+def _refusal(uri: str, remedy: str) -> InputError:
+    without_password = re.sub(r"(?<=//)([^/@:]*):[^/@]*@", r"\1:***@", uri)
+    return InputError(KEY, without_password, remedy)

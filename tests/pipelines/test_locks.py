@@ -1,0 +1,91 @@
+"""Who may write the files of a cell, and what everybody else is told."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from m2fdp.errors import InputError
+from m2fdp.pipelines import locks
+from m2fdp.pipelines.locks import locked
+from m2fdp.pipelines.tracking import process_tag
+
+# A process that holds the lock until its standard input ends.
+HOLDER = """
+import sys
+from pathlib import Path
+from m2fdp.pipelines.locks import locked
+with locked(Path(sys.argv[1]), "cell", "single", "cell=NAME"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def lock_of(tmp_path):
+    """The lock's file."""
+    return tmp_path / "06_models" / "single" / ".lock"
+
+
+@pytest.fixture
+def holder(lock_of):
+    """A process that holds the lock."""
+    command = [sys.executable, "-c", HOLDER, str(lock_of)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+
+
+def take(path):
+    return locked(path, "cell", "single", "give this run one of its own with cell=NAME")
+
+
+def test_the_second_is_told_which_process_holds_the_lock_and_what_to_do(lock_of, holder):
+    with pytest.raises(InputError) as refused, take(lock_of):
+        pytest.fail("both hold it")
+    assert str(refused.value).startswith(f"cell = 'single': process {holder.pid}, begun 2")
+    assert "wait until it ends, or give this run one of its own with cell=NAME" in str(
+        refused.value
+    )
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_lock_ends_with_its_process_however_that_ends(lock_of, holder, signum):
+    holder.send_signal(signum)
+    holder.wait()
+    with take(lock_of):
+        assert lock_of.read_text() == process_tag()
+
+
+def test_a_lock_ends_with_its_block_and_by_an_error_too(lock_of):
+    with pytest.raises(OSError), take(lock_of):
+        raise OSError
+    with take(lock_of):
+        pass
+    with take(lock_of), pytest.raises(InputError), take(lock_of):
+        pass
+
+
+def test_a_holder_on_another_host_is_told_with_the_file_to_delete(lock_of):
+    with take(lock_of):
+        lock_of.write_text("elsewhere:12:1700000000.00")
+        with pytest.raises(InputError) as refused, take(lock_of):
+            pass
+    told = str(refused.value)
+    assert "process 12, begun 2023-11-1" in told
+    assert f"on host elsewhere (if that is gone, delete {lock_of})" in told
+
+
+def test_where_files_know_no_locks_a_run_goes_on_and_says_so(lock_of, monkeypatch, caplog):
+    def refuse(file, operation):
+        raise OSError(locks.errno.ENOLCK, os.strerror(locks.errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with take(lock_of):
+        pass
+    (record,) = caplog.records
+    assert str(lock_of) in record.getMessage() and "can't be locked" in record.getMessage()

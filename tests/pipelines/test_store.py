@@ -1,0 +1,151 @@
+"""What a store that can't keep a run is answered with: one line, in seconds, nothing changed."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from m2fdp.errors import InputError
+from m2fdp.pipelines.store import check_store
+
+
+@pytest.fixture(autouse=True)
+def quick_requests(monkeypatch):
+    """As settings.py does, with a shorter wait."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+
+def refusal(uri: str) -> str:
+    started = time.monotonic()
+    with pytest.raises(InputError) as refused:
+        check_store(uri)
+    assert time.monotonic() - started < 15
+    told = str(refused.value)
+    assert told.startswith(f"MLFLOW_TRACKING_URI = {uri!r}: ") and "\n" not in told
+    return told
+
+
+def test_the_projects_own_store_and_one_that_is_not_there_yet_are_good(
+    empty_store, tmp_path, monkeypatch
+):
+    check_store(f"sqlite:///{empty_store}")
+    before = time.monotonic()
+    check_store(f"sqlite:///{empty_store}")
+    assert time.monotonic() - before < 0.5  # asked of every run
+    (tmp_path / "empty.db").touch()
+    monkeypatch.setattr("m2fdp.pipelines.store._open", lambda uri: None)  # takes seconds
+    for name in ("empty.db", "new/mlflow.db"):
+        check_store(f"sqlite:///{tmp_path}/{name}")
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:500_000])
+
+
+def _text(path):
+    path.write_text("round,accuracy\n" * 1000)
+
+
+def _statement(*statements: str) -> Callable:
+    def change(path):
+        with closing(sqlite3.connect(path)) as database:
+            for statement in statements:
+                database.execute(statement)
+            database.commit()
+
+    return change
+
+
+def _foreign(path):
+    path.unlink()
+    _statement("CREATE TABLE alembic_version (version_num)", "CREATE TABLE songs (name)")(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_cut, "database disk image is malformed; restore it, or move it away"),
+        (_text, "file is not a database; restore it, or move it away"),
+        (_foreign, "is another program's database; name a file of its own for MLflow"),
+        (_statement("DROP TABLE trace_info"), "is of an older MLflow; back it up, then: mlflow db"),
+        (_statement("UPDATE alembic_version SET version_num = 'later'"), "found version later"),
+    ],
+)
+def test_a_database_that_is_broken_or_not_this_mlflows_is_left_as_it_was(
+    empty_store, tmp_path, change, told
+):
+    path = tmp_path / "mlflow.db"
+    shutil.copy(empty_store, path)
+    change(path)
+    before = path.read_bytes()
+    assert told in refusal(f"sqlite:///{path}")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("uri", "told"),
+    [
+        ("ftp://x", "unsupported URI"),
+        ("postgresql://127.0.0.1/runs", "No module named 'psycopg"),
+        ("mssql+nothing://x", "mssql.nothing"),
+        ("file:./mlruns", "sqlite:///mlflow.db"),
+        ("./mlruns", "sqlite:///mlflow.db"),
+        ("sqlite:", "Could not parse"),
+        ("sqlite:////proc/mlflow.db", "can't be written to: "),
+        ("sqlite:////proc", "can't be written to: Is a directory"),
+        ("http://127.0.0.1:9", "the server does not answer: "),  # the port of `discard`
+    ],
+)
+def test_a_store_that_there_can_not_be_is_named(uri, told):
+    assert told in refusal(uri)
+
+
+def test_no_password_is_shown():
+    with pytest.raises(InputError, match=r"http://me:\*\*\*@127.0.0.1:9'"):
+        check_store("http://me:secret@127.0.0.1:9")
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """It accepts connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_server_that_never_answers_is_waited_for_once(silent_server):
+    assert "Read timed out. (read timeout=1)" in refusal(silent_server)
+
+
+def test_a_server_of_something_else_is_told_with_its_answer():
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        told = refusal(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert "does not answer as MLflow does but with 501" in told
+
+
+def test_a_run_with_a_silent_server_ends_within_15_seconds_in_one_line(
+    project, silent_server, monkeypatch
+):
+    for setting in ("TIMEOUT", "MAX_RETRIES"):  # so that the project's own count
+        monkeypatch.delenv(f"MLFLOW_HTTP_REQUEST_{setting}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", silent_server)
+    command = [sys.executable, "-m", "kedro", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"Error: MLFLOW_TRACKING_URI = {silent_server!r}: the server does not answer: "
+    )
+    assert done.stderr.endswith("Read timed out. (read timeout=8)\n")
+    assert done.stderr.count("\n") == 1
