@@ -20,10 +20,18 @@ from pydantic import (
 
 from m2fdp.errors import InputError
 
-Probability = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+
+def _no_bool(value: Any) -> Any:
+    """YAML reads `yes` and `on` as true, which Python would count as 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+Probability = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
+Positive = Annotated[float, BeforeValidator(_no_bool), Field(gt=0)]
+NonNegative = Annotated[float, BeforeValidator(_no_bool), Field(ge=0)]
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
 
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
 # and how a run outlives an interruption.
@@ -40,9 +48,9 @@ def _split_bars(value: Any) -> Any:
 
 
 class Block(BaseModel):
-    """A frozen block of configuration that refuses keys it does not know."""
+    """A frozen block of configuration that refuses keys it does not know, infinities and NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DatasetConfig(Block):

@@ -17,22 +17,24 @@ from typing import Any
 
 import click
 import mlflow
-from kedro.config import MissingConfigException
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
+from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
 from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from omegaconf import OmegaConf
+from pydantic import ValidationError
 
-from m2fdp.algorithms import check_config, get_algorithm
+from m2fdp.algorithms import check_config, get_algorithm, surprises
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.configuration import check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.resuming import Unfinished, find_unfinished
@@ -75,6 +77,15 @@ class TrackingHooks(MlflowHook):
     """kedro-mlflow's hooks, less its logs of parameters and files: `RunHooks` has its own."""
 
     @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        try:
+            super().after_context_created(context)
+        except ValidationError as error:
+            if error.title != KedroMlflowConfig.__name__:
+                raise
+            raise BadInput(str(mlflow_refusal(context.config_loader, error))) from None
+
+    @hook_impl
     def before_node_run(
         self, node: Node, catalog: CatalogProtocol, inputs: dict[str, Any], is_async: bool
     ) -> None:
@@ -112,8 +123,9 @@ class RunHooks:
     def after_context_created(self, context: KedroContext) -> None:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
         try:
-            self._config = parse_config(_parameters(context))
+            self._config = parse_config(context.config_loader["parameters"])
             check_config(self._config)
+            check_catalog(context.config_loader)
             check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
@@ -169,6 +181,8 @@ class RunHooks:
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         for stale in tracking.close_stale_runs():
             logger.warning("Run %s was cut off; it is marked as killed now.", stale)
+        for line in surprises(self._config):
+            logger.warning(line)
         code = _code(self._project)
         tags = _tags(self._config) | code
         params = flatten(self._config.model_dump(exclude={"resume"}))
@@ -264,16 +278,6 @@ class RunHooks:
         digest = hashlib.sha256(self._manifest.read_bytes()).hexdigest()
         self._outbox.put(tags={"split_sha256": digest}, files=[self._manifest_checks])
         self._split_recorded = True
-
-
-def _parameters(context: KedroContext) -> dict[str, Any]:
-    """The parameters of the environment and the command line, not yet validated."""
-    try:
-        return context.config_loader["parameters"]
-    except MissingConfigException:
-        folders = Path(context.config_loader.conf_source).iterdir()
-        known = ", ".join(sorted(folder.name for folder in folders if folder.is_dir()))
-        raise InputError("--env", context.env, f"no such environment; there are {known}") from None
 
 
 def _epsilons(summary: dict[str, Any]) -> dict[str, float]:

@@ -34,6 +34,7 @@ __all__ = [
     "check_config",
     "check_data",
     "get_algorithm",
+    "surprises",
 ]
 
 
@@ -66,6 +67,13 @@ def build_plan(
     if training.participants is None:
         return plan
     participants = training.participants
+    most = int(tree.n_children(tree.depth - 1).max())
+    if participants > most:
+        raise InputError(
+            "training.participants",
+            participants,
+            f"is more than the devices of any lowest server, at most {most}; null means all",
+        )
     if plan.network.tree.depth != tree.depth:  # a star: as many devices in all
         participants = int(Network(tree, trust, (), participants).present.sum())
     return replace(plan, network=replace(plan.network, participants=participants))
@@ -100,6 +108,28 @@ def check_config(config: Config) -> None:
         _check_control(config, plan)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
+
+
+def surprises(config: Config) -> list[str]:
+    """A line for each thing that is allowed and is seldom what was meant."""
+    schedule = build_plan(config.algorithm, config.topology, config.training, config.seed).schedule
+    lines = []
+    if config.control.enabled:
+        schedule = replace(schedule, local_steps=config.control.max_local_steps)
+        if config.control.step_size_factor == 1.0:
+            steps = config.control.tau or config.training.rounds * config.training.local_steps
+            lines.append(
+                "control.step_size_factor = 1 is J's own: steps of at most 1/(tau beta), too small "
+                f"to get anywhere in tau steps; try {steps} (steps of 1/beta) and more"
+            )
+    due = {schedule.aggregation_layer(step) for step in range(1, schedule.local_steps)}
+    for layer in schedule.local_aggregation.keys() - due:
+        lines.append(
+            f"training.local_aggregation.{layer} = {schedule.local_aggregation[layer]}: never "
+            f"comes, as a round has {schedule.local_steps} local steps and aggregations nearer "
+            "the cloud come first; use a smaller number, or null"
+        )
+    return lines
 
 
 def _check_control(config: Config, plan: Plan) -> None:

@@ -71,8 +71,15 @@ def calibrate(
 ) -> tuple[tuple[Mechanism, ...], Mechanism, int]:
     """The mechanisms of the run's networks, the first of them, and how many rounds the budget
     affords."""
+    sizes = shards_of(manifest).sizes
+    if training.batch_size is not None and training.batch_size > sizes.max():
+        logger.warning(
+            "training.batch_size = %g is more than any device's records, at most %d: every step "
+            "uses all of them, as with null, and sampling protects nobody",
+            training.batch_size,
+            sizes.max(),
+        )
     if plan.private:
-        sizes = shards_of(manifest).sizes
         rates = sampling_rates(sizes, training.batch_size)
         mechanisms = build_mechanisms(
             run_plan.networks, sizes, rates, run_plan.rounds, privacy, threat

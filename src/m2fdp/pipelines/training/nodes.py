@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,9 @@ from m2fdp.pipelines.simulating import configured_simulation, records
 from m2fdp.pipelines.training.checkpointing import begin
 from m2fdp.pipelines.training.tracking import tracked_progress
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.training import train
+from m2fdp.simulation.training import divergence, train
+
+logger = logging.getLogger(__name__)
 
 
 def train_model(
@@ -61,5 +64,7 @@ def train_model(
             start,
             checkpointing,
         )
+    if (line := divergence(simulation, metrics, dataset.n_classes)) is not None:
+        logger.warning(line)
     named = simulation.model.unflatten(state.weights.cpu())
     return {name: value.clone() for name, value in named.items()}, metrics
