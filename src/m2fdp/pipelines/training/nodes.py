@@ -14,6 +14,7 @@ from m2fdp.config import (
     ModelConfig,
     ResourcesConfig,
     TrainingConfig,
+    essentials,
     parse_config,
 )
 from m2fdp.control.course import RunPlan, run_course
@@ -42,13 +43,15 @@ def train_model(
     threads: int | None,
     parameters: dict[str, Any],
     checkpoints: Path,
-) -> tuple[dict[str, Tensor], pd.DataFrame]:
-    """The trained model's state dict, and the metrics of every evaluated round."""
+) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame]:
+    """The configuration that a model is of, its state dict, and the metrics of every evaluated
+    round."""
+    config = parse_config(parameters)
     simulation = configured_simulation(
         plan, mechanisms[0], dataset, manifest, model, training, seed, device, threads
     )
     course = run_course(simulation, run_plan, mechanisms, resources, control.smoothness)
-    start, checkpointing = begin(checkpoints, parse_config(parameters))
+    start, checkpointing = begin(checkpoints, config)
     with tracked_progress(affordable_rounds, start) as observer:
         state, metrics = train(
             simulation,
@@ -61,4 +64,5 @@ def train_model(
             checkpointing,
         )
     named = simulation.model.unflatten(state.weights.cpu())
-    return {name: value.clone() for name, value in named.items()}, metrics
+    trained = {name: value.clone() for name, value in named.items()}
+    return essentials(config), trained, metrics
