@@ -21,8 +21,10 @@ def cli() -> None:
 
 @cli.command(name="run", params=kedro_run.params, help=kedro_run.help)
 def run(**options: Any) -> None:
+    from m2fdp.pipelines.selection import check_selection
+
     with _one_line_ends(_how_a_run_goes_on):
-        _check_pipelines(options["pipelines"])
+        check_selection(options)
         kedro_run.callback(**options)
 
 
@@ -115,12 +117,3 @@ def _how_a_run_goes_on(interruption: BaseException) -> str:
         f" {note.capitalize()}; the same command with resume=true in --params goes on from there."
         for note in notes
     )
-
-
-def _check_pipelines(names: list[str]) -> None:
-    from kedro.framework.project import pipelines
-
-    from m2fdp.errors import InputError
-
-    if names and (unknown := sorted(set(names) - set(pipelines))):
-        raise InputError("--pipelines", unknown[0], f"valid are {', '.join(sorted(pipelines))}")

@@ -280,7 +280,9 @@ def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of
     assert result["accountant"].startswith("dp-accounting")
     lines = warnings(mechanism, 4, privacy)
     assert "siblings (ε ∞)" in lines[0]
-    assert any("0.5-smooth, as declared" in line for line in lines)
+    # What nobody can change is no warning.
+    assert not set(result["assumptions"]) & set(lines)
+    assert any("0.5-smooth, as declared" in line for line in result["assumptions"])
     open_mechanism = replace(mechanism, private=False)
     assert warnings(open_mechanism, 4, privacy) == []
 

@@ -93,10 +93,31 @@ def _pooled(ledger: Ledger, rounds: int) -> list[str]:
     ]
 
 
+def outside_the_promise(n_validation: int, n_test: int) -> list[str]:
+    """What epsilon says nothing about: the cloud's own records, and un-noised diagnostics."""
+    sentences = []
+    if n_validation:
+        sentences.append(
+            f"{n_validation:,} validation records, held out of the training records, lie in clear "
+            "with the cloud; a schedule chosen on them is a release that epsilon does not count, "
+            "also where a later run trains on them"
+        )
+    if n_test:
+        sentences.append(f"{n_test:,} test records lie in clear with the cloud")
+    return [
+        *sentences,
+        "accuracy and loss of every round (round_metrics, accuracy_curve, run_summary, MLflow's "
+        "metrics) and confusion_matrix tell of these records without noise",
+        "manifest and label_distribution tell who holds which record and label, without noise",
+        "gradient_norms, bound and bound_summary (--pipelines=bound) tell of the training "
+        "records without noise",
+    ]
+
+
 def warnings(
     mechanism: Mechanism, rounds: int, privacy: PrivacyConfig, conditions: Sequence[str] = ()
 ) -> list[str]:
-    """One line for each thing that a user should know before trusting the number."""
+    """One line for each thing that a user can change and should know before trusting epsilon."""
     if not mechanism.private:
         return []
     exposed: dict[str, float] = {
@@ -105,12 +126,11 @@ def warnings(
         if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > privacy.epsilon
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
-    lines = [f"ε rests on: {assumption}" for assumption in assumptions(privacy)]
-    lines = [f"ε is conditional: it holds if {condition}" for condition in conditions] + lines
+    lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
+    lines += [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
+    if names:
+        lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     verified = mechanism.epsilon(rounds)
     if verified > privacy.epsilon:
         lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {privacy.epsilon:g}")
-    lines[:0] = [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
-    if names:
-        lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     return lines

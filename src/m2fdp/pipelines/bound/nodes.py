@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from rich.console import Console
 
 from m2fdp.algorithms import Plan, get_algorithm
 from m2fdp.config import ModelConfig, PrivacyConfig, TrainingConfig
@@ -24,7 +25,7 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import shards_of
 from m2fdp.pipelines.simulating import configured_simulation
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.reporting import bound_figures
+from m2fdp.reporting import bound_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,11 @@ def bound(
         layer_table(network, terms),
         summary,
     )
+
+
+def print_bound(table: pd.DataFrame) -> None:
+    """The bounds after the last round in the terminal."""
+    tables.print_bound(table, Console(highlight=False))
 
 
 def draw_bound(table: pd.DataFrame, algorithm: str, seed: int) -> Figure:

@@ -15,6 +15,7 @@ from m2fdp.config import (
     ModelConfig,
     ResourcesConfig,
     TrainingConfig,
+    essentials,
     parse_config,
 )
 from m2fdp.control.course import RunPlan, run_course
@@ -46,13 +47,15 @@ def train_model(
     threads: int | None,
     parameters: dict[str, Any],
     checkpoints: Path,
-) -> tuple[dict[str, Tensor], pd.DataFrame]:
-    """The trained model's state dict, and the metrics of every evaluated round."""
+) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame]:
+    """The configuration that a model is of, its state dict, and the metrics of every evaluated
+    round."""
+    config = parse_config(parameters)
     simulation = configured_simulation(
         plan, mechanisms[0], dataset, manifest, model, training, seed, device, threads
     )
     course = run_course(simulation, run_plan, mechanisms, resources, control.smoothness)
-    start, checkpointing = begin(checkpoints, parse_config(parameters))
+    start, checkpointing = begin(checkpoints, config)
     with tracked_progress(affordable_rounds, start, checkpoints.parent / UNSENT) as observer:
         state, metrics = train(
             simulation,
@@ -67,4 +70,5 @@ def train_model(
     if (line := divergence(simulation, metrics, dataset.n_classes)) is not None:
         logger.warning(line)
     named = simulation.model.unflatten(state.weights.cpu())
-    return {name: value.clone() for name, value in named.items()}, metrics
+    trained = {name: value.clone() for name, value in named.items()}
+    return essentials(config), trained, metrics
