@@ -1,13 +1,19 @@
+import errno
 import os
+import sqlite3
 import subprocess
 import sys
 
+import mlflow
 import pytest
 from click.testing import CliRunner
 from kedro.framework.cli.project import run as kedros_own_run
+from kedro.io import DatasetError
+from mlflow.exceptions import MlflowException
 
 from m2fdp.cli import cli, run
 from m2fdp.errors import InputError
+from m2fdp.pipelines.tracking import tracking_uri
 from m2fdp.studies.command import Order
 
 
@@ -31,6 +37,96 @@ def test_an_unknown_pipeline_is_one_line_that_names_the_known_ones(kedro_run):
     assert result.exit_code == 2
     assert result.output.startswith("Error: --pipelines = 'trainig': valid are __default__, audit")
     assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--async", "--async = True: "),
+        ("--runner-params=is_async=True", "--runner-params = 'is_async=True': "),
+    ],
+)
+def test_asynchronous_nodes_are_refused_before_a_run_is_opened(project, kedro_run, option, told):
+    result = kedro_run(option)
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith(f"Error: {told}")
+    mlflow.set_tracking_uri(tracking_uri(project))
+    assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
+
+
+PARAMS_TWICE = ["--params=seed=1,training.rounds=7,threads=2", "--params", "training.rounds=8"]
+MERGED = {"seed": 1, "training": {"rounds": 8}, "threads": 2}
+
+
+def test_params_given_twice_are_merged_and_the_later_wins(project, study_call, monkeypatch):
+    called = {}
+    monkeypatch.setattr("m2fdp.cli.kedro_run.callback", lambda **options: called.update(options))
+    assert CliRunner().invoke(run, PARAMS_TWICE).exit_code == 0
+    assert called["params"] == MERGED
+    assert CliRunner().invoke(cli, ["study", "fig7", *PARAMS_TWICE]).exit_code == 0
+    assert study_call["order"].params == MERGED
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [([], {"seed": 3, "training": {"rounds": 2}}), (PARAMS_TWICE, MERGED)]
+)
+def test_params_may_come_from_a_file_that_the_command_line_overrides(
+    project, monkeypatch, options, expected
+):
+    called = {}
+    monkeypatch.setattr("m2fdp.cli.kedro_run.callback", lambda **options: called.update(options))
+    file = project / "run.yml"
+    file.write_text("run: {params: {seed: 3, training: {rounds: 2}}}")
+    result = CliRunner().invoke(run, [f"--config={file}", *options])
+    assert result.exit_code == 0, result.output
+    assert called["params"] == expected
+
+
+def failing_disk(project, number):
+    """As files.replacing would tell it, wrapped by Kedro."""
+    try:
+        raise OSError(number, os.strerror(number), str(project / "model.pt"))
+    except OSError as error:
+        raise DatasetError("Failed while saving data") from error
+
+
+def failing_store():
+    try:
+        raise sqlite3.OperationalError("database or disk is full")
+    except sqlite3.Error as error:
+        raise MlflowException("(sqlite3.OperationalError) …") from error
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.ENOSPC, "No space left on device"),
+        (errno.EROFS, "Read-only file system"),
+        (errno.EACCES, "Permission denied"),
+        (errno.EFBIG, "File too large"),
+    ],
+)
+def test_a_disk_that_fails_is_one_line_with_its_file(project, monkeypatch, number, reason):
+    monkeypatch.setattr(
+        "m2fdp.cli.kedro_run.callback", lambda **options: failing_disk(project, number)
+    )
+    result = CliRunner().invoke(run, [])
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: {project}/model.pt: {reason}. Files that were there before are as they were.\n"
+    )
+
+
+def test_a_store_that_fails_in_a_study_is_one_line_with_its_address(project, monkeypatch):
+    monkeypatch.setattr(
+        "m2fdp.studies.command.study", lambda *arguments, **options: failing_store()
+    )
+    result = CliRunner().invoke(cli, ["study", "fig7"])
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: MLflow at {mlflow.get_tracking_uri()} fails: database or disk is full. "
+        "--resume runs what is missing.\n"
+    )
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Runs of tiny pipelines through `kedro run`, in this process: what the hooks make of them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 import torch
 from kedro.framework.session import KedroSession
 from kedro.pipeline import Node, Pipeline
+from mlflow.exceptions import MlflowException
 
 from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
@@ -312,3 +314,30 @@ def test_an_interrupted_run_bars_no_later_one_of_its_process(project, kedro_run,
     ends_with(lambda: os.kill(os.getpid(), signal.SIGINT))
     for _ in range(2):
         assert kedro_run().exit_code == 130
+
+
+def test_a_run_whose_store_dies_keeps_its_files_and_says_what_is_missing(
+    project, kedro_run, pipeline, monkeypatch
+):
+    def refuse(*arguments, **options):
+        raise MlflowException("API request failed")
+
+    def train():
+        for method in ("log_batch", "log_artifact", "set_terminated"):
+            monkeypatch.setattr(f"mlflow.MlflowClient.{method}", refuse)
+        return ROUND_METRICS
+
+    pipeline(Node(train, None, "round_metrics", name="train"))
+    result = kedro_run()
+    assert result.exit_code == 1
+    unsent = project / "data/06_models/single/unsent.json"
+    uri = tracking.tracking_uri(project)
+    assert result.output.splitlines()[-1] == (
+        f"Error: MLflow at {uri} has not taken 1 metrics, 1 tags, 1 files (API request failed). "
+        f"The files of the run are whole; {unsent} keeps the rest. Once it answers, the same "
+        "command makes the run anew."
+    )
+    assert "Traceback" not in result.output
+    file = project / "data/07_model_output/single/round_metrics.csv"
+    pd.testing.assert_frame_equal(pd.read_csv(file), ROUND_METRICS)
+    assert json.loads(unsent.read_text())["files"] == [str(file)]

@@ -1,10 +1,33 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from m2fdp.interruption import Interrupted, deferred, interruptible
+from m2fdp.interruption import Interrupted, deferred, end_in_one_line, interruptible
+
+# A command that stops where mlflow is about to be imported, or where it has done all it should.
+COMMAND = """
+import atexit, runpy, sys, time
+
+def pause():
+    print("there", flush=True)
+    time.sleep(60)
+
+class Pause:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mlflow":
+            pause()
+
+moment, sys.argv = sys.argv[1], sys.argv[2:]
+if moment == "start":
+    sys.meta_path.insert(0, Pause())
+else:
+    atexit.register(pause)
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -55,3 +78,36 @@ def test_other_threads_run_the_blocks_without_handlers():
     thread.start()
     thread.join()
     assert done == [True]
+
+
+@pytest.mark.parametrize(
+    ("signum", "moment", "command"),
+    [
+        (signal.SIGINT, "start", ["kedro", "run"]),
+        (signal.SIGTERM, "start", ["kedro", "study", "fig7"]),
+        (signal.SIGINT, "start", ["m2fdp"]),
+        (signal.SIGINT, "end", ["kedro", "run", "--help"]),
+    ],
+)
+def test_a_command_ends_in_one_line_also_while_it_starts_and_after_its_work(
+    project, signum, moment, command
+):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", COMMAND, moment, *command], **pipes) as process:
+        while process.stdout.readline() not in ("there\n", ""):
+            pass
+        process.send_signal(signum)
+        _, told = process.communicate()
+    assert (process.returncode, told) == (128 + signum, f"Stopped by {signum.name}.\n")
+
+
+def test_who_only_imports_the_projects_settings_keeps_python_s_own_ways(project):
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_handlers_that_somebody_has_set_stay():
+    with interruptible():
+        handlers = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
+        end_in_one_line()
+        assert handlers == [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]

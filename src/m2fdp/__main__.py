@@ -1,5 +1,11 @@
 """`python -m m2fdp`: what `kedro run` does, from a folder of the project."""
 
+# ruff: noqa: E402
+
+from m2fdp.interruption import end_in_one_line
+
+end_in_one_line()  # before the imports, which take seconds
+
 from pathlib import Path
 
 from kedro.framework.startup import bootstrap_project

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import click
 from click.core import ParameterSource
 from kedro.framework.cli.project import run as kedro_run
+from omegaconf import OmegaConf
 
 REPORT = "report"  # reserved as a study's name
-OPTIONS = {option.name: option for option in kedro_run.params}
+
+
+def _merged(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Any:
+    """What `--params` says each time that it is given, read by Kedro; the later wins."""
+    if context.get_parameter_source(option.name) is ParameterSource.DEFAULT_MAP:
+        given = (context.default_map[option.name],)  # of the file of --config
+    read = [KEDRO_OPTIONS[option.name].callback(context, option, part) for part in given]
+    return OmegaConf.to_container(OmegaConf.merge({}, *read))
+
+
+KEDRO_OPTIONS = {option.name: option for option in kedro_run.params}
+OPTIONS = KEDRO_OPTIONS | {
+    "params": click.Option(
+        ["--params"],
+        type=click.UNPROCESSED,
+        multiple=True,
+        help=f"{KEDRO_OPTIONS['params'].help} Given again, it adds to what was given before.",
+        callback=_merged,
+    )
+}
 
 
 @click.group(name="m2fdp")
@@ -19,12 +39,13 @@ def cli() -> None:
     """Runs and studies of m2fdp."""
 
 
-@cli.command(name="run", params=kedro_run.params, help=kedro_run.help)
+@cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
 def run(**options: Any) -> None:
     from m2fdp.pipelines.selection import check_selection
 
     with _one_line_ends(_how_a_run_goes_on):
         check_selection(options)
+        _check_not_async(options)
         kedro_run.callback(**options)
 
 
@@ -95,6 +116,7 @@ def _one_line_ends(how_it_goes_on: Callable[[BaseException], str]) -> Iterator[N
     from m2fdp.errors import InputError
     from m2fdp.hooks import BadInput
     from m2fdp.interruption import Interrupted
+    from m2fdp.pipelines.causes import trouble
     from m2fdp.pipelines.tracking import closing_runs
 
     try:
@@ -104,6 +126,12 @@ def _one_line_ends(how_it_goes_on: Callable[[BaseException], str]) -> Iterator[N
         raise BadInput(str(error)) from None
     except DataValidationError as error:
         raise BadInput(f"{error.dataset_name}: {error.message}") from None
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except Exception as error:
+        if (line := trouble(error)) is None:
+            raise
+        raise click.ClickException(line + how_it_goes_on(error)) from None
     except Interrupted as interruption:
         line = f"Stopped by {interruption}; unfinished runs are marked as killed."
         click.echo(line + how_it_goes_on(interruption), err=True)
@@ -117,3 +145,14 @@ def _how_a_run_goes_on(interruption: BaseException) -> str:
         f" {note.capitalize()}; the same command with resume=true in --params goes on from there."
         for note in notes
     )
+
+
+def _check_not_async(options: Mapping[str, Any]) -> None:
+    """MLflow has an active run for each thread: in others it would open runs without end."""
+    from m2fdp.errors import InputError
+
+    remedy = "a run's files are loaded and saved one after the other; leave it out"
+    if options["is_async"]:
+        raise InputError("--async", True, remedy)
+    if options["runner_params"].get("is_async"):
+        raise InputError("--runner-params", "is_async=True", remedy)

@@ -23,8 +23,10 @@ def replacing(path: Path) -> Iterator[Path]:
         yield unfinished
         _sync(unfinished)
         os.replace(unfinished, path)
-    except BaseException:
+    except BaseException as error:
         unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
+            error.filename = str(path)  # a failed write does not say which file's
         raise
     _sync(path.parent)
 

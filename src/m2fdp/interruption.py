@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -25,6 +27,17 @@ class Interrupted(KeyboardInterrupt):
         return 128 + self.signum
 
 
+def end_in_one_line() -> None:
+    """From now on Ctrl-C and SIGTERM end this process at once, with one line and no traceback.
+
+    For a command, from its first moment to its last; blocks of `interruptible` and `deferred`
+    have their own ways. Handlers that somebody has set, or a signal that is ignored, stay.
+    """
+    for signum in SIGNALS:
+        if signal.getsignal(signum) in (signal.SIG_DFL, signal.default_int_handler):
+            signal.signal(signum, _end)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Inside the block Ctrl-C and SIGTERM raise `Interrupted`; an ignored signal stays ignored."""
@@ -42,6 +55,14 @@ def deferred() -> Iterator[None]:
     finally:
         if pending:
             signal.raise_signal(pending[0])
+
+
+def _end(signum: int, frame: FrameType | None) -> NoReturn:
+    interruption = Interrupted(signum)
+    with suppress(Exception):  # what the signal has interrupted may have been a write
+        sys.stdout.flush()
+    os.write(2, f"Stopped by {interruption}.\n".encode())
+    os._exit(interruption.exit_code)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:

@@ -5,6 +5,16 @@
 import atexit
 import gc
 import os
+import sys
+
+from m2fdp.interruption import end_in_one_line
+
+# The imports below take seconds, and Ctrl-C in one of them would print hundreds of lines.
+# Notebooks and other commands, which import this too, have ways of their own.
+_program, *_words = sys.argv or [""]
+_command = next((word for word in _words if not word.startswith("-")), None)
+if _program.endswith("kedro") and _command in ("run", "study"):
+    end_in_one_line()
 
 # Imports make half a million objects that live to the end. To search them for garbage, again
 # and again and once more at exit, takes seconds.

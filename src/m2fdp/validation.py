@@ -13,6 +13,7 @@ from kedro.validation.exceptions import DataValidationError
 
 from m2fdp.data.manifest import CLOUD, COLUMNS, SPLITS, file_of
 from m2fdp.data.sources import N_CLASSES
+from m2fdp.files import replacing
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuite, ExpectationSuiteValidationResult
@@ -55,10 +56,11 @@ class ManifestValidator:
             return data
         passed.unlink(missing_ok=True)
         result = self._check(data)
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(_page(result), encoding="utf-8")
+        with replacing(page) as unfinished:
+            unfinished.write_text(_page(result), encoding="utf-8")
         _refuse_failed(result, file_of(data))
-        passed.write_text(self._digest(data, page))
+        with replacing(passed) as unfinished:
+            unfinished.write_text(self._digest(data, page))
         return data
 
     def _digest(self, data: pd.DataFrame, page: Path) -> str:

@@ -124,7 +124,7 @@ def silent_server() -> Iterator[str]:
 
 
 def test_a_server_that_never_answers_is_waited_for_once(silent_server):
-    assert "Read timed out. (read timeout=1)" in refusal(silent_server)
+    assert "the server does not answer: timed out" in refusal(silent_server)
 
 
 def test_a_server_of_something_else_is_told_with_its_answer():
@@ -144,8 +144,6 @@ def test_a_run_with_a_silent_server_ends_within_15_seconds_in_one_line(
     command = [sys.executable, "-m", "kedro", "run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.startswith(
-        f"Error: MLFLOW_TRACKING_URI = {silent_server!r}: the server does not answer: "
+    assert done.stderr == (
+        f"Error: MLFLOW_TRACKING_URI = {silent_server!r}: the server does not answer: timed out\n"
     )
-    assert done.stderr.endswith("Read timed out. (read timeout=8)\n")
-    assert done.stderr.count("\n") == 1

@@ -11,25 +11,16 @@ from pathlib import Path
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
-from mlflow.exceptions import MlflowException
 from mlflow.utils.validation import MAX_METRICS_PER_BATCH
-from sqlalchemy.exc import SQLAlchemyError
 
 from m2fdp.files import replacing
+from m2fdp.pipelines.causes import is_outage, why_no_answer
 
 UNSENT = "unsent.json"
 # A store that hangs takes half a minute of each try.
 _PAUSE_S = 300.0
-_SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
 
 logger = logging.getLogger(__name__)
-
-
-def is_outage(error: BaseException) -> bool:
-    """Whether the store failed, rather than refused what it was told."""
-    if isinstance(error, MlflowException):
-        return error.get_http_status_code() >= _SERVER_ERRORS
-    return isinstance(error, (OSError, SQLAlchemyError))
 
 
 class Outbox:
@@ -108,5 +99,5 @@ class Outbox:
                     "MLflow at %s fails; the run goes on and tells it later.",
                     mlflow.get_tracking_uri(),
                 )
-            self._failure = next(iter(str(error).splitlines()), type(error).__name__)
+            self._failure = why_no_answer(error)
             self._next_try = time.monotonic() + _PAUSE_S

@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError
 
 from m2fdp.errors import InputError
 from m2fdp.interruption import deferred
+from m2fdp.pipelines.causes import first_line, why_no_answer
 
 KEY = "MLFLOW_TRACKING_URI"
 _CONNECT_S = 10.0
@@ -50,12 +51,6 @@ def check_store(uri: str) -> None:
         raise _refusal(uri, f"can't be used: {first_line(error)}") from None
 
 
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line; a missing module's does not say what asked for it."""
-    line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return f"{line}; install its driver" if isinstance(error, ModuleNotFoundError) else line
-
-
 def _open(uri: str) -> None:
     MlflowClient(uri).search_experiments(max_results=1)
 
@@ -72,8 +67,7 @@ def _check_server(uri: str) -> None:
             params={"experiment_name": "m2fdp"},
         )
     except MlflowException as error:
-        cause = _innermost(error.__context__ or error)
-        raise _refusal(uri, f"the server does not answer: {cause}") from None
+        raise _refusal(uri, f"the server does not answer: {why_no_answer(error)}") from None
     unknown_experiment = answer.status_code == 404 and "RESOURCE_DOES_NOT_EXIST" in answer.text
     if not (answer.ok or unknown_experiment):
         told = f"{answer.status_code} {answer.reason}"
@@ -127,14 +121,6 @@ def _parsed(uri: str) -> URL:
         return make_url(uri)
     except ArgumentError as error:
         raise _refusal(uri, first_line(error)) from None
-
-
-def _innermost(error: BaseException) -> str:
-    """The cause of a failed connection, which libraries wrap in one another's errors."""
-    while error.args and isinstance(error.args[0], BaseException):
-        error = error.args[0]
-    reason = getattr(error, "reason", None)
-    return first_line(reason if isinstance(reason, BaseException) else error)
 
 
 def _refusal(uri: str, remedy: str) -> InputError:

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
 
 from m2fdp.interruption import deferred, interruptible
-from m2fdp.pipelines.outbox import is_outage
+from m2fdp.pipelines.causes import is_outage
 
 PROCESS_TAG = "process"
 # The kernel's boot time, which start times count from, may be corrected while we run.

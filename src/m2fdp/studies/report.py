@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from m2fdp.errors import InputError
+from m2fdp.files import replacing
 from m2fdp.reporting import claim_tables, claims, judging, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.measures import check_measure, measure_runs
@@ -137,11 +138,11 @@ def write_report(
         searched: of `search_table`.
     """
     found = findings(study, run_ids)
-    folder.mkdir(parents=True, exist_ok=True)
     csv, markdown, png = (folder / f"comparison.{suffix}" for suffix in ("csv", "md", "png"))
-    found.table.to_csv(csv, index=False)
-    markdown.write_text(to_markdown(found.table))
-    found.figure.savefig(png)
+    _write(csv, found.table)
+    _write(markdown, to_markdown(found.table))
+    with replacing(png) as unfinished:
+        found.figure.savefig(unfinished)
     files = [csv, markdown, png]
     progress = f"{len(run_ids)} of {cells} cells are finished"
     minutes = seconds_of(run_ids) / 60
@@ -154,15 +155,24 @@ def write_report(
     ]
     if found.judged is not None:
         files.append(folder / "claims.csv")
-        found.judged.to_csv(files[-1], index=False)
+        _write(files[-1], found.judged)
         parts += ["## What the paper says\n", claim_tables.to_markdown(found.judged)]
     if len(searched):
         files.append(folder / "search.csv")
-        searched.to_csv(files[-1], index=False)
+        _write(files[-1], searched)
         parts += ["## How schedules were chosen\n", search_markdown(searched)]
     files.append(folder / REPORT)
-    files[-1].write_text("\n".join(parts))
+    _write(files[-1], "\n".join(parts))
     return Report(progress, found.table, found.judged, tuple(files))
+
+
+def _write(path: Path, content: pd.DataFrame | str) -> None:
+    """A table as CSV, or text; whole or not at all."""
+    with replacing(path) as unfinished:
+        if isinstance(content, str):
+            unfinished.write_text(content)
+        else:
+            content.to_csv(unfinished, index=False)
 
 
 def print_report(title: str, report: Report) -> None:
@@ -194,7 +204,7 @@ def write_summaries(folder: Path, summaries: Sequence[Summary]) -> Path:
         if summary.report.judged is not None:
             parts.append(claim_tables.to_markdown(summary.report.judged))
     path = folder / REPORT
-    path.write_text("\n".join(parts))
+    _write(path, "\n".join(parts))
     return path
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ def run_cell(job: Job) -> dict[str, str]:
         try:
             return {"run_id": _run(job)}
         except (Exception, SystemExit) as error:  # what a pool can't pickle would break it
-            traceback.print_exc()
+            with suppress(OSError):  # the log's disk may be what has failed
+                traceback.print_exc()
             return {"reason": _reason(error)}
 
 
@@ -58,7 +59,8 @@ def _output_to(path: Path) -> Iterator[None]:
         yield
     finally:
         for stream, descriptor in zip(streams, former, strict=True):
-            stream.flush()
+            with suppress(OSError):
+                stream.flush()
             os.dup2(descriptor, stream.fileno())
             os.close(descriptor)
 
@@ -122,9 +124,12 @@ def _reason(error: BaseException) -> str:
     from kedro.validation.exceptions import DataValidationError
 
     from m2fdp.errors import InputError
+    from m2fdp.pipelines.causes import trouble
 
     if isinstance(error, DataValidationError):
         return f"{error.dataset_name}: {error.message}"
     line = next(iter(str(error).splitlines()), "")
+    if (reason := trouble(error)) is not None:
+        return reason
     told = isinstance(error, (click.ClickException, InputError))
     return line if told else f"{type(error).__name__}: {line}"

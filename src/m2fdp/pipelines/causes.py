@@ -1,0 +1,55 @@
+"""What an error comes from, beneath those that libraries have wrapped around it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+import mlflow
+from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
+
+_SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
+# What a disk that is full, read-only, broken or another's answers.
+_DISK = {
+    getattr(errno, name)
+    for name in ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO"]
+}
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; the type's name where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it was raised from, the innermost last."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether MLflow's store failed, rather than refused what it was told."""
+    if isinstance(error, MlflowException):
+        return error.get_http_status_code() >= _SERVER_ERRORS
+    return isinstance(error, (OSError, SQLAlchemyError))
+
+
+def why_no_answer(error: BaseException) -> str:
+    """Why a store gave none: the cause of a failed connection lies deep in others' errors."""
+    *_, error = chain(error)
+    return first_line(error)
+
+
+def trouble(error: BaseException) -> str | None:
+    """One line on a disk or a store that failed; None for any other error, which is a bug's."""
+    for cause in chain(error):
+        if isinstance(cause, OSError) and cause.errno in _DISK:
+            reason = os.strerror(cause.errno)
+            where = reason if cause.filename is None else f"{cause.filename}: {reason}"
+            return f"{where}. Files that were there before are as they were."
+        if isinstance(cause, (MlflowException, SQLAlchemyError)) and is_outage(cause):
+            return f"MLflow at {mlflow.get_tracking_uri()} fails: {why_no_answer(cause)}."
+    return None

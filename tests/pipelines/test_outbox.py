@@ -1,0 +1,135 @@
+"""A store that fails while a run computes: nothing is lost, and nothing is tried too often."""
+
+from __future__ import annotations
+
+import json
+
+import mlflow
+import pytest
+from mlflow.entities import Metric
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+
+from m2fdp.pipelines import outbox
+from m2fdp.pipelines.outbox import Outbox
+from m2fdp.pipelines.training.tracking import tracked_progress
+from m2fdp.simulation.simulation import State
+from m2fdp.simulation.training import Round, RoundRecord
+
+
+class Store:
+    """In the place of MLflow's client: what it was told, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.metrics, self.tags, self.files, self.asked = [], {}, [], 0
+        self.error: Exception | None = None
+
+    def log_batch(self, run_id, metrics=(), tags=()):
+        self._ask()
+        self.metrics += [(metric.key, metric.value, metric.step) for metric in metrics]
+        self.tags |= {tag.key: tag.value for tag in tags}
+
+    def log_artifact(self, run_id, path):
+        self._ask()
+        self.files.append(path)
+
+    def _ask(self):
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def store(monkeypatch):
+    made = Store()
+    monkeypatch.setattr(outbox, "MlflowClient", lambda: made)
+    return made
+
+
+def losses(*values):
+    return [Metric("loss", value, 0, round_) for round_, value in enumerate(values, start=1)]
+
+
+def dead() -> MlflowException:
+    try:
+        raise ConnectionRefusedError(111, "Connection refused")
+    except OSError:
+        try:
+            raise MlflowException("API request failed with exception …")
+        except MlflowException as error:
+            return error
+
+
+def test_what_a_failing_store_did_not_take_is_sent_when_it_is_back_in_order(
+    store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(outbox, "_PAUSE_S", 0.0)
+    box = Outbox("run", tmp_path / "unsent.json")
+    box.put(losses(2.0))
+    store.error = dead()
+    box.put([Metric("loss", 1.5, 0, 2)], {"privacy": "verified"}, [tmp_path / "a.csv"])
+    store.error = None
+    box.put([Metric("loss", 1.0, 0, 3)])
+    assert store.metrics == [("loss", 2.0, 1), ("loss", 1.5, 2), ("loss", 1.0, 3)]
+    assert (store.tags, store.files) == ({"privacy": "verified"}, [str(tmp_path / "a.csv")])
+    assert box.close() is None
+    assert not (tmp_path / "unsent.json").exists()
+
+
+def test_a_dead_store_is_asked_once_in_five_minutes_and_told_of_once(store, tmp_path, caplog):
+    store.error = dead()
+    box = Outbox("run", tmp_path / "unsent.json")
+    for metric in losses(*range(100)):
+        box.put([metric])
+    assert store.asked == 1
+    assert [record.getMessage() for record in caplog.records] == [
+        f"MLflow at {mlflow.get_tracking_uri()} fails; the run goes on and tells it later."
+    ]
+
+
+def test_what_is_left_lies_in_a_file_from_which_the_next_outbox_sends_it(store, tmp_path):
+    store.error = dead()
+    file = tmp_path / "cell" / "unsent.json"
+    box = Outbox("run", file)
+    box.put(losses(2.0, 1.5), {"privacy": "verified"}, [tmp_path / "a.csv"])
+    told = box.close()
+    assert told == "2 metrics, 1 tags, 1 files ([Errno 111] Connection refused)"
+    assert json.loads(file.read_text())["run"] == "run"
+    store.error = None
+    later = Outbox("run", file)
+    later.take_up()
+    assert later.close() is None and not file.exists()
+    assert store.metrics == [("loss", 2.0, 1), ("loss", 1.5, 2)]
+    assert (store.tags, store.files) == ({"privacy": "verified"}, [str(tmp_path / "a.csv")])
+
+
+def test_more_metrics_than_mlflow_takes_at_once_go_in_parts(store, tmp_path):
+    Outbox("run", tmp_path / "unsent.json").put(losses(*range(2500)))
+    assert len(store.metrics) == 2500 and store.asked == 3
+
+
+def test_what_mlflow_refuses_is_no_outage(store, tmp_path):
+    store.error = MlflowException("too long", error_code=INVALID_PARAMETER_VALUE)
+    with pytest.raises(MlflowException, match="too long"):
+        Outbox("run", tmp_path / "unsent.json").put(losses(1.0))
+
+
+def test_training_goes_on_without_its_store(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("m2fdp.pipelines.training.tracking._SECONDS_BETWEEN_WRITES", -1.0)
+    monkeypatch.setattr(mlflow, "active_run", lambda: _Run)
+    store.error = dead()
+    file = tmp_path / "unsent.json"
+    with tracked_progress(3, None, file) as observer:
+        for round_ in range(1, 4):
+            observer.on_round(Round(State(round_, None), 1.0, 1.0), 0.01)
+            observer.on_evaluation(RoundRecord(round_, 0.5, 1.0, 0.0, 0.0, float("nan")))
+    assert store.asked == 1
+    kept = [(key, step) for key, _, _, step in json.loads(file.read_text())["metrics"]]
+    assert {("accuracy", round_) for round_ in (1, 2, 3)} < set(kept)
+
+
+class _Run:
+    """As much of a run as training asks for."""
+
+    class info:  # noqa: N801
+        run_id = "run"
