@@ -17,6 +17,7 @@ from m2fdp.simulation import workers
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.simulation import build_simulation, initial_state
+from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust
@@ -227,7 +228,7 @@ def run_noise(request, run):
     """Rounds in which every message is heard, and rounds in which noises are summed."""
 
     def heard(*parts):
-        simulation = build_simulation(*parts, seed=0)
+        simulation = build_simulation(*parts, seeded(0, b"test"))
         state = initial_state(simulation)
         for _ in range(simulation.schedule.rounds):
             state = run_round(simulation, state, lambda *message: None)

@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector
 from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models import losses
-from m2fdp.streams import torch_generator
+from m2fdp.streams import torch_seed
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Shape = tuple[int, int, int]
@@ -88,7 +88,7 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     if config.channels is not None and config.name != "cnn12":
         raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_generator(seed, "initialisation").initial_seed())
+        torch.manual_seed(torch_seed(seed, "initialisation"))
         if config.name in {"svm", "softmax", "logistic"}:
             return _linear(config, shape, n_classes)
         if config.name == "cnn12":

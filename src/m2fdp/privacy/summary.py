@@ -70,11 +70,21 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
     result = [
         "trusted servers are trustworthy, and nobody else reads the links into them",
         "tree, trust, shard sizes and schedule are public and independent of the private data",
-        "noise comes from a seeded generator: made for simulation",
+        *_of_the_draws(privacy.secure_rng),
     ]
     if privacy.mechanism == "upload" and privacy.unit == "record" and privacy.drift == "smooth":
         result.append(f"the loss is {privacy.smoothness:g}-smooth, as declared")
     return result
+
+
+def _of_the_draws(secure: bool) -> list[str]:
+    if secure:
+        return ["the rounding of noise to floating-point numbers tells nothing"]
+    return [
+        "noise comes from a seeded generator: made for simulation",
+        "the seed is secret: whoever knows it knows the noise and who was sampled "
+        "(privacy.secure_rng draws them from the operating system instead)",
+    ]
 
 
 def warnings(
