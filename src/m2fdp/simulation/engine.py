@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.simulation.aggregation import Tap
-from m2fdp.simulation.backends import clip_factor
+from m2fdp.simulation.backends import clip_factor, without_unbounded
 from m2fdp.simulation.learners import Cast, draw_cast, draw_minibatches
 from m2fdp.simulation.noise import standard_normals, summed_deviations
 from m2fdp.simulation.records import Minibatches
@@ -217,7 +217,7 @@ def _step_tile(
         updates = models - start
         norms = updates.norm(dim=1, keepdim=True)
         factors = clip_factor(norms, stretch.eta * clipping.update_norm)
-        torch.add(start, updates * factors, out=models)
+        torch.add(start, without_unbounded(updates, norms) * factors, out=models)
 
 
 def _descend(
@@ -240,7 +240,9 @@ def _descend(
     own_models = models[learners]
     gradients = torch.zeros_like(own_models)
     simulation.backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
-    gradients *= clip_factor(gradients.norm(dim=1, keepdim=True), clipping.batch_norm)
+    norms = gradients.norm(dim=1, keepdim=True)
+    gradients = without_unbounded(gradients, norms)
+    gradients *= clip_factor(norms, clipping.batch_norm)
     gradients *= torch.as_tensor(cast.shares[units], device=models.device).to(models.dtype)[:, None]
     models.index_add_(0, learners, gradients, alpha=-eta)
 
