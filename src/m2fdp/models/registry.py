@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from math import prod
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.config import ModelConfig
@@ -83,7 +85,7 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
 
     Raises:
         InputError: an unknown name, images too small for `cnn12`, a key that the model does
-            not have, or a module that per-sample clipping can't train.
+            not have, or a module that per-sample clipping can't train or whose scores are random.
     """
     if config.channels is not None and config.name != "cnn12":
         raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
@@ -95,6 +97,7 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
             return Model("cnn12", _cnn12(config, shape, n_classes), losses.cross_entropy, False)
         module = _imported(config.name, shape, n_classes)
     _check_trainable(config.name, module)
+    _check_repeatable(config.name, module, shape)
     return Model(config.name, module, losses.cross_entropy, linear=False)
 
 
@@ -185,4 +188,34 @@ def _check_trainable(name: str, module: nn.Module) -> None:
             name,
             f"has the buffer {buffers[0]}, state that no "
             "aggregation averages and no noise covers; remove it",
+        )
+
+
+def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
+    """Refuse modules whose scores are drawn, or others in training than in evaluation.
+
+    torch's own draws are no stream of the run's: no run would repeat, nor end as it was trained.
+    """
+    for place, part in module.named_modules():
+        if isinstance(part, nn.RReLU) or (isinstance(part, _DropoutNd) and part.p > 0):
+            where = f" (layer {place})" if place else ""
+            raise InputError(
+                "model.name",
+                name,
+                f"has {type(part).__name__}{where}, which draws at random in training, so that no "
+                "run repeats; leave it out or set its rate to 0",
+            )
+    probe = copy.deepcopy(module)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for parameter in probe.parameters():  # all may start at zero, which hides any difference
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        records = torch.rand(8, *shape)
+        once, again = probe.train()(records), probe(records)
+        evaluated = probe.eval()(records)
+    if not torch.allclose(once, again, equal_nan=True):
+        raise InputError("model.name", name, "draws at random: two passes of one record differ")
+    if not torch.allclose(once, evaluated, rtol=1e-4, atol=1e-6, equal_nan=True):
+        raise InputError(
+            "model.name", name, "gives other scores in training than in evaluation; use one mode"
         )
