@@ -38,6 +38,10 @@ Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
 INCIDENTAL = frozenset(
     {"cell", "threads", "resume", "training.checkpoint_every", "training.chunk_size"}
 )
+# Other keys that no release depends on: what is measured of it, and where the records come from.
+UNRELEASED = frozenset(
+    {"training.evaluate_every", "training.evaluate_on", "dataset.root", "dataset.download"}
+)
 
 
 def _split_bars(value: Any) -> Any:
@@ -171,6 +175,9 @@ class PrivacyConfig(Block):
     downlink_noise: bool = False
     # Training ends before the round that would pass this verified epsilon.
     budget: Positive | None = None
+    # Draws noise, minibatches and participants from the operating system's entropy instead of the
+    # seed: no run repeats, and one that is resumed goes on with other draws.
+    secure_rng: bool = False
 
     @model_validator(mode="after")
     def _defined(self) -> PrivacyConfig:
@@ -329,6 +336,22 @@ def essentials(config: Config) -> dict[str, Any]:
     """All that a result depends on, as plain values by dotted key."""
     flat = flatten(config.model_dump(mode="json"))
     return {key: value for key, value in flat.items() if key not in INCIDENTAL}
+
+
+def released(config: Config) -> dict[str, Any]:
+    """All that a release depends on besides the records: what noise is keyed by, with them.
+
+    In two runs that differ here every noise differs. Only what can't change a release is left
+    out: how often and on what a model is evaluated, what an audit repeats, the place of the
+    records' files, and, unless a controller decides by them, energies and delays. In doubt a key
+    stays in: two releases with noise of their own compose; with shared noise they protect nothing.
+    """
+    audit_or_costs = ("audit.",) if config.control.enabled else ("audit.", "resources.", "control.")
+    return {
+        key: value
+        for key, value in essentials(config).items()
+        if key not in UNRELEASED and not key.startswith(audit_or_costs)
+    }
 
 
 def _is_key(part: object) -> bool:

@@ -25,6 +25,7 @@ from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import build_simulation, initial_state
+from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 
@@ -93,7 +94,7 @@ def received_by_the_cloud(copies):
             np.ones(kinds.size, dtype=np.int64),
             np.ones(kinds.size),
         ),
-        seed=3,
+        seeded(3, b"attack"),
     )
     seen = []
 

@@ -1,6 +1,8 @@
 """Whole runs through real Kedro sessions: every algorithm, mechanism and baseline."""
 
 import json
+import sys
+import types
 
 import mlflow
 import numpy as np
@@ -154,6 +156,21 @@ def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run):
     assert "training.learning_rate" in result.output.splitlines()[-1]
     assert only_run().info.status == "FAILED"
     assert not (project / "data/06_models/single/model.pt").exists()
+
+
+def test_a_model_with_dropout_is_refused_before_anything_is_written(
+    project, kedro_run, monkeypatch
+):
+    own = types.ModuleType("own_models")
+    own.dropping = lambda shape, n_classes: torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, n_classes)
+    )
+    monkeypatch.setitem(sys.modules, "own_models", own)
+    result = kedro_run("--params", f"{SMALL},model.name=own_models:dropping")
+    assert result.exit_code == 2
+    (line,) = [line for line in result.output.splitlines() if "model.name" in line]
+    assert "has Dropout (layer 1)" in line
+    assert not list((project / "data").rglob("*.*"))
 
 
 def test_own_arrays(project, kedro_run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,12 +13,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models import losses
-from m2fdp.streams import torch_generator
+from m2fdp.streams import torch_seed
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Shape = tuple[int, int, int]
@@ -87,12 +89,13 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     Raises:
         InputError: an unknown name, images too small for `cnn12`, a key that the model does
             not have, an own function that raises or returns no module, or a module that does not
-            fit the images and classes or that per-sample clipping can't train.
+            fit the images and classes, that per-sample clipping can't train, or whose scores are
+            random.
     """
     if config.channels is not None and config.name != "cnn12":
         raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_generator(seed, "initialisation").initial_seed())
+        torch.manual_seed(torch_seed(seed, "initialisation"))
         if config.name in {"svm", "softmax", "logistic"}:
             return _linear(config, shape, n_classes)
         if config.name == "cnn12":
@@ -100,6 +103,7 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
         module = _imported(config.name, shape, n_classes)
     _check_trainable(config.name, module)
     _check_fits(config.name, module, shape, n_classes)
+    _check_repeatable(config.name, module, shape)
     return Model(config.name, module, losses.cross_entropy, linear=False)
 
 
@@ -264,4 +268,34 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
         raise refuse(
             "makes other scores of a record when other records are beside it; per-record "
             "clipping, and so privacy, needs each record's to be its own"
+        )
+
+
+def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
+    """Refuse modules whose scores are drawn, or others in training than in evaluation.
+
+    torch's own draws are no stream of the run's: no run would repeat, nor end as it was trained.
+    """
+    for place, part in module.named_modules():
+        if isinstance(part, nn.RReLU) or (isinstance(part, _DropoutNd) and part.p > 0):
+            where = f" (layer {place})" if place else ""
+            raise InputError(
+                "model.name",
+                name,
+                f"has {type(part).__name__}{where}, which draws at random in training, so that no "
+                "run repeats; leave it out or set its rate to 0",
+            )
+    probe = copy.deepcopy(module)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for parameter in probe.parameters():  # all may start at zero, which hides any difference
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        records = torch.rand(8, *shape)
+        once, again = probe.train()(records), probe(records)
+        evaluated = probe.eval()(records)
+    if not torch.allclose(once, again, equal_nan=True):
+        raise InputError("model.name", name, "draws at random: two passes of one record differ")
+    if not torch.allclose(once, evaluated, rtol=1e-4, atol=1e-6, equal_nan=True):
+        raise InputError(
+            "model.name", name, "gives other scores in training than in evaluation; use one mode"
         )

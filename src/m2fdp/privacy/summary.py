@@ -75,7 +75,7 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         "labels of others, tells nothing",
         "this run's model is all that is released about these records: the epsilons of several "
         "released runs, such as of several seeds, add up",
-        "noise comes from a seeded generator: made for simulation",
+        *_of_the_draws(privacy.secure_rng),
     ]
     if privacy.mechanism == "upload" and privacy.unit == "record" and privacy.drift == "smooth":
         result.append(f"the loss is {privacy.smoothness:g}-smooth, as declared")
@@ -111,6 +111,16 @@ def outside_the_promise(n_validation: int, n_test: int) -> list[str]:
         "manifest and label_distribution tell who holds which record and label, without noise",
         "gradient_norms, bound and bound_summary (--pipelines=bound) tell of the training "
         "records without noise",
+    ]
+
+
+def _of_the_draws(secure: bool) -> list[str]:
+    if secure:
+        return ["the rounding of noise to floating-point numbers tells nothing"]
+    return [
+        "noise comes from a seeded generator: made for simulation",
+        "the seed is secret: whoever knows it knows the noise and who was sampled "
+        "(privacy.secure_rng draws them from the operating system instead)",
     ]
 
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from m2fdp.algorithms import Plan, get_algorithm
-from m2fdp.config import ModelConfig, PrivacyConfig, TrainingConfig
+from m2fdp.config import PrivacyConfig, TrainingConfig, parse_config
 from m2fdp.control.bound import network_terms
 from m2fdp.control.bound_tables import (
     bound_summary,
@@ -37,17 +37,12 @@ def measure(
     affordable_rounds: int,
     dataset: Dataset,
     manifest: pd.DataFrame,
-    model: ModelConfig,
-    training: TrainingConfig,
-    seed: int,
-    device: str,
-    threads: int | None,
+    parameters: dict[str, Any],
 ) -> tuple[pd.DataFrame, int]:
     """Loss, gradient and curvature along a run of the configuration, and its M."""
-    simulation = configured_simulation(
-        plan, mechanism, dataset, manifest, model, training, seed, device, threads
-    )
-    measured = measure_run(simulation, training.evaluate_every, affordable_rounds)
+    config = parse_config(parameters)
+    simulation = configured_simulation(plan, mechanism, dataset, manifest, config)
+    measured = measure_run(simulation, config.training.evaluate_every, affordable_rounds)
     return measured, simulation.model.n_parameters
 
 

@@ -10,14 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import (
-    ControlConfig,
-    ModelConfig,
-    ResourcesConfig,
-    TrainingConfig,
-    essentials,
-    parse_config,
-)
+from m2fdp.config import essentials, parse_config
 from m2fdp.control.course import RunPlan, run_course
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import held_by_cloud
@@ -38,29 +31,23 @@ def train_model(
     affordable_rounds: int,
     dataset: Dataset,
     manifest: pd.DataFrame,
-    model: ModelConfig,
-    training: TrainingConfig,
-    resources: ResourcesConfig,
-    control: ControlConfig,
-    seed: int,
-    device: str,
-    threads: int | None,
     parameters: dict[str, Any],
     checkpoints: Path,
 ) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame]:
     """The configuration that a model is of, its state dict, and the metrics of every evaluated
     round."""
     config = parse_config(parameters)
-    simulation = configured_simulation(
-        plan, mechanisms[0], dataset, manifest, model, training, seed, device, threads
+    training = config.training
+    simulation = configured_simulation(plan, mechanisms[0], dataset, manifest, config)
+    course = run_course(
+        simulation, run_plan, mechanisms, config.resources, config.control.smoothness
     )
-    course = run_course(simulation, run_plan, mechanisms, resources, control.smoothness)
     start, checkpointing = begin(checkpoints, config)
     with tracked_progress(affordable_rounds, start, checkpoints.parent / UNSENT) as observer:
         state, metrics = train(
             simulation,
             course,
-            *records(dataset, held_by_cloud(manifest, training.evaluate_on), device),
+            *records(dataset, held_by_cloud(manifest, training.evaluate_on), config.device),
             training.evaluate_every,
             affordable_rounds,
             observer,
