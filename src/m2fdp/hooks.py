@@ -67,6 +67,7 @@ DIAGNOSTICS = frozenset(
         "run_summary",
     }
 )
+FROM_DISK = "from disk"  # the tag `split` of a run that did not make its own
 EPSILONS = ("epsilon_nominal", "epsilon_verified")
 
 logger = logging.getLogger(__name__)
@@ -137,6 +138,9 @@ class RunHooks:
             raise BadInput(
                 str(InputError("resume", True, "no training is asked for; leave it out"))
             )
+        if self._makes_other_split(pipeline):
+            remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
+            raise BadInput(str(InputError("resume", True, remedy)))
         if self._config.control.enabled and {"audit", "bound"} & pipeline.all_outputs():
             raise BadInput(
                 str(
@@ -155,6 +159,8 @@ class RunHooks:
             logger.warning("Run %s was cut off; it is marked as killed now.", stale)
         code = _code(self._project)
         tags = _tags(self._config) | code
+        if "manifest" in pipeline.inputs():
+            tags["split"] = FROM_DISK
         if diagnostics := DIAGNOSTICS & pipeline.all_outputs():
             tags["diagnostic"] = ", ".join(sorted(diagnostics))
         params = flatten(self._config.model_dump(exclude={"resume"}))
@@ -196,6 +202,14 @@ class RunHooks:
         seconds = time.perf_counter() - self._started
         folders = ", ".join(shown(folder) for folder in sorted(self._folders)) or "(no file)"
         logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
+
+    def _makes_other_split(self, pipeline: Pipeline) -> bool:
+        """Whether a run that goes on would lose the split, perhaps an own one, of its start."""
+        return (
+            self._unfinished is not None
+            and self._unfinished.run.data.tags.get("split") == FROM_DISK
+            and "manifest" in pipeline.all_outputs()
+        )
 
     def _log_metrics(self, metrics: dict[str, float]) -> None:
         """A run that goes on may have some already."""

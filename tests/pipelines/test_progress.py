@@ -64,7 +64,7 @@ def test_elsewhere_there_is_a_line_every_thirty_seconds(screen, caplog):
         "Round 19 of 50, accuracy 0.160, ε 16, about 5 min left",
         "Round 22 of 50, accuracy 0.200, ε 20, about 5 min left",
         "Round 25 of 50, accuracy 0.240, ε 24, about 4 min left",
-        "Round 28 of 50, accuracy 0.280, ε 28, about 4 min left",
+        "Round 28 of 50, accuracy 0.240, ε 24, about 4 min left",
     ]
 
 
