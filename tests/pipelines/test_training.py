@@ -80,7 +80,7 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
     assert "(verified), nominal 4, δ = 1e-05" in told
     assert "data/08_reporting/single; make ui shows the run." in " ".join(told.split())
     # Warnings are for what the user can change.
-    assert "ε rests on 3 assumptions; privacy_summary.json" in " ".join(result.output.split())
+    assert "assumptions; privacy_summary.json lists them." in " ".join(result.output.split())
     assert result.output.count("WARNING") == 1
     assert "held_out" not in run.data.tags
     assert "label_distribution, manifest, round_metrics" in run.data.tags["diagnostic"]
