@@ -74,6 +74,7 @@ DIAGNOSTICS = frozenset(
         "run_summary",
     }
 )
+FROM_DISK = "from disk"  # the tag `split` of a run that did not make its own
 EPSILONS = ("epsilon_nominal", "epsilon_verified")
 
 logger = logging.getLogger(__name__)
@@ -195,6 +196,9 @@ class RunHooks:
             raise BadInput(
                 str(InputError("resume", True, "no training is asked for; leave it out"))
             )
+        if self._makes_other_split(pipeline):
+            remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
+            raise BadInput(str(InputError("resume", True, remedy)))
         if self._config.control.enabled and {"audit", "bound"} & pipeline.all_outputs():
             raise BadInput(
                 str(
@@ -216,6 +220,8 @@ class RunHooks:
             logger.warning(line)
         code = _code(self._project)
         tags = _tags(self._config) | code
+        if "manifest" in pipeline.inputs():
+            tags["split"] = FROM_DISK
         if diagnostics := DIAGNOSTICS & pipeline.all_outputs():
             tags["diagnostic"] = ", ".join(sorted(diagnostics))
         params = flatten(self._config.model_dump(exclude={"resume"}))
@@ -297,6 +303,14 @@ class RunHooks:
             )
         except InputError as error:
             raise BadInput(str(error)) from None
+
+    def _makes_other_split(self, pipeline: Pipeline) -> bool:
+        """Whether a run that goes on would lose the split, perhaps an own one, of its start."""
+        return (
+            self._unfinished is not None
+            and self._unfinished.run.data.tags.get("split") == FROM_DISK
+            and "manifest" in pipeline.all_outputs()
+        )
 
     def _log_metrics(self, metrics: dict[str, float]) -> None:
         """A run that goes on may have some already."""

@@ -22,7 +22,8 @@ def register_pipelines() -> dict[str, Pipeline]:
     before = {
         # A budget can be planned, and a promise tested, without training.
         "privacy": split,
-        "audit": split + mechanism,
+        # Its own table ends it, and has the ledger's bounds.
+        "audit": split + mechanism - mechanism.only_nodes("print_ledger"),
         "bound": split + mechanism,
         # On the split that lies there, which may be the user's own.
         "training": from_disk() + mechanism,

@@ -119,14 +119,14 @@ def summarise_privacy(
     promised = summary(mechanism, affordable_rounds, privacy, conditions)
     if not mechanism.private:
         return promised
-    n_assumptions = len(promised["assumptions"])
-    logger.info("ε rests on %d assumptions; privacy_summary.json lists them.", n_assumptions)
     held = {split: len(held_by_cloud(manifest, split)) for split in ("validation", "test")}
     if held["validation"]:
         logger.warning(
             "%d validation records lie in clear with the cloud: ε does not cover them",
             held["validation"],
         )
+    n_assumptions = len(promised["assumptions"])
+    logger.info("ε rests on %d assumptions; privacy_summary.json lists them.", n_assumptions)
     return promised | {
         "records_in_clear": held,
         "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
