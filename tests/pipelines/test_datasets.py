@@ -1,5 +1,4 @@
 import os
-import resource
 import signal
 
 import pandas as pd
@@ -48,14 +47,6 @@ CONTENTS = {
     RecordDataset: ({"a": 1}, {"b": 2}),
     FigureDataset: (Figure(), Figure(figsize=(1, 1))),
 }
-
-
-@pytest.fixture
-def small_files():
-    """The kernel lets no file grow beyond some bytes, as a full disk would."""
-    former = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2, former[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, former)
 
 
 @pytest.mark.parametrize("dataset", CONTENTS, ids=lambda dataset: dataset.__name__)
