@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mlflow
@@ -65,3 +66,11 @@ def kedro_run(project: Path) -> Callable[..., Result]:
         return CliRunner().invoke(run, arguments)
 
     return invoke
+
+
+@pytest.fixture
+def small_files() -> Iterator[Callable[[], None]]:
+    """A function from which on no file grows beyond two bytes, as on a full disk."""
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2, former[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, former)

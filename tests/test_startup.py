@@ -5,8 +5,12 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from mlflow.environment_variables import MLFLOW_SERVER_ENABLE_JOB_EXECUTION
+
+REPOSITORY = Path(__file__).parents[1]
 
 # Of an idle machine. Tests share theirs, so they measure CPU time and allow twice as much.
 IMPORT_S, RUN_S, MARGIN = 2.0, 8.0, 2.0
@@ -50,6 +54,14 @@ def test_the_command_line_itself_loads_no_heavy_library():
 def test_libraries_that_few_runs_need_load_with_their_first_use():
     seldom = ("great_expectations", "opacus", "dp_accounting", "sklearn", "torchvision", "ray")
     assert loaded(EVERY_MODULE, *seldom, "m2fdp.hooks") == {"m2fdp.hooks"}
+
+
+def test_the_pages_about_the_runs_start_one_worker_and_no_jobs():
+    make = ["make", "--dry-run", "ui"]
+    told = subprocess.run(make, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    # More of them import for longer than MLflow waits where other processes compute.
+    assert "mlflow ui --workers 1" in told
+    assert f"{MLFLOW_SERVER_ENABLE_JOB_EXECUTION.name}=false" in told
 
 
 @pytest.mark.full

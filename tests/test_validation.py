@@ -94,6 +94,16 @@ def test_other_rules_other_types_and_other_order_are_checked_again(manifest, tmp
     assert len(checks) == 4
 
 
+def test_a_page_that_the_disk_refuses_leaves_the_former_one(manifest, tmp_path, small_files):
+    page = tmp_path / "checks.html"
+    page.write_text("the former")
+    small_files()
+    with pytest.raises(OSError) as refused:
+        ManifestValidator(filepath=str(page)).validate(manifest)
+    assert refused.value.filename == str(page)
+    assert page.read_text() == "the former"
+
+
 def test_other_versions_and_other_code_are_checked_again(manifest, tmp_path, checks, monkeypatch):
     validator = ManifestValidator(filepath=str(tmp_path / "checks.html"))
     validator.validate(manifest)

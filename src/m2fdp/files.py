@@ -25,8 +25,7 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(unfinished, path)
     except BaseException as error:
         unfinished.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
-            error.filename = str(path)  # a failed write does not say which file's
+        _name_file(error, unfinished, path)
         raise
     _sync(path.parent)
 
@@ -35,6 +34,14 @@ def shown(path: PurePath) -> str:
     """A path as users type it: from the folder they are in, if it is below."""
     here = Path.cwd()
     return os.path.relpath(path, here) if Path(path).is_relative_to(here) else str(path)
+
+
+def _name_file(error: BaseException | None, unfinished: Path, path: Path) -> None:
+    """A write that fails does not say of which file; nor what a library wraps around it."""
+    while error is not None:
+        if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
+            error.filename = str(path)
+        error = error.__cause__ or error.__context__
 
 
 def _sync(path: Path) -> None:

@@ -4,11 +4,12 @@ import signal
 import pandas as pd
 import pytest
 import torch
-from kedro.io import AbstractDataset
+from kedro.io import AbstractDataset, DatasetError
 from matplotlib.figure import Figure
 
 from m2fdp.interruption import Interrupted, interruptible
 from m2fdp.pipelines.catalog import UninterruptedCatalog
+from m2fdp.pipelines.causes import trouble
 from m2fdp.pipelines.datasets import (
     FigureDataset,
     RecordDataset,
@@ -46,6 +47,25 @@ CONTENTS = {
     RecordDataset: ({"a": 1}, {"b": 2}),
     FigureDataset: (Figure(), Figure(figsize=(1, 1))),
 }
+
+
+@pytest.mark.parametrize("dataset", CONTENTS, ids=lambda dataset: dataset.__name__)
+def test_a_save_that_the_disk_refuses_names_its_file_and_leaves_the_old_one(
+    tmp_path, small_files, dataset
+):
+    path = tmp_path / "file.png"
+    old, new = CONTENTS[dataset]
+    saved = dataset(filepath=str(path))
+    saved.save(old)
+    before = path.read_bytes()
+    small_files()
+    with pytest.raises((OSError, DatasetError)) as refused:
+        saved.save(new)
+    assert trouble(refused.value) == (
+        f"{path}: File too large. Files that were there before are as they were."
+    )
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["file.png"]
 
 
 @pytest.mark.parametrize("dataset", CONTENTS, ids=lambda dataset: dataset.__name__)
