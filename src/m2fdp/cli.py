@@ -4,14 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import click
 from click.core import ParameterSource
 from kedro.framework.cli.project import run as kedro_run
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 REPORT = "report"  # reserved as a study's name
-OPTIONS = {option.name: option for option in kedro_run.params}
+KEDRO_OPTIONS = {option.name: option for option in kedro_run.params}
+
+
+def _read_params(context: click.Context, option: click.Parameter, given: Any) -> Any:
+    """`--params` as Kedro reads it, in one line where it can't be read."""
+    from m2fdp.errors import InputError
+    from m2fdp.hooks import BadInput
+
+    try:
+        return KEDRO_OPTIONS["params"].callback(context, option, given)
+    except click.UsageError:
+        remedy = "give KEY=VALUE, several separated by commas"
+    except (YAMLError, OmegaConfBaseException) as error:
+        remedy = f"a value is no YAML: {getattr(error, 'problem', None) or error}"
+    raise BadInput(" ".join(str(InputError("--params", given, remedy)).split()))
+
+
+OPTIONS = KEDRO_OPTIONS | {"params": copy(KEDRO_OPTIONS["params"])}
+OPTIONS["params"].callback = _read_params
 
 
 @click.group(name="m2fdp")
@@ -19,7 +40,7 @@ def cli() -> None:
     """Runs and studies of m2fdp."""
 
 
-@cli.command(name="run", params=kedro_run.params, help=kedro_run.help)
+@cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
 def run(**options: Any) -> None:
     with _one_line_ends(_how_a_run_goes_on):
         _check_pipelines(options["pipelines"])

@@ -18,7 +18,8 @@ from omegaconf.errors import (
 from pydantic import ValidationError
 
 from m2fdp.errors import InputError
-from m2fdp.yaml_files import line_of, read_block, shown
+from m2fdp.files import shown
+from m2fdp.yaml_files import line_of, read_block
 
 _SUFFIXES = (".yml", ".yaml", ".json")
 
