@@ -364,19 +364,3 @@ def test_control_at_the_papers_step_size_is_warned_of(project, kedro_run, caplog
     result = kedro_run("--params=threads=1,training.rounds=2,control.enabled=true")
     assert result.exit_code == 0, result.output
     assert any("control.step_size_factor = 1 is J's own" in line for line in warned(caplog))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\xef\xbb\xbf" + EDGES.encode(),
-        EDGES.replace(",", " , ").encode(),
-        EDGES.replace("\n", "\n  \n").encode(),
-    ],
-    ids=["a byte-order mark", "spaces about the comma", "blank lines"],
-)
-def test_edges_as_spreadsheets_write_them_are_read(project, content):
-    from m2fdp.topology.builders import read_edges
-
-    spoil(project, {"e.csv": content})
-    assert read_edges(Path("e.csv")) == [tuple(line.split(",")) for line in EDGES.split()[1:]]

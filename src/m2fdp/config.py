@@ -34,7 +34,9 @@ _SMALLEST, _LARGEST = 1e-12, 1e12
 _MOST_STEPS = 10_000_000
 
 Probability = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
-Positive = Annotated[float, BeforeValidator(_no_bool), Field(ge=_SMALLEST, le=_LARGEST)]
+Positive = Annotated[
+    float, BeforeValidator(_no_bool), Field(gt=0), Field(ge=_SMALLEST, le=_LARGEST)
+]
 NonNegative = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=_LARGEST)]
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=int(_LARGEST))]
 Decibel = Annotated[float, BeforeValidator(_no_bool), Field(ge=-300, le=300)]
