@@ -100,6 +100,7 @@ def surprises_of(algorithm="m2fdp", control=None, **training):
 @pytest.mark.parametrize("every", [1, 3])
 def test_local_aggregations_that_come_surprise_nobody(every):
     assert surprises_of(local_aggregation={1: every}) == []
+    assert surprises_of(local_aggregation={1: every}, local_steps=1) == []  # there can be none
 
 
 @pytest.mark.parametrize("every", [4, 9])
