@@ -10,16 +10,32 @@ import click
 from click.core import ParameterSource
 from kedro.framework.cli.project import run as kedro_run
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 REPORT = "report"  # reserved as a study's name
 
 
 def _merged(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Any:
-    """What `--params` says each time that it is given, read by Kedro; the later wins."""
+    """What `--params` says each time that it is given; the later wins."""
     if context.get_parameter_source(option.name) is ParameterSource.DEFAULT_MAP:
         given = (context.default_map[option.name],)  # of the file of --config
-    read = [KEDRO_OPTIONS[option.name].callback(context, option, part) for part in given]
+    read = [_read_params(context, option, part) for part in given]
     return OmegaConf.to_container(OmegaConf.merge({}, *read))
+
+
+def _read_params(context: click.Context, option: click.Parameter, given: Any) -> Any:
+    """`--params` as Kedro reads it, in one line where it can't be read."""
+    from m2fdp.errors import InputError
+    from m2fdp.hooks import BadInput
+
+    try:
+        return KEDRO_OPTIONS[option.name].callback(context, option, given)
+    except click.UsageError:
+        remedy = "give KEY=VALUE, several separated by commas"
+    except (YAMLError, OmegaConfBaseException) as error:
+        remedy = f"a value is no YAML: {getattr(error, 'problem', None) or error}"
+    raise BadInput(" ".join(str(InputError("--params", given, remedy)).split()))
 
 
 KEDRO_OPTIONS = {option.name: option for option in kedro_run.params}

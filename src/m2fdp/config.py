@@ -28,10 +28,18 @@ def _no_bool(value: Any) -> Any:
     return value
 
 
+# Products of some of them must still be numbers in float32.
+_SMALLEST, _LARGEST = 1e-12, 1e12
+# Every step of a run is planned before the first.
+_MOST_STEPS = 10_000_000
+
 Probability = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
-Positive = Annotated[float, BeforeValidator(_no_bool), Field(gt=0)]
-NonNegative = Annotated[float, BeforeValidator(_no_bool), Field(ge=0)]
-Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
+Positive = Annotated[
+    float, BeforeValidator(_no_bool), Field(gt=0), Field(ge=_SMALLEST, le=_LARGEST)
+]
+NonNegative = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=_LARGEST)]
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1, le=int(_LARGEST))]
+Decibel = Annotated[float, BeforeValidator(_no_bool), Field(ge=-300, le=300)]
 
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
 # and how a run outlives an interruption.
@@ -116,7 +124,11 @@ class ModelConfig(Block):
     hinge: Literal["one_vs_rest", "crammer_singer"] = "one_vs_rest"
     # `cnn12`: output channels of its three convolutions; absent = those that give M = 7840.
     channels: (
-        Annotated[list[Count], BeforeValidator(_split_bars), Field(min_length=3, max_length=3)]
+        Annotated[
+            list[Annotated[Count, Field(le=4096)]],
+            BeforeValidator(_split_bars),
+            Field(min_length=3, max_length=3),
+        ]
         | None
     ) = None
 
@@ -143,6 +155,12 @@ class TrainingConfig(Block):
     # Learners stepped at a time; never changes a result. null = as many as fit the cache.
     chunk_size: Count | None = None
 
+    @model_validator(mode="after")
+    def _plannable(self) -> TrainingConfig:
+        if (steps := self.rounds * self.local_steps) > _MOST_STEPS:
+            raise ValueError(f"rounds x local_steps = {steps:,} is more than {_MOST_STEPS:,}")
+        return self
+
     @field_validator("local_aggregation", mode="before")
     @classmethod
     def _null_clears(cls, value: Any) -> Any:
@@ -162,7 +180,7 @@ class PrivacyConfig(Block):
     mechanism: Literal["gradient", "upload"] = "gradient"
     calibration: Literal["accountant", "paper"] = "accountant"
     alpha: Positive = 1.0  # alpha_l of J Prop. 1, for `calibration: paper`
-    epsilon: Positive
+    epsilon: Annotated[Positive, Field(le=1e6)]
     delta: Annotated[float, Field(gt=0, lt=1)]
     # G of J Assumption 2 (`upload`), C per record (`gradient`), or per device (`unit: device`)
     clipping_norm: Positive
@@ -235,7 +253,7 @@ class AuditConfig(Block):
     """How `kedro run --pipelines=audit` tests the promise."""
 
     # Of each world, with and without the canary.
-    repetitions: Annotated[int, Field(ge=20)] = 1000
+    repetitions: Annotated[Count, Field(ge=20, le=1_000_000)] = 1000
     # At most so many of the run's rounds; null = all.
     rounds: Count | None = None
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
@@ -244,13 +262,13 @@ class AuditConfig(Block):
 class ResourcesConfig(Block):
     """Powers, rates and costs of the energy and delay model (J Sec. VI-A)."""
 
-    wireless_power_dbm: float = 24.0
+    wireless_power_dbm: Decibel = 24.0
     wireless_rate_mbps: Positive = 35.0
-    wired_power_dbm: float = 38.0
+    wired_power_dbm: Decibel = 38.0
     wired_rate_mbps: Positive = 100.0
     bits_per_parameter: Count = 32
-    step_delay_s: Annotated[float, Field(ge=0)] = 0.2
-    step_energy_j: Annotated[float, Field(ge=0)] = 1e-3
+    step_delay_s: NonNegative = 0.2
+    step_energy_j: NonNegative = 1e-3
     # Whether the children of one server transmit in turn (J's Gamma) or at once.
     uplinks: Literal["sequential", "parallel"] = "sequential"
 
@@ -267,7 +285,7 @@ class ControlConfig(Block):
     tau: Count | None = None
     # beta, declared; null = estimated every round from the devices' gradients, a release.
     smoothness: Positive | None = None
-    max_local_steps: Count = 40  # K^max
+    max_local_steps: Annotated[Count, Field(le=10_000)] = 40  # K^max
     step_size_factor: Positive = 1.0  # c of gamma^t = c min(1/K, 1/tau)/beta; 1 is J's
     initial_local_steps: Count = 5  # K^1
 
@@ -284,13 +302,13 @@ class Config(Block):
     """Everything that defines one run."""
 
     algorithm: str
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, BeforeValidator(_no_bool), Field(ge=0)] = 0
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")] = "cpu"
     # Processes, of one thread each, that share a run's steps; null = one a core. Never changes a
     # result.
     threads: Count | None = None
     # Names the folders that the run writes to, so that runs side by side never collide.
-    cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$")] = "single"
+    cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", max_length=200)] = "single"
     # Go on with the cell's last run from its newest checkpoint.
     resume: bool = False
     dataset: DatasetConfig

@@ -10,6 +10,7 @@ import yaml
 from yaml import MappingNode, Node, YAMLError
 
 from m2fdp.errors import InputError
+from m2fdp.files import shown
 
 # The one in C where PyYAML was built with it: files are read again for every session.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -60,14 +61,6 @@ def line_of(path: Path, keys: Sequence[str]) -> int | None:
         name, node = found[0]
         line = name.start_mark.line + 1
     return line
-
-
-def shown(path: Path) -> str:
-    """The path as the user would type it: relative where it lies below the working directory."""
-    try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return path.as_posix()
 
 
 def _text(path: Path) -> str:

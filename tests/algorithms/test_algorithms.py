@@ -11,6 +11,7 @@ from m2fdp.algorithms import (
     check_config,
     check_data,
     get_algorithm,
+    surprises,
 )
 from m2fdp.config import (
     ModelConfig,
@@ -117,6 +118,7 @@ VALID = {
         ({"topology": {"edges": "absent.csv"}}, "topology.edges"),
         ({"model": {"name": "resnet"}}, "model.name"),
         ({"training": VALID["training"] | {"local_aggregation": {2: 1}}}, "training.local_agg"),
+        ({"training": VALID["training"] | {"participants": 4}}, "training.participants"),
     ],
 )
 def test_blocks_that_contradict_one_another(change, key):
@@ -124,6 +126,37 @@ def test_blocks_that_contradict_one_another(change, key):
     with pytest.raises(InputError) as caught:
         check_config(parse_config(VALID | change))
     assert caught.value.key.startswith(key)
+
+
+def surprises_of(algorithm="m2fdp", control=None, **training):
+    training = {"rounds": 5, "local_steps": 4, "learning_rate": 1} | training
+    return surprises(
+        parse_config(
+            VALID | {"algorithm": algorithm, "training": training, "control": control or {}}
+        )
+    )
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_local_aggregations_that_come_surprise_nobody(every):
+    assert surprises_of(local_aggregation={1: every}) == []
+    assert surprises_of(local_aggregation={1: every}, local_steps=1) == []  # there can be none
+
+
+@pytest.mark.parametrize("every", [4, 9])
+def test_a_local_aggregation_that_never_comes_is_told(every):
+    (line,) = surprises_of(local_aggregation={1: every})
+    assert line.startswith(f"training.local_aggregation.1 = {every}: never comes")
+    assert surprises_of("pedpfl", local_aggregation={1: every}) == []  # a star has none
+    chosen = {"enabled": True, "step_size_factor": 400}  # the controller may take up to 40 steps
+    assert surprises_of(control=chosen, local_aggregation={1: every}) == []
+
+
+def test_the_papers_step_size_factor_is_told():
+    (line,) = surprises_of(control={"enabled": True})
+    assert line.startswith("control.step_size_factor = 1 is J's own")
+    assert "try 20 " in line
+    assert surprises_of(control={"enabled": True, "step_size_factor": 20}) == []
 
 
 def test_cuda_where_there_is_none(monkeypatch):

@@ -119,9 +119,44 @@ def importable(monkeypatch):
     import types
 
     module = types.ModuleType("own_models")
-    for function in (own_model, with_batch_norm, no_module):
+    for function in (own_model, with_batch_norm, no_module, unused, mixing, tied, failing):
         setattr(module, function.__name__, function)
     monkeypatch.setitem(sys.modules, "own_models", module)
+
+
+def unused(shape, n_classes):
+    module = own_model(shape, n_classes)
+    module.unused = nn.Linear(2, 2)
+    module.forward = lambda x: module[1](module[0](x))
+    return module
+
+
+class Centred(nn.Linear):
+    def forward(self, x):
+        scores = super().forward(x.flatten(1))
+        return scores - scores.mean(0)
+
+
+def mixing(shape, n_classes):
+    return Centred(shape[1] * shape[2], n_classes)
+
+
+def tied(shape, n_classes):
+    module = nn.Sequential(
+        nn.Flatten(), *(nn.Linear(64, 64) for _ in "ab"), nn.Linear(64, n_classes)
+    )
+    module[2].weight = module[1].weight
+    return module
+
+
+def failing(shape, n_classes):
+    raise KeyError(shape)
+
+
+def test_tied_layers_are_one_parameter(importable):
+    """Every backend takes their gradients together: tests/simulation/test_backends.py."""
+    model = build_model(ModelConfig(name="own_models:tied"), (1, 8, 8), 3, seed=0)
+    assert model.n_parameters == 64 * 64 + 2 * 64 + 64 * 3 + 3
 
 
 def test_own_module(importable):
@@ -134,6 +169,9 @@ def test_own_module(importable):
     [
         ({"name": "own_models:with_batch_norm"}, "batch norm"),
         ({"name": "own_models:no_module"}, "must return a torch.nn.Module"),
+        ({"name": "own_models:unused"}, "no use of the parameter unused.weight"),
+        ({"name": "own_models:mixing"}, "when other records are beside it"),
+        ({"name": "own_models:failing"}, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
         ({"name": "own_models:absent"}, "can't be imported"),
         ({"name": "resnet"}, "none of svm, softmax, logistic, cnn12"),
         ({"name": "svm", "channels": [1, 2, 3]}, "belongs to model.name: cnn12"),

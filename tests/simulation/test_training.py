@@ -1,7 +1,9 @@
 """Runs with evaluations."""
 
 import math
+from math import log
 
+import pandas as pd
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from m2fdp.algorithms import ALGORITHMS
 from m2fdp.errors import InputError
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.simulation import build_simulation
-from m2fdp.simulation.training import Observer, equal_rounds, train
+from m2fdp.simulation.training import Observer, divergence, equal_rounds, train
 from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted
@@ -76,6 +78,18 @@ def test_no_epsilon_where_nothing_is_verified(simulate):
 def test_divergence_is_told_in_one_line(simulate):
     with pytest.raises(InputError, match="training.learning_rate.*diverged by round"):
         train_quietly(simulate("hfl", learning_rate=1e38))
+
+
+def test_a_loss_far_beyond_that_of_equal_scores_is_told(simulate):
+    """Equal scores for 3 classes have the loss ln 3."""
+    simulation = simulate("hfl")
+    at_most, beyond = (pd.DataFrame({"loss": [50.0, x]}) for x in (9.9 * log(3), 10.1 * log(3)))
+    assert divergence(simulation, at_most, n_classes=3) is None
+    line = divergence(simulation, beyond, n_classes=3)
+    assert "the last loss is 11.1, and equal scores for all classes have 1.1;" in line
+    assert line.endswith("choose a smaller training.learning_rate")
+    controlled = divergence(simulation, beyond.assign(eta=1.0), n_classes=3)
+    assert controlled.endswith("choose a smaller control.step_size_factor")
 
 
 def test_evaluation_by_hand(softmax):

@@ -11,7 +11,15 @@ from tests.studies.parameters import BASE
 
 from m2fdp.config import flatten
 from m2fdp.errors import InputError
-from m2fdp.studies.grid import Setting, expand, nest, place_of_choice, points, varied_keys
+from m2fdp.studies.grid import (
+    Setting,
+    check_size,
+    expand,
+    nest,
+    place_of_choice,
+    points,
+    varied_keys,
+)
 from m2fdp.studies.study import Study
 
 
@@ -36,6 +44,28 @@ def test_grid_is_a_product_in_the_files_order():
     ]
     assert cells[0].config.cell == "tiny/hfl-seed_0"
     assert cells[0].overrides == {"algorithm": "hfl", "seed": 0, "cell": "tiny/hfl-seed_0"}
+
+
+def test_a_study_of_more_runs_than_anyone_waits_for_is_refused_by_its_number():
+    thousand = [float(k) for k in range(1, 1001)]
+    grid = {"seed": [*range(1000)], "privacy.epsilon": thousand}
+    with pytest.raises(InputError, match=r"study.tiny.grid = '1,000,000 cells': at most 10,000"):
+        check_size("tiny", Study(title="t", grid=grid))
+    check_size("tiny", Study(title="t", grid={"seed": [*range(1000)]}))
+
+
+def test_runs_of_searches_count_too():
+    """2 epsilons x 60 x 10 schedules x 9 seeds, beside 2 x 5 cells: once for all seeds."""
+    grids = [{"training.learning_rate": [*range(60)], "training.rounds": [*range(10)]}]
+    search = {"spaces": {"s": {"grids": grids}}, "seeds": [*range(9)], "validation_fraction": 0.2}
+    study = Study(
+        title="t",
+        arms={"a": {"space": "s"}},
+        grid={"seed": [*range(5)], "privacy.epsilon": [1, 2]},
+        versions={"v": {"search": search}},
+    )
+    with pytest.raises(InputError, match="'10 cells and 10,800 runs of its searches'"):
+        check_size("tiny", study)
 
 
 def test_arms_override_the_shared_parameters_and_cross_with_the_grid():

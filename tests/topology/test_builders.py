@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from m2fdp.config import TopologyConfig
 from m2fdp.errors import InputError
-from m2fdp.topology.builders import build_tree, star, tree_from_edges, tree_from_fanouts
+from m2fdp.topology.builders import (
+    build_tree,
+    read_edges,
+    star,
+    tree_from_edges,
+    tree_from_fanouts,
+)
 
 
 def test_balanced_tree_by_hand():
@@ -55,6 +61,7 @@ def test_star_keeps_the_devices():
     ("edges", "words"),
     [
         ([("c", "a"), ("c", "b"), ("b", "a")], "two edges from above"),
+        ([("c", "a"), ("c", "b"), ("c", "a")], "'c,a': is listed twice"),
         ([("c", "a"), ("d", "b")], "one root"),
         ([("c", "a"), ("c", "b"), ("b", "d")], "all devices must be at one layer"),
         ([("c", "a"), ("x", "y"), ("y", "x")], "cycle"),
@@ -92,6 +99,52 @@ def test_bad_edge_files(tmp_path, name, text, words):
         path.write_text(text)
     with pytest.raises(InputError, match=words):
         build_tree(TopologyConfig(edges=str(path)))
+
+
+CSV = "parent,child\ncloud,A\nA,1\nA,2\n"
+PAIRS = [("cloud", "A"), ("A", "1"), ("A", "2")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xef\xbb\xbf" + CSV.encode(), CSV.replace(",", " , ").encode(), b"\n  \n" + CSV.encode()],
+    ids=["a byte-order mark", "spaces about the comma", "blank lines"],
+)
+def test_edges_as_spreadsheets_write_them_are_read(tmp_path, content):
+    path = tmp_path / "edges.csv"
+    path.write_bytes(content)
+    assert read_edges(path) == PAIRS
+
+
+def test_names_may_be_numbers(tmp_path):
+    path = tmp_path / "edges.yml"
+    path.write_text("- [cloud, 0]\n- [0, 1]\n")
+    assert read_edges(path) == [("cloud", "0"), ("0", "1")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", CSV.replace("A", "Ä").encode("latin-1"), "byte 19 is not UTF-8"),
+        ("a.yml", "- [cloud, Ä]".encode("latin-1"), "not UTF-8"),
+        ("a.csv", CSV.encode() + b"A,\0\n", "no pair"),
+        ("a.csv", CSV.encode() + b"A\n", "no pair"),
+        ("a.csv", CSV.encode() + b'A,"3\n', "no CSV"),
+        ("a.yml", b"- [cloud, {a: 1}]", "no pair"),
+        ("a.yml", b"- [cloud, true]", "no pair"),
+    ],
+)
+def test_edge_files_that_hold_something_else(tmp_path, name, content, words):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
+        read_edges(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_more_nodes_than_fit_in_memory_are_refused_before_any_is_made():
+    with pytest.raises(InputError, match="make 10,000,000,100,000,000 nodes; at most 1,000,000"):
+        tree_from_fanouts([100_000_000, 100_000_000])
 
 
 def test_fanouts_must_match_the_edge_list(tmp_path):

@@ -122,8 +122,10 @@ def surprises(config: Config) -> list[str]:
                 "control.step_size_factor = 1 is J's own: steps of at most 1/(tau beta), too small "
                 f"to get anywhere in tau steps; try {steps} (steps of 1/beta) and more"
             )
+    if schedule.local_steps == 1:  # no round of one step has any, whatever an environment says
+        return lines
     due = {schedule.aggregation_layer(step) for step in range(1, schedule.local_steps)}
-    for layer in schedule.local_aggregation.keys() - due:
+    for layer in sorted(schedule.local_aggregation.keys() - due):
         lines.append(
             f"training.local_aggregation.{layer} = {schedule.local_aggregation[layer]}: never "
             f"comes, as a round has {schedule.local_steps} local steps and aggregations nearer "

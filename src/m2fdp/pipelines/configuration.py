@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kedro.config import MissingConfigException, OmegaConfigLoader
 from kedro.io import DataCatalog, DatasetError
-from omegaconf.errors import GrammarParseError, InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigTypeError,
+    GrammarParseError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+)
 from pydantic import ValidationError
 
 from m2fdp.errors import InputError
-from m2fdp.yaml_files import line_of, read_block, shown
+from m2fdp.files import shown
+from m2fdp.yaml_files import line_of, read_block
 
 _SUFFIXES = (".yml", ".yaml", ".json")
 
@@ -32,15 +39,20 @@ class StrictConfigLoader(OmegaConfigLoader):
             InputError: a file that is no YAML, holds no keys or sets one twice, or a value that
                 refers to something that is not there.
         """
-        for file in self.files(key):
-            read_block(file)
+        contents = [read_block(file) for file in self.files(key)]
         try:
             return super().__getitem__(key)
         except (GrammarParseError, InterpolationResolutionError) as error:
             raise self._unresolved(key, error) from None
         except MissingConfigException:
             raise
-        except ValueError as error:  # Kedro has no type for it
+        except (ConfigTypeError, ValueError) as error:  # Kedro has no types of its own
+            if key == "parameters":
+                contents.insert(0, self.runtime_params or {})
+            for dotted, value in _clashes(contents):
+                raise InputError(
+                    self.place(key, dotted), value, "is a list in one place, keys in another"
+                ) from None
             two_files, colon, keys = str(error).partition("\n")[0].rpartition(": ")
             if not (colon and two_files.startswith("Duplicate keys found in ")):
                 raise
@@ -58,6 +70,11 @@ class StrictConfigLoader(OmegaConfigLoader):
     def place(self, key: str, dotted: str) -> str:
         """File and line that set a dotted key, as far as they can be found."""
         keys = dotted.split(".")
+        given: Any = self.runtime_params if key == "parameters" else {}
+        for part in keys:
+            given = given.get(part) if isinstance(given, Mapping) else None
+        if given is not None:
+            return f"--params {dotted}"
         for parts in (keys[:n] for n in range(len(keys), 0, -1)):
             for file in self.files(key):
                 if (line := line_of(file, parts)) is not None:
@@ -73,6 +90,17 @@ class StrictConfigLoader(OmegaConfigLoader):
             return error
         place = self.place(key, error.full_key or "")
         return InputError(place, "(unresolved)", str(error).partition("\n")[0])
+
+
+def _clashes(contents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Dotted keys, and their values, that one of the contents has as a list and one as a block."""
+    for over, below in itertools.combinations(contents, 2):
+        for key, value in over.items():
+            other = below.get(key)
+            if isinstance(value, Mapping) and isinstance(other, Mapping):
+                yield from ((f"{key}.{deep}", v) for deep, v in _clashes([value, other]))
+            elif {type(value), type(other)} == {dict, list}:
+                yield str(key), value
 
 
 def check_catalog(loader: StrictConfigLoader) -> None:

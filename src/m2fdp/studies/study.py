@@ -13,9 +13,10 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from m2fdp.config import Block
 from m2fdp.errors import InputError
+from m2fdp.files import shown
 from m2fdp.reporting.claims import Claim
 from m2fdp.reporting.panels import Layout
-from m2fdp.yaml_files import read_block, shown
+from m2fdp.yaml_files import read_block
 
 BASE_ENV = "base"
 # `kedro study report` summarises finished studies, so no study can have the name.

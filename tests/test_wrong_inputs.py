@@ -1,0 +1,366 @@
+"""What users get wrong, through the real commands: each ends in one line, soon, and says where."""
+
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from m2fdp.cli import cli
+
+SECONDS = 15  # in which a user has the answer
+
+OWN_MODELS = """
+import torch
+from torch import nn
+
+
+class Own(nn.Module):
+    def __init__(self, shape, n_classes):
+        super().__init__()
+        self.layer = nn.Linear(shape[0] * shape[1] * shape[2], n_classes)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))
+
+
+class Mixing(Own):
+    def forward(self, x):
+        scores = super().forward(x)
+        return scores - scores.mean(0)
+
+
+class InPlace(Own):
+    def forward(self, x):
+        x -= 0.5
+        return super().forward(x)
+
+
+class Pair(Own):
+    def forward(self, x):
+        return super().forward(x), 1
+
+
+class Spare(Own):
+    def __init__(self, shape, n_classes):
+        super().__init__(shape, n_classes)
+        self.spare = nn.Linear(2, 2)
+
+
+class Buffered(Own):
+    def __init__(self, shape, n_classes):
+        super().__init__(shape, n_classes)
+        self.register_buffer("mean", torch.zeros(1))
+
+
+def one_argument(shape):
+    return Own(shape, 10)
+
+
+def nothing(shape, n_classes):
+    pass
+
+
+def too_few(shape, n_classes):
+    return Own(shape, n_classes - 1)
+
+
+def wrong_size(shape, n_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(7, n_classes))
+
+
+def frozen(shape, n_classes):
+    module = Own(shape, n_classes)
+    module.layer.bias.requires_grad_(False)
+    return module
+
+
+def no_parameters(shape, n_classes):
+    return nn.Flatten()
+
+
+def doubled(shape, n_classes):
+    return Own(shape, n_classes).double()
+
+
+def fails(shape, n_classes):
+    raise RuntimeError("of my own")
+
+
+constant = 5
+"""
+
+EDGES = "parent,child\ncloud,A\ncloud,B\nA,1\nA,2\nB,3\nB,4\n"
+BY_EDGES = "topology.edges=e.csv,topology.fanouts=null"
+BY_ARRAYS = "dataset.name=npz,dataset.root=x.npz,topology.fanouts=2|3,partition.labels_per_device=2"
+LOCAL = "conf/local/parameters.yml"
+DATA = "conf/base/parameters_data.yml"
+CATALOG = "conf/local/catalog.yml"
+STUDY = "conf/base/studies/own.yml"
+
+
+def run(params):
+    return ["run", f"--params={params}"]
+
+
+def model(function):
+    return {"own_models.py": OWN_MODELS}, run(f"model.name=own_models:{function}")
+
+
+def edges(content):
+    return {"e.csv": content}, run(BY_EDGES)
+
+
+def study(content):
+    return {STUDY: content}, ["study", "own"]
+
+
+def arrays(**changes):
+    rng = np.random.default_rng(0)
+    content = {"x_train": rng.random((60, 8, 8)), "x_test": rng.random((20, 8, 8))}
+    content |= {"y_train": np.arange(60) % 3, "y_test": np.arange(20) % 3} | changes
+    file = io.BytesIO()
+    np.savez(file, **content)
+    return {"x.npz": file.getvalue()}, run(BY_ARRAYS)
+
+
+def setting(params):
+    return {}, run(params)
+
+
+# By name: files of the project ("+" appends to what is there), the command, words of the line.
+WRONG = {
+    # conf/
+    "a bracket left open": ({f"+{DATA}": "x: [1,\n"}, ["run"], [DATA, "line", "no YAML"]),
+    "a tab": ({f"+{DATA}": "x:\n\ty: 1\n"}, ["run"], [DATA, r"\ty: 1", "no YAML"]),
+    "a key twice": ({f"+{DATA}": "dataset:\n  name: mnist\n"}, ["run"], [DATA, "dataset again"]),
+    "a key in two files": (
+        {"conf/base/parameters_x.yml": "seed: 1\n"},
+        ["run"],
+        ["seed", "_x.yml"],
+    ),
+    "a list at the top": ({LOCAL: "- 1\n"}, ["run"], [LOCAL, "a list"]),
+    "a word at the top": ({LOCAL: "hello\n"}, ["run"], [LOCAL, "a plain value"]),
+    "two documents": ({LOCAL: "seed: 1\n---\nseed: 2\n"}, ["run"], [LOCAL, "line 2"]),
+    "an unknown tag": ({LOCAL: "seed: !other 1\n"}, ["run"], [LOCAL, "line 1", "!other"]),
+    "Latin-1": ({LOCAL: "a: é\n".encode("latin-1")}, ["run"], [LOCAL, "UTF-8"]),
+    "an unknown resolver": (
+        {LOCAL: "seed: ${nope:1}\n"},
+        ["run"],
+        [f"{LOCAL}, line 1: seed", "nope"],
+    ),
+    "a reference to nowhere": (
+        {LOCAL: "seed: ${nope}\n"},
+        ["run"],
+        [f"{LOCAL}, line 1: seed", "nope"],
+    ),
+    "a list over a block": ({LOCAL: "training: [1]\n"}, ["run"], [f"{LOCAL}, line 1: training"]),
+    "broken globals": ({"conf/base/globals.yml": "a: [\n"}, ["run"], ["conf/base/globals.yml"]),
+    "broken credentials": ({"conf/local/credentials.yml": "a: [\n"}, ["run"], ["credentials.yml"]),
+    "a catalog twice": (
+        {"+conf/base/catalog.yml": "model:\n  type: MemoryDataset\n"},
+        ["run"],
+        ["conf/base/catalog.yml", "model again"],
+    ),
+    "an unknown type of dataset": (
+        {CATALOG: "model:\n  type: nope.Nope\n"},
+        ["run"],
+        [f"{CATALOG}, line 1: model", "nope.Nope"],
+    ),
+    "a dataset without a file": (
+        {CATALOG: "model:\n  type: m2fdp.pipelines.datasets.TableDataset\n"},
+        ["run"],
+        [f"{CATALOG}, line 1: model", "filepath"],
+    ),
+    "a dataset that is a number": ({CATALOG: "model: 5\n"}, ["run"], [f"{CATALOG}, line 1: model"]),
+    "a manifest in memory": (
+        {CATALOG: "manifest:\n  type: MemoryDataset\n"},
+        ["run"],
+        ["catalog.yml", "manifest.dataset.filepath"],
+    ),
+    "an unknown key of mlflow.yml": (
+        {"conf/local/mlflow.yml": "tracking:\n  run:\n    nam: x\n"},
+        ["run"],
+        ["conf/local/mlflow.yml, line 3: tracking.run.nam"],
+    ),
+    "mlflow.yml that does not parse": (
+        {"conf/local/mlflow.yml": "tracking: [\n"},
+        ["run"],
+        ["conf/local/mlflow.yml", "no YAML"],
+    ),
+    "an environment inside another": (
+        {},
+        ["run", "--env=base/studies"],
+        ["--env", "fashion_mnist"],
+    ),
+    "an environment outside": ({}, ["run", "--env=../conf/mnist"], ["--env", "fashion_mnist"]),
+    # --params
+    "no value": (*setting("seed"), ["--params", "KEY=VALUE"]),
+    "a value left open": (*setting("training.rounds=[1"), ["--params", "no YAML"]),
+    "a value that refers to nowhere": (*setting("seed=${nope}"), ["--params seed", "nope"]),
+    "a list for a block": (*setting("training=[1]"), ["--params training"]),
+    "a word for a number": (*setting("training.rounds=many"), ["training.rounds", "integer"]),
+    "yes for a number": (*setting("training.rounds=yes"), ["training.rounds"]),
+    "not a number": (*setting("training.learning_rate=.nan"), ["training.learning_rate", "finite"]),
+    "an infinite power": (
+        *setting("resources.wired_power_dbm=.inf"),
+        ["resources.wired_power_dbm"],
+    ),
+    "beyond float32": (*setting("privacy.clipping_norm=1e300"), ["privacy.clipping_norm"]),
+    "next to nothing": (*setting("privacy.epsilon=1e-300"), ["privacy.epsilon"]),
+    "a billion rounds": (*setting("training.rounds=1000000000"), ["rounds x local_steps"]),
+    "a billion devices": (*setting("topology.fanouts=1000000000|2"), ["topology.fanouts", "nodes"]),
+    "no devices": (*setting("topology.fanouts=0"), ["topology.fanouts"]),
+    "more participants than devices": (
+        *setting("training.participants=6"),
+        ["training.participants", "at most 5"],
+    ),
+    "a cell outside": (*setting("cell=../x"), ["cell"]),
+    "a cell without end": (*setting("cell=" + "a" * 300), ["cell"]),
+    "no such data set": (*setting("dataset.name=cifar"), ["dataset.name", "cifar10"]),
+    "no such file": (*setting("dataset.name=npz,dataset.root=no.npz"), ["dataset.root", "no.npz"]),
+    # models
+    "a model of one argument": (*model("one_argument"), ["model.name", "one_argument() takes 1"]),
+    "no model": (*model("nothing"), ["model.name", "NoneType"]),
+    "too few outputs": (*model("too_few"), ["model.name", "(3, 9)", "(3, 10)"]),
+    "two outputs": (*model("Pair"), ["model.name", "tuple"]),
+    "another input size": (*model("wrong_size"), ["model.name", "(1, 8, 8)", "3x64 and 7x10"]),
+    "a frozen layer": (*model("frozen"), ["model.name", "frozen parameter layer.bias"]),
+    "an idle layer": (*model("Spare"), ["model.name", "spare.weight"]),
+    "a buffer": (*model("Buffered"), ["model.name", "buffer mean"]),
+    "no parameters": (*model("no_parameters"), ["model.name", "no parameters"]),
+    "float64": (*model("doubled"), ["model.name", "float64"]),
+    "records that mix": (*model("Mixing"), ["model.name", "other records"]),
+    "records that change": (*model("InPlace"), ["model.name", "in place"]),
+    "an error of the model's own": (
+        *model("fails"),
+        ["model.name", "of my own (own_models.py, line"],
+    ),
+    "no function": (*model("constant"), ["model.name", "int"]),
+    "no such function": (*model("absent"), ["model.name", "absent"]),
+    "a module that does not parse": (
+        {"own_models.py": "def f(:\n"},
+        run("model.name=own_models:f"),
+        ["model.name", "SyntaxError", "own_models.py, line 1"],
+    ),
+    # edges
+    "edges in Latin-1": (*edges(EDGES.replace("A", "Ä").encode("latin-1")), ["edges", "UTF-8"]),
+    "edges with semicolons": (*edges(EDGES.replace(",", ";")), ["topology.edges", "comma"]),
+    "an edge twice": (*edges(EDGES + "A,1\n"), ["topology.edges", "A,1", "twice"]),
+    "a name that can't be printed": (*edges(EDGES + "B,\0\n"), ["topology.edges", "no pair"]),
+    "a quote left open": (*edges(EDGES + 'B,"5\n'), ["topology.edges", "no CSV"]),
+    # arrays
+    "channels first": (
+        *arrays(x_train=np.zeros((60, 3, 8, 8)), x_test=np.zeros((20, 3, 8, 8))),
+        ["dataset.root", "channels first", "transpose(0, 2, 3, 1)"],
+    ),
+    "images that are not numbers": (
+        *arrays(x_train=np.full((60, 8, 8), np.nan)),
+        ["dataset.root", "x_train", "nan"],
+    ),
+    "labels that are not whole": (
+        *arrays(y_train=np.arange(60) % 3 / 2),
+        ["dataset.root", "y_train"],
+    ),
+    # studies
+    "a study left open": (*study("title: [\n"), [STUDY, "line 2", "no YAML"]),
+    "a study with a key twice": (*study("title: a\ntitle: b\n"), [STUDY, "title again"]),
+    "a study in Latin-1": (*study("title: é\n".encode("latin-1")), [STUDY, "UTF-8"]),
+    "a study with an unknown key": (*study("title: t\ngird: {}\n"), ["study.own.gird", "grid"]),
+    "a study inside an environment": (
+        {},
+        ["study", "quickstart", "--env=base/studies"],
+        ["--env", "fashion_mnist"],
+    ),
+    "a study of a million cells": (
+        *study(
+            f"title: t\ngrid: {{seed: {list(range(1000))}, training.rounds: {[*range(1, 1001)]}}}\n"
+        ),
+        ["study.own.grid", "1,000,000 cells", "10,000"],
+    ),
+}
+
+
+def spoil(project: Path, files: dict[str, str | bytes]) -> None:
+    for name, content in files.items():
+        path = project / name.removeprefix("+")
+        content = content if isinstance(content, bytes) else content.encode()
+        if name.startswith("+"):
+            content = path.read_bytes() + b"\n" + content
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_input_is_one_line_that_says_where(project, monkeypatch, name):
+    files, arguments, words = WRONG[name]
+    spoil(project, files)
+    monkeypatch.syspath_prepend(project)
+    monkeypatch.delitem(sys.modules, "own_models", raising=False)
+    started = time.perf_counter()
+    result = CliRunner().invoke(cli, arguments)
+    assert time.perf_counter() - started < SECONDS
+    sys.modules.pop("own_models", None)
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    (line,) = [line for line in result.stderr.splitlines() if line.strip()]
+    assert line.startswith("Error: ")
+    assert all(word in line for word in words), line
+    assert not list(project.glob("data/*/*/*.*")), "nothing is written"
+
+
+def test_there_are_sixty_of_them():
+    assert len(WRONG) >= 60
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["-m", "m2fdp"], ["conf/base/parameters_data.yml, line", "no YAML"]),
+        (
+            ["-m", "kedro", "study", "quickstart"],
+            ["conf/base/parameters_data.yml, line", "no YAML"],
+        ),
+    ],
+)
+def test_a_command_of_its_own_ends_in_one_line_too(project, command, words):
+    spoil(project, {f"+{DATA}": "x: [1,\n"})
+    result = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+        timeout=60,  # of a busy machine: nearly all of it is imports
+    )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert all(word in result.stderr for word in words)
+
+
+def warned(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_what_is_allowed_and_seldom_meant_is_warned_of(project, kedro_run, caplog):
+    result = kedro_run(
+        "--params=threads=1,training.rounds=1,topology.fanouts=2|3,partition.labels_per_device=5,"
+        "training.local_aggregation.1=9,training.batch_size=100000,training.learning_rate=1e12"
+    )
+    assert result.exit_code == 0, result.output
+    text = "\n".join(warned(caplog))
+    assert "training.local_aggregation.1 = 9: never comes" in text
+    assert "training.batch_size = 100000 is more than any device's records" in text
+    assert "training diverged" in text
+    assert "choose a smaller training.learning_rate" in text
+
+
+def test_control_at_the_papers_step_size_is_warned_of(project, kedro_run, caplog):
+    result = kedro_run("--params=threads=1,training.rounds=2,control.enabled=true")
+    assert result.exit_code == 0, result.output
+    assert any("control.step_size_factor = 1 is J's own" in line for line in warned(caplog))
