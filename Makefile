@@ -4,7 +4,7 @@ BIN := .venv/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-full lint format ui bench
+.PHONY: help venv demo data test test-full lint format ui bench
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -25,6 +25,10 @@ venv: .venv/installed  ## the project's own environment, from the lock file
 
 demo: venv  ## four algorithms on real data, compared
 	@$(BIN)/kedro study quickstart
+
+data: venv  ## versioned splits and headline result, fetched (REMOTE=/path/to/store) or made
+	@[ -z "$(REMOTE)" ] || $(BIN)/dvc remote modify --local store url "$(REMOTE)"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" dvc repro --pull
 
 lint: venv  ## style and layer contracts
 	$(BIN)/ruff check .

@@ -204,3 +204,35 @@ def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command)
     assert result.stdout == ""
     assert result.stderr.startswith("Error: training.rounds = 'many': ")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--nodes=trainer", "--nodes = 'trainer': valid are calibrate, "),
+        ("--from-nodes=trainer", "--from-nodes = 'trainer': valid are calibrate, "),
+        ("--to-nodes=trainer", "--to-nodes = 'trainer': valid are calibrate, "),
+        ("--from-inputs=x", "--from-inputs = 'x': valid are accuracy_curve, "),
+        ("--to-outputs=x", "--to-outputs = 'x': valid are accuracy_curve, "),
+        ("--tags=x", "--tags = 'x': there are none in this project"),
+        ("--namespaces=x", "--namespaces = 'x': there are none in this project"),
+        ("--pipeline=x", "--pipelines = 'x': valid are __default__, audit"),
+        ("--runner=ParallelRunner", "--runner = 'ParallelRunner': valid are SequentialRunner"),
+        ("--runner=Nothing", "--runner = 'Nothing': valid are SequentialRunner"),
+        ("--runner-params=threads=2", "--runner-params = 'threads': valid are is_async"),
+        ("--load-versions=model:1", "--load-versions = 'model': there are none in this project"),
+    ],
+)
+def test_what_no_pipeline_has_is_one_line(kedro_run, option, line):
+    result = kedro_run(option)
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: {line}")
+    assert result.output.count("\n") == 1
+
+
+def test_options_that_leave_no_node_are_one_line(kedro_run):
+    result = kedro_run("--nodes=split", "--to-outputs=network_table")
+    assert result.exit_code == 2
+    assert result.output == (
+        "Error: --nodes = 'split': no node is left; choose fewer things at once\n"
+    )

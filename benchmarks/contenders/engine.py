@@ -24,6 +24,7 @@ from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.simulation import Simulation, build_simulation, initial_state
+from m2fdp.streams import seeded
 from m2fdp.topology.network import Network
 
 _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
@@ -67,7 +68,7 @@ def build(work: Work, workers: int, device: str) -> Simulation:
         plan.schedule,
         build_work_model(work),
         shards,
-        work.seed,
+        seeded(work.seed, work.name.encode()),
         training.backend,
         training.chunk_size,
         workers,

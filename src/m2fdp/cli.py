@@ -41,8 +41,10 @@ def cli() -> None:
 
 @cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
 def run(**options: Any) -> None:
+    from m2fdp.pipelines.selection import check_selection
+
     with _one_line_ends(_how_a_run_goes_on):
-        _check_pipelines(options["pipelines"])
+        check_selection(options)
         _check_not_async(options)
         kedro_run.callback(**options)
 
@@ -154,12 +156,3 @@ def _check_not_async(options: Mapping[str, Any]) -> None:
         raise InputError("--async", True, remedy)
     if options["runner_params"].get("is_async"):
         raise InputError("--runner-params", "is_async=True", remedy)
-
-
-def _check_pipelines(names: list[str]) -> None:
-    from kedro.framework.project import pipelines
-
-    from m2fdp.errors import InputError
-
-    if names and (unknown := sorted(set(names) - set(pipelines))):
-        raise InputError("--pipelines", unknown[0], f"valid are {', '.join(sorted(pipelines))}")

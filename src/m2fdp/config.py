@@ -20,15 +20,27 @@ from pydantic import (
 
 from m2fdp.errors import InputError
 
-Probability = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+
+def _no_bool(value: Any) -> Any:
+    """YAML reads `yes` and `on` as true, which Python would count as 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+Probability = Annotated[float, BeforeValidator(_no_bool), Field(ge=0, le=1)]
+Positive = Annotated[float, BeforeValidator(_no_bool), Field(gt=0)]
+NonNegative = Annotated[float, BeforeValidator(_no_bool), Field(ge=0)]
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
 
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
 # and how a run outlives an interruption.
 INCIDENTAL = frozenset(
     {"cell", "threads", "resume", "training.checkpoint_every", "training.chunk_size"}
+)
+# Other keys that no release depends on: what is measured of it, and where the records come from.
+UNRELEASED = frozenset(
+    {"training.evaluate_every", "training.evaluate_on", "dataset.root", "dataset.download"}
 )
 
 
@@ -40,9 +52,9 @@ def _split_bars(value: Any) -> Any:
 
 
 class Block(BaseModel):
-    """A frozen block of configuration that refuses keys it does not know."""
+    """A frozen block of configuration that refuses keys it does not know, infinities and NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class DatasetConfig(Block):
@@ -163,6 +175,9 @@ class PrivacyConfig(Block):
     downlink_noise: bool = False
     # Training ends before the round that would pass this verified epsilon.
     budget: Positive | None = None
+    # Draws noise, minibatches and participants from the operating system's entropy instead of the
+    # seed: no run repeats, and one that is resumed goes on with other draws.
+    secure_rng: bool = False
 
     @model_validator(mode="after")
     def _defined(self) -> PrivacyConfig:
@@ -208,7 +223,7 @@ class ThreatConfig(Block):
     """Who must not learn more than the target; everybody else is only reported."""
 
     distrusted: Annotated[
-        list[Literal["servers", "cloud", "siblings", "far_devices", "public"]],
+        list[Literal["servers", "cloud", "siblings", "cousins", "far_devices", "public"]],
         BeforeValidator(_split_bars),
         Field(min_length=1),
     ] = ["servers", "cloud"]
@@ -321,6 +336,22 @@ def essentials(config: Config) -> dict[str, Any]:
     """All that a result depends on, as plain values by dotted key."""
     flat = flatten(config.model_dump(mode="json"))
     return {key: value for key, value in flat.items() if key not in INCIDENTAL}
+
+
+def released(config: Config) -> dict[str, Any]:
+    """All that a release depends on besides the records: what noise is keyed by, with them.
+
+    In two runs that differ here every noise differs. Only what can't change a release is left
+    out: how often and on what a model is evaluated, what an audit repeats, the place of the
+    records' files, and, unless a controller decides by them, energies and delays. In doubt a key
+    stays in: two releases with noise of their own compose; with shared noise they protect nothing.
+    """
+    audit_or_costs = ("audit.",) if config.control.enabled else ("audit.", "resources.", "control.")
+    return {
+        key: value
+        for key, value in essentials(config).items()
+        if key not in UNRELEASED and not key.startswith(audit_or_costs)
+    }
 
 
 def _is_key(part: object) -> bool:

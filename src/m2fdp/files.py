@@ -1,11 +1,11 @@
-"""Files that are there whole or not at all, also after the process is killed."""
+"""Files that are there whole or not at all, also after the process is killed; and their names."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 
 
 @contextmanager
@@ -36,6 +36,12 @@ def _name_file(error: BaseException | None, unfinished: Path, path: Path) -> Non
         if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
             error.filename = str(path)
         error = error.__cause__ or error.__context__
+
+
+def shown(path: PurePath) -> str:
+    """A path as users type it: from the folder they are in, if it is below."""
+    here = Path.cwd()
+    return os.path.relpath(path, here) if Path(path).is_relative_to(here) else str(path)
 
 
 def _sync(path: Path) -> None:

@@ -17,25 +17,29 @@ from typing import Any
 
 import click
 import mlflow
-from kedro.config import MissingConfigException
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 from kedro.pipeline.node import Node
+from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
 from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from omegaconf import OmegaConf
+from pydantic import ValidationError
 
-from m2fdp.algorithms import check_config, get_algorithm
+from m2fdp.algorithms import check_config, get_algorithm, surprises
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
+from m2fdp.files import shown
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.configuration import check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.resuming import Unfinished, find_unfinished
+from m2fdp.pipelines.selection import check_inputs
 from m2fdp.pipelines.store import check_store
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.checkpoints import differences
@@ -54,6 +58,23 @@ LIBRARIES = (
     "torchvision",
 )
 
+# Outputs that are functions of records without noise: epsilon does not cover them.
+DIAGNOSTICS = frozenset(
+    {
+        "accuracy_curve",
+        "bound",
+        "bound_figure",
+        "bound_summary",
+        "confusion_matrix",
+        "confusion_matrix_figure",
+        "gradient_norms",
+        "label_distribution",
+        "manifest",
+        "round_metrics",
+        "run_summary",
+    }
+)
+FROM_DISK = "from disk"  # the tag `split` of a run that did not make its own
 EPSILONS = ("epsilon_nominal", "epsilon_verified")
 
 logger = logging.getLogger(__name__)
@@ -73,6 +94,15 @@ class Untracked(click.ClickException):
 
 class TrackingHooks(MlflowHook):
     """kedro-mlflow's hooks, less its logs of parameters and files: `RunHooks` has its own."""
+
+    @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        try:
+            super().after_context_created(context)
+        except ValidationError as error:
+            if error.title != KedroMlflowConfig.__name__:
+                raise
+            raise BadInput(str(mlflow_refusal(context.config_loader, error))) from None
 
     @hook_impl
     def before_node_run(
@@ -112,8 +142,9 @@ class RunHooks:
     def after_context_created(self, context: KedroContext) -> None:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
         try:
-            self._config = parse_config(_parameters(context))
+            self._config = parse_config(context.config_loader["parameters"])
             check_config(self._config)
+            check_catalog(context.config_loader)
             check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
@@ -133,8 +164,15 @@ class RunHooks:
         manifest = conf_catalog["manifest"]
         self._manifest = Path(manifest["dataset"]["filepath"])
         self._manifest_checks = Path(manifest["validator"]["options"]["filepath"])
-        self._files = {
-            name: Path(entry["dataset"].get("filepath") or entry["dataset"]["path"])
+        described = {name: entry.get("dataset", entry) for name, entry in conf_catalog.items()}
+        self._paths = {
+            name: Path(entry["filepath"])
+            for name, entry in described.items()
+            if "filepath" in entry
+        }
+        self._folders: set[Path] = set()
+        self._artifacts = {
+            name
             for name, entry in conf_catalog.items()
             if entry["type"].endswith("MlflowArtifactDataset")
         }
@@ -146,12 +184,21 @@ class RunHooks:
         self._cell_folder = self._project / Path(conf_catalog["checkpoints"]["path"]).parent
 
     @hook_impl(wrapper=True)
-    def before_pipeline_run(self, pipeline: Pipeline) -> Generator[None, None, None]:
+    def before_pipeline_run(
+        self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
+    ) -> Generator[None, None, None]:
         """Record who runs what with which code, once MLflow's run is open."""
+        try:
+            check_inputs(pipeline, catalog, run_params)
+        except InputError as error:
+            raise BadInput(str(error)) from None
         if self._unfinished is not None and "model" not in pipeline.all_outputs():
             raise BadInput(
                 str(InputError("resume", True, "no training is asked for; leave it out"))
             )
+        if self._makes_other_split(pipeline):
+            remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
+            raise BadInput(str(InputError("resume", True, remedy)))
         if self._config.control.enabled and {"audit", "bound"} & pipeline.all_outputs():
             raise BadInput(
                 str(
@@ -169,8 +216,14 @@ class RunHooks:
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         for stale in tracking.close_stale_runs():
             logger.warning("Run %s was cut off; it is marked as killed now.", stale)
+        for line in surprises(self._config):
+            logger.warning(line)
         code = _code(self._project)
         tags = _tags(self._config) | code
+        if "manifest" in pipeline.inputs():
+            tags["split"] = FROM_DISK
+        if diagnostics := DIAGNOSTICS & pipeline.all_outputs():
+            tags["diagnostic"] = ", ".join(sorted(diagnostics))
         params = flatten(self._config.model_dump(exclude={"resume"}))
         if self._unfinished is not None:
             round_ = self._unfinished.checkpoint.progress.state.round
@@ -190,22 +243,21 @@ class RunHooks:
         else:
             self._outbox.take_up()
         self._trains = "model" in pipeline.all_outputs()
-        self._split_recorded = False
+        self._split_recorded = self._privacy_recorded = False
         self._planned_rounds = self._config.training.rounds
         self._started = time.perf_counter()
         logger.info("MLflow run %s (make ui)", run.info.run_name)
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        if dataset_name in self._paths:
+            self._folders.add(self._paths[dataset_name].parent)
         self._record_split(dataset_name)
-        if dataset_name in self._files:
-            self._outbox.put(files=[self._files[dataset_name]])
+        if dataset_name in self._artifacts:
+            self._outbox.put(files=[self._paths[dataset_name]])
         if dataset_name in self._metrics:
             self._log_metrics({self._metrics[dataset_name]: data})
-        if dataset_name == "privacy_summary":
-            self._outbox.put(tags={"privacy": data["guarantee"]})
-            self._log_metrics(_epsilons(data))
-            self._planned_rounds = data.get("rounds_planned", self._config.training.rounds)
+        self._record_privacy(dataset_name, data)
         if dataset_name == "round_metrics":
             trained = int(data["round"].iloc[-1])
             self._log_metrics({"rounds_trained": trained})
@@ -213,8 +265,9 @@ class RunHooks:
                 self._outbox.put(tags={"stopped_early": "true"})
 
     @hook_impl
-    def after_dataset_loaded(self, dataset_name: str) -> None:
+    def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
         self._record_split(dataset_name)
+        self._record_privacy(dataset_name, data)
 
     @hook_impl
     def on_pipeline_error(self) -> None:
@@ -225,7 +278,8 @@ class RunHooks:
     def after_pipeline_run(self) -> None:
         self._lock.close()
         seconds = time.perf_counter() - self._started
-        logger.info("Done in %.1f s, files in data/*/%s", seconds, self._config.cell)
+        folders = ", ".join(shown(folder) for folder in sorted(self._folders)) or "(no file)"
+        logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
         self._outbox.take_up()
         if left := self._outbox.close():
             raise Untracked(
@@ -250,6 +304,14 @@ class RunHooks:
         except InputError as error:
             raise BadInput(str(error)) from None
 
+    def _makes_other_split(self, pipeline: Pipeline) -> bool:
+        """Whether a run that goes on would lose the split, perhaps an own one, of its start."""
+        return (
+            self._unfinished is not None
+            and self._unfinished.run.data.tags.get("split") == FROM_DISK
+            and "manifest" in pipeline.all_outputs()
+        )
+
     def _log_metrics(self, metrics: dict[str, float]) -> None:
         """A run that goes on may have some already."""
         known = {} if self._unfinished is None else self._unfinished.run.data.metrics
@@ -257,23 +319,30 @@ class RunHooks:
         new = metrics.keys() - known.keys()
         self._outbox.put([Metric(name, metrics[name], now, 0) for name in new])
 
+    def _record_privacy(self, dataset_name: str, data: dict[str, Any]) -> None:
+        """Once a run: what it promises, or what the run whose model it evaluates has promised."""
+        if dataset_name != "privacy_summary" or self._privacy_recorded:
+            return
+        tags = {"privacy": data["guarantee"]}
+        if data.get("records_in_clear", {}).get("validation"):
+            tags["held_out"] = "in clear"
+        self._outbox.put(tags=tags)
+        self._log_metrics(_epsilons(data))
+        self._planned_rounds = data.get("rounds_planned", self._config.training.rounds)
+        self._privacy_recorded = True
+
     def _record_split(self, dataset_name: str) -> None:
         """Once a run, when the catalog has validated the manifest that the run uses."""
         if dataset_name != "manifest" or self._split_recorded:
             return
         digest = hashlib.sha256(self._manifest.read_bytes()).hexdigest()
+        if self._unfinished is not None:
+            before = self._unfinished.run.data.tags.get("split_sha256", digest)
+            if digest != before:
+                remedy = "the run began with another split; leave resume out to start anew"
+                raise InputError(shown(self._manifest), digest[:12], remedy)
         self._outbox.put(tags={"split_sha256": digest}, files=[self._manifest_checks])
         self._split_recorded = True
-
-
-def _parameters(context: KedroContext) -> dict[str, Any]:
-    """The parameters of the environment and the command line, not yet validated."""
-    try:
-        return context.config_loader["parameters"]
-    except MissingConfigException:
-        folders = Path(context.config_loader.conf_source).iterdir()
-        known = ", ".join(sorted(folder.name for folder in folders if folder.is_dir()))
-        raise InputError("--env", context.env, f"no such environment; there are {known}") from None
 
 
 def _epsilons(summary: dict[str, Any]) -> dict[str, float]:

@@ -4,21 +4,31 @@ from kedro.framework.project import find_pipelines
 from kedro.pipeline import Pipeline
 
 from m2fdp.pipelines import data, privacy, topology
+from m2fdp.pipelines.data.pipeline import from_disk
 
 
 def register_pipelines() -> dict[str, Pipeline]:
     """Every pipeline of `m2fdp.pipelines` by its name; the default is all but audit and bound.
 
-    Kedro finds only those that are asked for.
+    Each runs by itself: what lives in memory only is made again, and what a pipeline before it
+    has left on the disk is read. Kedro finds only those that are asked for.
     """
     pipelines = find_pipelines(raise_errors=True)
     # These are runs of their own: their rounds leave no model.
     alone = {"audit", "bound"}
     everything = sum((p for name, p in pipelines.items() if name not in alone), Pipeline([]))
-    # A budget can be planned, and a promise tested, without training.
-    inputs = data.create_pipeline() + topology.create_pipeline()
-    if "privacy" in pipelines:
-        pipelines["privacy"] += inputs
-    for name in alone & pipelines.keys():
-        pipelines[name] += inputs + privacy.create_pipeline()
+    split = data.create_pipeline() + topology.create_pipeline()
+    mechanism = topology.create_pipeline() + privacy.create_pipeline()
+    before = {
+        # A budget can be planned, and a promise tested, without training.
+        "privacy": split,
+        # Its own table ends it, and has the ledger's bounds.
+        "audit": split + mechanism - mechanism.only_nodes("print_ledger"),
+        "bound": split + mechanism,
+        # On the split that lies there, which may be the user's own.
+        "training": from_disk() + mechanism,
+        "evaluation": from_disk(),
+    }
+    for name in before.keys() & pipelines.keys():
+        pipelines[name] += before[name]
     return pipelines | {"__default__": everything}

@@ -25,6 +25,7 @@ from mlflow.telemetry import set_telemetry_client
 
 from m2fdp.hooks import RunHooks, TrackingHooks
 from m2fdp.pipelines.catalog import UninterruptedCatalog
+from m2fdp.pipelines.configuration import StrictConfigLoader
 
 gc.freeze()
 gc.enable()
@@ -47,6 +48,7 @@ DISABLE_HOOKS_FOR_PLUGINS = ("kedro_mlflow",)
 
 DATA_CATALOG_CLASS = UninterruptedCatalog
 
+CONFIG_LOADER_CLASS = StrictConfigLoader
 CONFIG_LOADER_ARGS = {
     "base_env": "base",
     "default_run_env": "local",

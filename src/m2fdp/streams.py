@@ -1,32 +1,126 @@
-"""Random streams: every draw comes from a generator keyed by what it is for.
+"""Random streams: every draw comes from a generator of its own, named by what it is for.
 
-A key is (seed, purpose, indices…), such as (3, "minibatch", round, step). So a result depends
-on no chunking, worker count or order of evaluation, and two algorithms with one seed see the
-same minibatches.
+A name is a purpose and indices, such as ("minibatch", round, step). A keyed stream follows from a
+seed and its name, so a result depends on no chunking, worker count or order of evaluation, and
+two algorithms with one seed see the same minibatches. Noise is keyed by what is released, too:
+the same noise in two releases that differ would drop out of their difference.
 """
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any, Protocol
 
 import numpy as np
-import torch
+from numpy.random.bit_generator import ISeedSequence
+
+_KEY_BYTES = 16
 
 
-def _digest(seed: int, purpose: str, indices: tuple[int, ...], size: int) -> int:
-    text = f"{seed}|{purpose}|{'|'.join(map(str, indices))}"
-    return int.from_bytes(blake2b(text.encode(), digest_size=size).digest(), "little")
+class Streams(Protocol):
+    """Generators by name."""
+
+    def generator(self, purpose: str, *indices: int) -> np.random.Generator:
+        """A generator (Philox, 128 bits of key) at the start of the stream of that name."""
+
+
+@dataclass(frozen=True)
+class KeyedStreams:
+    """Streams that repeat.
+
+    Attributes:
+        seed: of the run.
+        release: at most 64 bytes; no two values share a stream.
+    """
+
+    seed: int
+    release: bytes = b""
+
+    def generator(self, purpose: str, *indices: int) -> np.random.Generator:
+        """The same generator whenever it is asked for by the same name."""
+        return _philox(self.key(purpose, *indices))
+
+    def key(self, purpose: str, *indices: int) -> bytes:
+        """128 bits, a digest of all that names the stream. No two names have the same text.
+
+        Raises:
+            ValueError: a purpose with the sign that separates the parts.
+        """
+        return _digest(self.seed, purpose, indices, _KEY_BYTES, self.release)
+
+
+@dataclass(frozen=True)
+class SecureStreams:
+    """Streams that nobody can foresee or repeat, whatever their names.
+
+    Every generator has a fresh key from the operating system's entropy. Philox expands the key
+    well but, unlike a cipher, without a proof that its output can't be told from randomness.
+    """
+
+    def generator(self, purpose: str, *indices: int) -> np.random.Generator:
+        """A generator that no other call gives, in this process or in one forked from it."""
+        return _philox(os.urandom(_KEY_BYTES))
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """Where a run's draws come from.
+
+    Attributes:
+        sampling: who takes part, and the minibatches.
+        noise: the mechanism's.
+    """
+
+    sampling: Streams
+    noise: Streams
+
+
+def seeded(seed: int, released: bytes) -> Randomness:
+    """Draws that repeat.
+
+    Args:
+        released: all that a release depends on besides the seed. Runs that differ in it share
+            participants and minibatches, and no noise.
+    """
+    return Randomness(KeyedStreams(seed), KeyedStreams(seed, blake2b(released).digest()))
+
+
+def from_entropy() -> Randomness:
+    """Draws from the operating system's entropy."""
+    return Randomness(SecureStreams(), SecureStreams())
 
 
 def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
-    """A NumPy generator (Philox) for one purpose and place."""
-    return np.random.Generator(np.random.Philox(key=_digest(seed, purpose, indices, 16)))
+    """A generator that is keyed by the seed alone."""
+    return KeyedStreams(seed).generator(purpose, *indices)
 
 
-def torch_generator(
-    seed: int, purpose: str, *indices: int, device: torch.device | str = "cpu"
-) -> torch.Generator:
-    """A torch generator for one purpose and place, on the device whose draws it makes."""
-    result = torch.Generator(device=device)
-    # manual_seed takes a signed 64-bit number.
-    return result.manual_seed(_digest(seed, purpose, indices, 8) >> 1)
+def torch_seed(seed: int, purpose: str) -> int:
+    """A seed for torch's own generator, which keeps 32 bits of it: for no noise."""
+    return int.from_bytes(_digest(seed, purpose, (), 8), "little") >> 1
+
+
+def _digest(
+    seed: int, purpose: str, indices: tuple[int, ...], size: int, release: bytes = b""
+) -> bytes:
+    if "|" in purpose:
+        raise ValueError(f"a purpose without |, not {purpose!r}")
+    text = f"{seed}|{purpose}|{'|'.join(map(str, indices))}"
+    return blake2b(text.encode(), digest_size=size, key=release).digest()
+
+
+def _philox(key: bytes) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(_Key(key)))
+
+
+@dataclass(frozen=True)
+class _Key(ISeedSequence):
+    """Hands a key on as it is; NumPy's own argument `key` costs 6 us more, for entropy unused."""
+
+    key: bytes
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> np.ndarray:
+        """The key as words; Philox asks for two of 64 bits."""
+        return np.frombuffer(self.key, dtype, n_words)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from kedro.validation.exceptions import DataValidationError
 
-from m2fdp.data.manifest import CLOUD, COLUMNS, SPLITS
+from m2fdp.data.manifest import CLOUD, COLUMNS, SPLITS, file_of
 from m2fdp.data.sources import N_CLASSES
 from m2fdp.files import replacing
 
@@ -47,12 +47,9 @@ class ManifestValidator:
         Raises:
             DataValidationError: one line that names every rule that is broken.
         """
-        if list(data.columns) != COLUMNS:
-            raise DataValidationError(
-                f"the manifest has the columns {list(data.columns)}; valid: {COLUMNS}"
-            )
+        _refuse_untyped(data)
         if self.filepath is None:
-            _refuse_failed(self._check(data))
+            _refuse_failed(self._check(data), file_of(data))
             return data
         page, passed = self.filepath, self.filepath.with_suffix(".passed")
         if passed.is_file() and page.is_file() and passed.read_text() == self._digest(data, page):
@@ -61,7 +58,7 @@ class ManifestValidator:
         result = self._check(data)
         with replacing(page) as unfinished:
             unfinished.write_text(_page(result), encoding="utf-8")
-        _refuse_failed(result)
+        _refuse_failed(result, file_of(data))
         with replacing(passed) as unfinished:
             unfinished.write_text(self._digest(data, page))
         return data
@@ -110,10 +107,25 @@ class ManifestValidator:
         return batch.validate(_suite(self.min_samples, n_devices, n_classes))
 
 
-def _refuse_failed(result: ExpectationSuiteValidationResult) -> None:
+def _refuse_untyped(data: pd.DataFrame) -> None:
+    """What the rules take for granted: the columns, and whole numbers or nothing in three."""
+    file = file_of(data)
+    if list(data.columns) != COLUMNS:
+        raise DataValidationError(f"{file} has the columns {list(data.columns)}; valid: {COLUMNS}")
+    for name in ("sample", "label", "device"):
+        numbers = pd.to_numeric(data[name], errors="coerce")
+        wrong = data.index[data[name].notna() & ~(numbers % 1 == 0)]
+        if len(wrong):
+            raise DataValidationError(
+                f"{file} has {name} {data.loc[wrong[0], name]!r} in row {wrong[0]}; "
+                "valid: whole numbers"
+            )
+
+
+def _refuse_failed(result: ExpectationSuiteValidationResult, file: str) -> None:
     if not result.success:
         broken = [_sentence(check) for check in result.results if not check.success]
-        raise DataValidationError("the manifest breaks its rules: " + "; ".join(broken))
+        raise DataValidationError(f"{file} breaks its rules: {'; '.join(broken)}")
 
 
 def _suite(min_samples: int, n_devices: int, n_classes: int | None) -> ExpectationSuite:

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from m2fdp.algorithms import ALGORITHMS, build_plan, check_config, check_data, get_algorithm
+from m2fdp.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Plan,
+    build_plan,
+    check_config,
+    check_data,
+    get_algorithm,
+)
 from m2fdp.config import (
     ModelConfig,
     PrivacyConfig,
@@ -13,6 +21,8 @@ from m2fdp.config import (
     parse_config,
 )
 from m2fdp.errors import InputError
+from m2fdp.topology.network import Network, noise_adders, noise_plan
+from m2fdp.topology.trust import all_untrusted
 
 TOPOLOGY = TopologyConfig(fanouts=[4, 3], trust=TrustConfig(ratios=[0.5]))
 TRAINING = TrainingConfig(rounds=2, local_steps=4, learning_rate=1, local_aggregation={1: 2})
@@ -44,6 +54,42 @@ def test_without_trusted_servers_m2fdp_is_hfl_dp():
         plan_of("m2fdp", nobody).network.noised, plan_of("hfl_dp").network.noised, strict=True
     ):
         np.testing.assert_array_equal(one, other)
+
+
+def with_algorithm(monkeypatch, plan):
+    monkeypatch.setitem(ALGORITHMS, "own", Algorithm("own", "Own", "method", plan))
+
+
+def test_an_own_algorithm_that_leaves_devices_in_clear_is_refused(monkeypatch):
+    """Its servers noise what they send, but nobody hides what they receive."""
+
+    def plan(tree, trust, schedule):
+        noised = (np.ones(4, dtype=bool), np.zeros(12, dtype=bool))
+        return Plan(Network(tree, all_untrusted(tree), noised), schedule, private=True)
+
+    with_algorithm(monkeypatch, plan)
+    with pytest.raises(InputError, match="algorithm = 'own': .*12 devices, such as device-0"):
+        plan_of("own")
+
+
+def test_an_own_algorithm_may_add_more_noise_than_it_needs(monkeypatch):
+    def plan(tree, trust, schedule):
+        everywhere = tuple(np.ones(len(parents), dtype=bool) for parents in tree.parents)
+        return Plan(Network(tree, trust, everywhere), schedule, private=True)
+
+    with_algorithm(monkeypatch, plan)
+    needed = noise_adders(plan_of("m2fdp").network)
+    np.testing.assert_array_equal(noise_adders(plan_of("own").network), needed)
+
+
+def test_an_own_algorithm_that_trusts_the_cloud_is_refused(monkeypatch):
+    def plan(tree, trust, schedule):
+        everybody = tuple(np.ones(tree.n_nodes(n), dtype=bool) for n in range(tree.depth))
+        return Plan(Network(tree, everybody, noise_plan(tree, trust)), schedule, private=True)
+
+    with_algorithm(monkeypatch, plan)
+    with pytest.raises(InputError, match="trusts the cloud"):
+        plan_of("own")
 
 
 def test_unknown_algorithm():
@@ -97,6 +143,16 @@ def test_data_that_model_or_delta_refuse():
         check(shape=(1, 4, 4))
     with pytest.raises(InputError, match="privacy.delta"):
         check(delta=0.02)
+
+
+def test_a_delta_that_pays_for_all_that_is_ever_drawn():
+    """Eight steps with 0.01 expected records of 100 draw a record with chance 8e-4."""
+    rarely = TRAINING.model_copy(update={"batch_size": 0.01})
+    check(training=rarely, delta=7e-4)
+    with pytest.raises(InputError, match=r"privacy.delta = 0.0009: must be below 0.0008"):
+        check(training=rarely, delta=9e-4)
+    # A device as a whole takes part for certain.
+    check(training=rarely, delta=9e-4, mechanism="upload", unit="device")
 
 
 def test_a_drift_that_model_and_step_size_do_not_have():

@@ -4,18 +4,18 @@ All seeds are fixed, so each of these tests either fails always or never; the ra
 comments say how likely a correct build was to fail when the seeds were chosen.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 import pytest
 
-from m2fdp.audit import audit, bounds_table
+from m2fdp.audit import audit, bounds_table, listen
 from m2fdp.audit.run import audit_line
 from m2fdp.config import AuditConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import no_privacy
-from m2fdp.simulation import engine, sampling
+from m2fdp.streams import Streams
 
 UPLOAD = {"mechanism": "upload"}
 UNTRUSTED = ("server-1-0", "server-1-1")
@@ -95,6 +95,57 @@ def mutated(canaries, **noise):
     )
 
 
+def drawing(canaries, **streams):
+    """The copies with other streams."""
+    simulation = canaries.simulation
+    randomness = replace(simulation.randomness, **streams)
+    return replace(canaries, simulation=replace(simulation, randomness=randomness))
+
+
+@dataclass(frozen=True)
+class OnlyGlobal:
+    """Streams of noise that is zero at all local aggregations."""
+
+    noise: Streams
+    local_steps: int
+
+    def generator(self, purpose, round_, step, layer, node):
+        drawn = self.noise.generator(purpose, round_, step, layer, node)
+        return drawn if step == self.local_steps else Zeros()
+
+
+class Zeros:
+    """In place of a generator and of its source of bits: the smallest words have radius zero."""
+
+    @property
+    def bit_generator(self):
+        return self
+
+    def random_raw(self, size):
+        return np.full(size, 2**63, np.uint64)
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Streams of uniforms that put every record into exactly one of the steps."""
+
+    steps: int
+
+    def generator(self, purpose, round_, step):
+        assert purpose == "minibatch"
+        return self.Uniforms(self.steps, round_, step)
+
+    @dataclass(frozen=True)
+    class Uniforms:
+        steps: int
+        round: int
+        step: int
+
+        def random(self, size):
+            places = np.floor(np.random.default_rng(self.round).random(size) * self.steps)
+            return np.where(places == self.step - 1, 0.0, 1.0)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
 @pytest.mark.parametrize("which", [0, 1])
@@ -115,25 +166,30 @@ def test_a_quarter_of_the_noise_is_caught(make_system, mechanism, which):
 
 
 @pytest.mark.full
-def test_synchronisation_without_noise_is_caught(make_system, monkeypatch):
+def test_synchronisation_without_noise_is_caught(make_system):
     system = make_system(**UPLOAD, local_aggregation={1: 2}, rate=0.9, untrusted=UNTRUSTED)
     canaries, line = system.plant(4000)
     config = AuditConfig(repetitions=2000)
     sound = audit_line(canaries, line, system.privacy, 3, config)
     assert sound.epsilon_lower <= sound.epsilon_upper
-    noised = engine._message_noise
-
-    def only_global(simulation, eta, round_, step, layer):
-        last = step == simulation.schedule.local_steps
-        return noised(simulation, eta, round_, step, layer) if last else {}
-
-    monkeypatch.setattr(engine, "_message_noise", only_global)
-    broken = audit_line(canaries, line, system.privacy, 3, config)
-    assert broken.epsilon_lower > broken.epsilon_upper
+    noise = OnlyGlobal(canaries.simulation.randomness.noise, system.schedule.local_steps)
+    broken = drawing(canaries, noise=noise)
+    # Two releases a round, at the local and at the global aggregation; half of the copies have
+    # no canary, and only noise parts their models.
+    spreads = [
+        listen(copies, 3, downlink_noise=False)[..., ~copies.present].std(axis=(0, 2))
+        for copies in (canaries, broken)
+    ]
+    (local, global_), (local_left, global_left) = spreads
+    assert local > 0.5 * global_ > 0
+    assert local_left < 1e-9 * local
+    assert global_left == pytest.approx(global_, rel=0.05)
+    caught = audit_line(broken, line, system.privacy, 3, config)
+    assert caught.epsilon_lower > caught.epsilon_upper
 
 
 @pytest.mark.full
-def test_shuffled_minibatches_are_caught(make_system, monkeypatch):
+def test_shuffled_minibatches_are_caught(make_system):
     # One window of ten steps at q = 0.1 and little noise. A Poisson sample misses the record
     # with probability 0.9^10 = 0.35, and delta = 0.7 pays for all else: epsilon is 0. An epoch
     # of shuffled minibatches never misses it.
@@ -146,18 +202,8 @@ def test_shuffled_minibatches_are_caught(make_system, monkeypatch):
     assert sound.epsilon_lower == 0
     assert sound.epsilon_upper < 0.1
 
-    class Shuffled:
-        """Uniforms that put every record into exactly one of the steps."""
-
-        def __init__(self, seed, purpose, round_, step):
-            self.key, self.step = [seed, round_], step
-
-        def random(self, size):
-            places = np.floor(np.random.default_rng(self.key).random(size) * 10)
-            return np.where(places == self.step - 1, 0.0, 1.0)
-
-    monkeypatch.setattr(sampling, "generator", Shuffled)
-    broken = audit_line(canaries, line, system.privacy, 1, config)
+    shuffled = drawing(canaries, sampling=Shuffled(10))
+    broken = audit_line(shuffled, line, system.privacy, 1, config)
     assert broken.epsilon_lower > 1 > broken.epsilon_upper
 
 

@@ -25,6 +25,7 @@ from m2fdp.control.resources import round_cost, round_costs
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_alone, step_together
 from m2fdp.simulation.schedule import Schedule
+from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import draw_trust, explicit_trust
@@ -363,7 +364,9 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
         torch.rand(3000, 1, 28, 28), torch.randint(10, (3000,)), np.full(50, 60), np.ones(50)
     )
     model = build_model(ModelConfig(), (1, 28, 28), 10, seed=0)
-    simulation = build_simulation(plan.network, mechanism, plan.schedule, model, shards, seed=0)
+    simulation = build_simulation(
+        plan.network, mechanism, plan.schedule, model, shards, seeded(0, b"test")
+    )
     start = before_training(simulation)
     controller = controller_of(plan.network, max_local_steps=40)
     _, state = plan_round(controller, initial_state(controller), 1.0)

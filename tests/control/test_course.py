@@ -28,6 +28,7 @@ from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import build_simulation
 from m2fdp.simulation.simulation import initial_state as first_state
 from m2fdp.simulation.training import Progress
+from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import explicit_trust
@@ -80,7 +81,9 @@ class Setting:
         self.simulation = self.simulate(self.network, self.mechanisms[0], self.schedule)
 
     def simulate(self, network, mechanism, schedule):
-        return build_simulation(network, mechanism, schedule, self.model, self.shards, seed=3)
+        return build_simulation(
+            network, mechanism, schedule, self.model, self.shards, seeded(3, b"test")
+        )
 
     @property
     def course(self):

@@ -16,6 +16,7 @@ from m2fdp.simulation.engine import rounds, run_round
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import State, build_simulation, initial_state
+from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
 from m2fdp.topology.trust import all_untrusted, explicit_trust
@@ -43,7 +44,7 @@ def silent_data(network, privacy, schedule):
         network, np.full(n, 9), np.full(n, 0.5), schedule.round_plans(), privacy, ThreatConfig()
     )
     model = build_model(ModelConfig(name="softmax"), (1, 8, 8), 10, seed=0)
-    return build_simulation(network, mechanism, schedule, model, shards, seed=0)
+    return build_simulation(network, mechanism, schedule, model, shards, seeded(0, b"test"))
 
 
 @pytest.mark.parametrize("participants", [None, 1])
@@ -149,7 +150,7 @@ def quadratic_run(mechanism, network, schedule, centres):
         np.ones(n),
     )
     model = Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
-    simulation = build_simulation(network, mechanism, schedule, model, shards, seed=0)
+    simulation = build_simulation(network, mechanism, schedule, model, shards, seeded(0, b"test"))
     start = initial_state(simulation)
     states = [start, *rounds(simulation, start)]
     return np.array([state.weights.item() for state in states])

@@ -15,6 +15,7 @@ from m2fdp.simulation.records import Shards
 from m2fdp.simulation.sampling import poisson_draw
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import build_simulation, initial_state
+from m2fdp.streams import KeyedStreams, seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
 from m2fdp.topology.trust import all_untrusted
@@ -87,7 +88,7 @@ def test_a_quadratic_on_a_ragged_tree_by_hand():
     model = Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
     schedule = Schedule(3, 1, {}, 0.5, "constant")
     mechanism = no_privacy(network, (), PRIVACY, ThreatConfig())
-    simulation = build_simulation(network, mechanism, schedule, model, shards, seed=0)
+    simulation = build_simulation(network, mechanism, schedule, model, shards, seeded(0, b"test"))
     table = measure_run(simulation, evaluate_every=2, planned_rounds=3)
     assert table["round"].tolist() == [0, 2, 3]
     every = measure_run(simulation, evaluate_every=1, planned_rounds=3)
@@ -120,13 +121,13 @@ def test_gradient_variance_is_that_of_drawn_minibatches(divide_by, tolerance):
     )
     assert mechanism.clipping.divide_by == divide_by
     model = build_model(ModelConfig(), (1, 8, 8), 10, seed=0)
-    simulation = build_simulation(network, mechanism, schedule, model, shards, seed=0)
+    simulation = build_simulation(network, mechanism, schedule, model, shards, seeded(0, b"test"))
     claimed = measure_run(simulation, 1, planned_rounds=1)["gradient_variance"].iloc[0]
     errors = torch.softmax(torch.zeros(200, 10), 1) - nn.functional.one_hot(shards.labels, 10)
     own = torch.einsum("rc,rf->rcf", errors, shards.features.flatten(1)).flatten(1)
     squares = []
     for step in range(1, 4001):
-        drawn = own[poisson_draw(np.repeat(shards.rates, shards.sizes), 5, 1, step)]
+        drawn = own[poisson_draw(np.repeat(shards.rates, shards.sizes), KeyedStreams(5), 1, step)]
         size = 40 if divide_by == "expected" else max(1, len(drawn))
         squares.append((drawn.sum(dim=0) / size - own.mean(dim=0)).square().sum().item())
     assert np.mean(squares) == pytest.approx(claimed, rel=tolerance)

@@ -71,6 +71,47 @@ def no_module(shape, n_classes):
     return "nothing"
 
 
+class Restless(nn.Module):
+    """Random, or other in training, in ways that no layer of torch's tells; zero at the start."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.layer = kind, nn.Linear(64, 10)
+        nn.init.zeros_(self.layer.weight)
+
+    def forward(self, features):
+        features = features.flatten(1)
+        if self.kind == "drawn":
+            features = features + torch.randn_like(features)
+        elif self.kind == "functional":
+            features = nn.functional.dropout(features, 0.5, self.training)
+        elif self.kind == "trained" and self.training:
+            features = 2 * features
+        return self.layer(features)
+
+
+def dropping(rate):
+    return nn.Sequential(nn.Flatten(), nn.Dropout(rate), nn.Linear(64, 10))
+
+
+RANDOM = {
+    "dropout": (lambda: dropping(0.5), r"has Dropout \(layer 1\)"),
+    "dropout of maps": (lambda: nn.Sequential(nn.Dropout2d(0.1), dropping(0)), "has Dropout2d"),
+    "pool": (
+        lambda: nn.Sequential(nn.FractionalMaxPool2d(2, 5), nn.Flatten(), nn.Linear(25, 10)),
+        "draws at random",
+    ),
+    "slopes": (lambda: nn.Sequential(dropping(0), nn.RReLU()), "has RReLU"),
+    "drawn": (lambda: Restless("drawn"), "draws at random"),
+    "functional": (lambda: Restless("functional"), "draws at random"),
+    "trained": (lambda: Restless("trained"), "other scores in training than in evaluation"),
+}
+CALM = {
+    "rate 0": lambda: dropping(0),
+    "plain": lambda: Restless("plain"),
+}
+
+
 @pytest.fixture
 def importable(monkeypatch):
     """This module under a name that `model.name` can point at."""
@@ -101,6 +142,41 @@ def test_own_module(importable):
 def test_refusals(importable, config, words):
     with pytest.raises(InputError, match=words):
         build_model(ModelConfig(**config), (1, 8, 8), 10, seed=0)
+
+
+@pytest.fixture
+def build_own(monkeypatch):
+    """A function that builds the model of an own function."""
+    import sys
+    import types
+
+    def build(make):
+        module = types.ModuleType("own_models")
+        module.made = lambda shape, n_classes: make()
+        monkeypatch.setitem(sys.modules, "own_models", module)
+        return build_model(ModelConfig(name="own_models:made"), (1, 8, 8), 10, seed=0)
+
+    return build
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_modules_that_draw_are_refused_by_name(build_own, kind):
+    make, words = RANDOM[kind]
+    with pytest.raises(InputError, match=words) as refusal:
+        build_own(make)
+    assert str(refusal.value).startswith("model.name = 'own_models:made': ")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", CALM)
+def test_modules_that_could_draw_and_do_not(build_own, kind):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    model = build_own(CALM[kind])
+    assert torch.equal(torch.rand(1), expected)
+    if kind == "plain":  # what was tried with other parameters has kept its own
+        assert not model.initial_vector()[:640].any()
 
 
 def test_images_too_small_for_three_pools():

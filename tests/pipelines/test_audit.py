@@ -14,6 +14,7 @@ def test_an_audit_leaves_bounds_figure_and_metrics(project, kedro_run, mechanism
     assert result.exit_code == 0, result.output
     for words in ("at least", "at most", "nominal", "none can pass"):
         assert words in result.output
+    assert "Privacy ledger" not in result.output  # the audit's own table is what it ends with
     reporting = project / "data/08_reporting/single"
     observers = json.loads((reporting / "audit.json").read_text())["observers"]
     assert [found["epsilon_nominal"] for found in observers] == [4, 4]

@@ -8,9 +8,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from m2fdp.pipelines.training.tracking import tracked_progress
+from m2fdp.pipelines.training.tracking import _duration, tracked_progress
 from m2fdp.simulation.simulation import State
 from m2fdp.simulation.training import Progress, Round, RoundRecord
+
+# Where no MLflow run is open nothing is written to it.
+UNSENT = Path("unsent.json")
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def screen(monkeypatch):
 
 
 def train(start=None, epsilon=1.2345, first=1):
-    with tracked_progress(10, start, Path("unsent.json")) as observer:
+    with tracked_progress(10, start, UNSENT) as observer:
         for round_ in range(first, first + 3):
             observer.on_round(Round(State(round_, torch.zeros(1)), 1.0, 1.0), 0.01)
             observer.on_evaluation(RoundRecord(round_, 0.25, 2.0, 1.0, 1.0, epsilon))
@@ -48,7 +51,42 @@ def test_a_run_that_goes_on_counts_the_rounds_before(screen):
     assert "9/10" in last and "3/10" not in last and "ε" not in last
 
 
-def test_elsewhere_nothing_is_written(screen):
+def test_elsewhere_there_is_a_line_every_thirty_seconds(screen, caplog):
     written = screen(terminal=False)
-    train()
+    caplog.set_level("INFO", "m2fdp")
+    now = [1000.0]
+    with tracked_progress(
+        50, Progress(State(10, torch.zeros(1))), UNSENT, lambda: now[0]
+    ) as observer:
+        for round_ in range(11, 31):  # 10 s each
+            now[0] += 10
+            observer.on_round(Round(State(round_, torch.zeros(1)), 1.0, 1.0), 10.0)
+            if round_ % 4 == 0:
+                observer.on_evaluation(RoundRecord(round_, round_ / 100, 2.0, 1.0, 1.0, round_))
     assert written.getvalue() == ""
+    assert [record.getMessage() for record in caplog.records] == [
+        "Round 13 of 50, accuracy 0.120, ε 12, about 6 min left",
+        "Round 16 of 50, accuracy 0.120, ε 12, about 6 min left",
+        "Round 19 of 50, accuracy 0.160, ε 16, about 5 min left",
+        "Round 22 of 50, accuracy 0.200, ε 20, about 5 min left",
+        "Round 25 of 50, accuracy 0.240, ε 24, about 4 min left",
+        "Round 28 of 50, accuracy 0.240, ε 24, about 4 min left",
+    ]
+
+
+def test_a_terminal_has_the_bar_and_no_lines(screen, caplog):
+    screen(terminal=True)
+    caplog.set_level("INFO", "m2fdp")
+    now = [0.0]
+    with tracked_progress(3, None, UNSENT, lambda: now[0]) as observer:
+        for round_ in (1, 2):
+            now[0] += 100
+            observer.on_round(Round(State(round_, torch.zeros(1)), 1.0, 1.0), 100.0)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(119, "119 s"), (121, "2 min"), (7000, "117 min"), (9000, "2.5 h")]
+)
+def test_durations(seconds, text):
+    assert _duration(seconds) == text

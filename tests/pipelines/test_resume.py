@@ -331,3 +331,24 @@ def test_a_run_killed_at_random_moments_equals_one_that_never_was(project, kedro
         assert resumed.exit_code == 0, resumed.output
     assert kills >= 2
     assert results(project, "cut") == results(project, "whole")
+
+
+def test_a_run_goes_on_with_the_split_that_it_began_with_or_not_at_all(
+    project, kedro_run, unfinished
+):
+    assert kedro_run("--pipelines", "data").exit_code == 0
+    manifest = project / "data/05_model_input/single/manifest.csv"
+    before = manifest.read_bytes()
+    unfinished(split="from disk", split_sha256="0" * 64)
+    whole = kedro_run("--params", "resume=true")
+    assert whole.exit_code == 2
+    assert whole.output == (
+        "Error: resume = True: the run trains on a split that lay on the disk; "
+        "add --pipelines=training\n"
+    )
+    edited = kedro_run("--pipelines=training", "--params", "resume=true")
+    assert edited.exit_code == 2
+    last = edited.output.splitlines()[-1]
+    assert last.startswith("Error: data/05_model_input/single/manifest.csv = ")
+    assert last.endswith("the run began with another split; leave resume out to start anew")
+    assert manifest.read_bytes() == before

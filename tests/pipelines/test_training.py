@@ -1,6 +1,8 @@
 """Whole runs through real Kedro sessions: every algorithm, mechanism and baseline."""
 
 import json
+import sys
+import types
 
 import mlflow
 import numpy as np
@@ -50,6 +52,7 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
     artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
     assert artifacts == {
         "accuracy_curve.png",
+        "configuration.json",
         "confusion_matrix.csv",
         "confusion_matrix.png",
         "epsilon_over_rounds.csv",
@@ -73,6 +76,16 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
     confusions = pd.read_csv(output / "confusion_matrix.csv", index_col=0)
     correct = sum(confusions.to_numpy().diagonal())
     assert correct / confusions.to_numpy().sum() == pytest.approx(summary["accuracy"])
+    # The last thing that a user sees, a line each in the terminal.
+    told = result.output[result.output.index("M²FDP, seed 0, after 3 rounds") :]
+    assert f"accuracy  {summary['accuracy']:.4f}" in told
+    assert "(verified), nominal 4, δ = 1e-05" in told
+    assert "data/08_reporting/single; make ui shows the run." in " ".join(told.split())
+    # Warnings are for what the user can change.
+    assert "assumptions; privacy_summary.json lists them." in " ".join(result.output.split())
+    assert result.output.count("WARNING") == 1
+    assert "held_out" not in run.data.tags
+    assert "label_distribution, manifest, round_metrics" in run.data.tags["diagnostic"]
     state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)
     assert {name: tuple(value.shape) for name, value in state.items()} == {"1.weight": (10, 64)}
 
@@ -118,12 +131,23 @@ def test_a_deep_ragged_tree_and_a_cnn_by_minibatch(project, kedro_run):
 
 def test_evaluation_on_held_out_training_records(project, kedro_run):
     params = f"{SMALL},partition.validation_fraction=0.2,training.evaluate_on=validation"
-    assert kedro_run("--params", params).exit_code == 0
+    result = kedro_run("--params", params)
+    assert result.exit_code == 0
     counts = pd.read_csv(
         project / "data/07_model_output/single/confusion_matrix.csv", index_col=0
     ).to_numpy()
     manifest = pd.read_csv(project / "data/05_model_input/single/manifest.csv")
-    assert counts.sum() == (manifest["split"] == "validation").sum() > 200
+    n_validation = int((manifest["split"] == "validation").sum())
+    assert counts.sum() == n_validation > 200
+    # Epsilon says nothing about them, and the run does.
+    said = " ".join(result.output.split())
+    assert f"{n_validation} validation records lie in clear with the cloud" in said
+    assert only_run().data.tags["held_out"] == "in clear"
+    privacy = json.loads((project / "data/08_reporting/single/privacy_summary.json").read_text())
+    assert privacy["records_in_clear"] == {"validation": n_validation, "test": 359}
+    outside = " ".join(privacy["outside_the_promise"])
+    for words in (f"{n_validation} validation records", "359 test records", "label_distribution"):
+        assert words in outside
 
 
 def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run):
@@ -132,6 +156,21 @@ def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run):
     assert "training.learning_rate" in result.output.splitlines()[-1]
     assert only_run().info.status == "FAILED"
     assert not (project / "data/06_models/single/model.pt").exists()
+
+
+def test_a_model_with_dropout_is_refused_before_anything_is_written(
+    project, kedro_run, monkeypatch
+):
+    own = types.ModuleType("own_models")
+    own.dropping = lambda shape, n_classes: torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, n_classes)
+    )
+    monkeypatch.setitem(sys.modules, "own_models", own)
+    result = kedro_run("--params", f"{SMALL},model.name=own_models:dropping")
+    assert result.exit_code == 2
+    (line,) = [line for line in result.output.splitlines() if "model.name" in line]
+    assert "has Dropout (layer 1)" in line
+    assert not list((project / "data").rglob("*.*"))
 
 
 def test_own_arrays(project, kedro_run):

@@ -1,5 +1,6 @@
 """Which lines a ledger has, the noise of each by hand, and what it adds up to."""
 
+from dataclasses import replace
 from math import inf, sqrt
 from time import perf_counter
 
@@ -153,6 +154,53 @@ def test_noised_broadcasts_protect_from_siblings(network_of, plans_of, mechanism
     assert 0.98 < spent["siblings"] <= 1
     assert spent["downlinks"] <= 1
     assert spent["uplinks"] == inf
+
+
+def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
+    network_of, plans_of, mechanism_of
+):
+    """Two servers below each trusted one of layer 1: whose model, in clear, reaches both."""
+    network = network_of([2, 2, 5])
+
+    def epsilons(local_aggregation, **more):
+        more = {"threat": {"distrusted": ["cloud"]}} | more
+        plans = plans_of(3, 4, local_aggregation)
+        return mechanism_of(network, plans, calibration="accountant", **more).ledger.by_kind(3)
+
+    below_both = epsilons({1: 2})
+    assert below_both["cousins"] == inf > below_both["far_devices"]
+    # Aggregations below one of the servers tell the other's devices nothing.
+    for below_one in (epsilons({2: 2}), epsilons({})):
+        assert below_one["cousins"] == below_one["far_devices"] < 1
+    assert epsilons({1: 2}, downlink_noise=True)["cousins"] <= 1
+    assert epsilons({1: 2}, mechanism="gradient")["cousins"] <= 1
+    # Who distrusts devices elsewhere distrusts these.
+    with pytest.raises(InputError, match=r"can't be met for .*below the same head.*cousins"):
+        epsilons({1: 2}, threat={"distrusted": ["far_devices"]})
+    assert "cousins" not in mechanism_of(network_of([2, 5]), plans_of(1, 1)).ledger.by_kind(1)
+
+
+def test_noised_broadcasts_leave_the_cloud_the_head_s_noise(network_of, plans_of):
+    """Siblings of the head hide what passes its parent, never what the head broadcasts."""
+    network = network_of([1, 4, 2], ["server-1-0"])
+    noise = [np.zeros(1), np.full(4, 3.0), np.zeros(8)]
+    for downlink_noise, behind in ((True, 3.0), (False, 3.0 * sqrt(4))):
+        ledger = ledger_of(network, noise, plans_of(2, 4, {2: 2}), downlink_noise=downlink_noise)
+        found = {line.kind: line.noise for line in ledger.lines}
+        kinds = ["cloud", "far_devices", "public"]
+        assert [found[kind] for kind in kinds] == pytest.approx([behind] * 3)
+
+
+def test_noise_below_a_trusted_parent_is_seen_through_its_mean(network_of, plans_of):
+    """Devices that noise although their server is trusted: nobody else sees their messages."""
+    network = network_of([2, 4])
+    noised = (np.zeros(2, dtype=bool), np.ones(8, dtype=bool))
+    noise = [np.zeros(2), np.full(8, 3.0)]
+    ledger = ledger_of(replace(network, noised=noised), noise, plans_of(2, 4, {1: 2}))
+    found = {line.kind: line.noise for line in ledger.lines}
+    assert found["trusted_servers"] == found["uplinks"] == 3
+    assert found["cloud"] == found["public"] == pytest.approx(3 * sqrt(4))
+    assert found["siblings"] == pytest.approx(3 * sqrt(3))
 
 
 def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mechanism_of):

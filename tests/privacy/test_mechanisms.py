@@ -8,11 +8,14 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.accounting import epsilon, least_noise, subsampled
+from m2fdp.privacy.accounting import epsilon, least_noise, scaled, subsampled
 from m2fdp.privacy.calibration import build_mechanism, check_delta, no_privacy
 from m2fdp.privacy.observers import build_ledger
 from m2fdp.privacy.summary import summary, warnings
-from m2fdp.topology.builders import tree_from_edges
+from m2fdp.simulation.schedule import Schedule
+from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.topology.network import Network, noise_plan
+from m2fdp.topology.trust import draw_trust
 
 DELTA = 1e-5
 # A is trusted with 1 device below a and 2 below b; B and d are untrusted with 1 device.
@@ -277,12 +280,104 @@ def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of
     assert result["accountant"].startswith("dp-accounting")
     lines = warnings(mechanism, 4, privacy)
     assert "siblings (ε ∞)" in lines[0]
-    assert any("0.5-smooth, as declared" in line for line in lines)
+    # What nobody can change is no warning.
+    assert not set(result["assumptions"]) & set(lines)
+    assert any("0.5-smooth, as declared" in line for line in result["assumptions"])
     open_mechanism = replace(mechanism, private=False)
     assert warnings(open_mechanism, 4, privacy) == []
 
 
 def test_delta_must_be_below_one_over_the_largest_shard():
-    check_delta(0.009, np.array([10, 100]))
+    check_delta(0.009, np.array([10, 100]), np.ones(2), 1)
     with pytest.raises(InputError, match=r"privacy.delta = 0.01: must be below 1/100"):
-        check_delta(0.01, np.array([10, 100]))
+        check_delta(0.01, np.array([10, 100]), np.ones(2), 1)
+
+
+def test_what_is_hardly_ever_drawn_is_noised_all_the_same():
+    """Delta covers the chance of ever being drawn: no noise at all would have epsilon 0."""
+    rare = ((subsampled(1e-4), 10),)
+    assert epsilon(((subsampled(1e-4, 400), 10),), 5e-3) == 0
+    certain = least_noise(((subsampled(1.0), 1),), 1.0, 5e-3)
+    assert least_noise(rare, 1.0, 5e-3) == certain > 1
+    # A delta below that chance is spent as usual.
+    assert least_noise(rare, 1.0, 5e-4) < certain
+
+
+def test_least_noise_is_enough_where_the_grid_changes_with_it():
+    composition, delta, target = ((subsampled(2.5e-4), 24),), 6.2e-11, 0.08259704
+    noise = least_noise(composition, target, delta)
+    assert 0.99 * target < epsilon(scaled(composition, 1 / noise), delta) <= target
+
+
+@pytest.mark.parametrize("distrusted", ["servers", "cloud", "siblings"])
+def test_few_of_unequal_devices_take_part_and_the_target_holds(distrusted, network_of, plans_of):
+    """A mean over whoever is there holds at least the noise of the record's own device."""
+    network = replace(network_of([2, 4], ["server-1-0", "server-1-1"]), participants=2)
+    sizes = np.array([50, 1000] * 4)
+    privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=DELTA, clipping_norm=1)
+    mechanism = build_mechanism(
+        network,
+        sizes,
+        np.minimum(1, 16 / sizes),
+        plans_of(20, 4),
+        privacy,
+        ThreatConfig(distrusted=[distrusted]),
+    )
+    assert 0.99 < mechanism.epsilon(20) <= 1
+
+
+def random_system(number):
+    """A network, shards and a promise of any kind, by number."""
+    drawn = np.random.default_rng([14, number])
+    depth = int(drawn.integers(1, 4))
+    fanouts = [int(n) for n in drawn.integers(2, 5, depth)]
+    tree = tree_from_fanouts(fanouts)
+    trust = draw_trust(tree, drawn.choice([0, 0.5, 1], depth - 1), number)
+    participants = int(drawn.integers(1, 4)) if drawn.random() < 0.4 else None
+    network = Network(tree, trust, noise_plan(tree, trust), participants)
+    sizes = drawn.choice([50, 200, 1000], tree.n_devices)
+    rates = np.minimum(1, drawn.choice([4, 16, 1000]) / sizes)
+    more = {"epsilon": np.exp(drawn.uniform(-2.5, 2)), "delta": 10 ** drawn.uniform(-9, -4)}
+    if drawn.random() < 0.6:
+        unit = "device" if drawn.random() < 0.3 else "record"
+        more |= {"mechanism": "upload", "unit": unit, "downlink_noise": bool(drawn.random() < 0.5)}
+    elif drawn.random() < 0.3:
+        more |= {"adjacency": "replace_one"}
+    rounds, steps = drawn.integers([1, 1], [9, 6]).tolist()
+    local = {layer: int(drawn.integers(1, 4)) for layer in range(1, depth) if drawn.random() < 0.5}
+    schedule = Schedule(rounds, steps, local, 0.1, "constant")
+    kinds = [["servers", "cloud"], ["cloud"], ["public"], ["cloud", "far_devices"]]
+    if more.get("downlink_noise", True):
+        kinds.append(["cloud", "siblings"])
+    elif depth > 1 and local:
+        kinds.pop()
+    threat = ThreatConfig(distrusted=kinds[drawn.integers(len(kinds))])
+    return network, sizes, rates, schedule, PrivacyConfig(clipping_norm=1, **more), threat
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[] if n < 10 else pytest.mark.full) for n in range(45)]
+)
+def test_any_calibration_ends_within_a_percent_of_its_target_and_never_above(number):
+    network, sizes, rates, schedule, privacy, threat = random_system(number)
+    plans = schedule.round_plans()
+    mechanism = build_mechanism(network, sizes, rates, plans, privacy, threat)
+    assert 0.99 * privacy.epsilon < mechanism.epsilon(len(plans)) <= privacy.epsilon
+
+
+def test_the_summary_says_what_distrusted_observers_could_learn_together(network_of, plans_of):
+    """hfl_dp: five devices a server; four siblings know all noises but the record's own."""
+    network = network_of([10, 5], [f"server-1-{i}" for i in range(10)])
+    privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=DELTA, clipping_norm=1)
+    sizes = np.full(50, 1200)
+    said = {}
+    for kind in ("siblings", "servers"):
+        threat = ThreatConfig(distrusted=[kind])
+        mechanism = build_mechanism(network, sizes, np.ones(50), plans_of(20, 4), privacy, threat)
+        assert mechanism.epsilon(20) == pytest.approx(1, rel=1e-3)
+        together = 2.15 if kind == "siblings" else 1
+        assert mechanism.ledger.pooled(20) == pytest.approx(together, rel=3e-3)
+        promise = summary(mechanism, 20, privacy)
+        said[kind] = [promise["assumptions"], warnings(mechanism, 20, privacy)]
+    assert all(any("up to ε 2.15" in line for line in lines) for lines in said["siblings"])
+    assert not any("pool" in line for lines in said["servers"] for line in lines)

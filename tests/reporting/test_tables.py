@@ -17,7 +17,9 @@ from m2fdp.reporting.tables import (
     TABLE_COLUMNS,
     comparison_table,
     displayed,
+    print_bound,
     print_ledger,
+    print_result,
     print_table,
     to_markdown,
     worst_positions,
@@ -240,3 +242,66 @@ def test_a_ledger_says_how_many_of_its_positions_it_shows(ledger):
     console = Console(file=io.StringIO(), width=120)
     print_ledger(many, console)
     assert "the 4 of 9 positions that lose most" in " ".join(console.file.getvalue().split())
+
+
+def printed(show, content) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    show(content, console)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+RESULT = {
+    "algorithm": "m2fdp",
+    "seed": 3,
+    "rounds": 30,
+    "accuracy": 0.84567,
+    "loss": 0.51234,
+    "energy_j": 7.051,
+    "delay_s": 12345.6,
+    "privacy": "verified",
+    "epsilon_nominal": 4.0,
+    "epsilon_verified": 8.6001,
+    "delta": 1e-5,
+}
+
+
+def test_the_result_of_a_run_with_its_epsilon_rounded_up():
+    assert printed(print_result, RESULT) == [
+        "M²FDP, seed 3, after 30 rounds",
+        "accuracy  0.8457",
+        "loss      0.5123",
+        "ε         8.61 (verified), nominal 4, δ = 1e-05",
+        "energy    7.05 J",
+        "delay     12,346 s",
+    ]
+
+
+def test_a_result_says_what_its_epsilon_is_worth():
+    conditional = printed(print_result, RESULT | {"privacy": "conditional"})
+    assert conditional[3] == (
+        "ε         8.61 (conditional: privacy_summary.json), nominal 4, δ = 1e-05"
+    )
+    infinite = printed(print_result, RESULT | {"epsilon_verified": "inf"})
+    assert infinite[3].startswith("ε         ∞ (verified), nominal 4")
+    keys = ("algorithm", "seed", "rounds", "accuracy", "loss", "energy_j", "delay_s")
+    nothing = {key: RESULT[key] for key in keys} | {"algorithm": "hfl", "privacy": "none"}
+    assert printed(print_result, nothing)[3] == "ε         ∞ for everybody, no privacy"
+
+
+def test_the_bounds_of_the_last_round_beside_what_they_bound():
+    table = pd.DataFrame(
+        {
+            "round": [1, 2],
+            "bound": [9.0, 1234.1],
+            "mean_gradient_norm_sq": [3.0, 0.18149],
+            "proven_bound": [8.0, 44.51],
+            "weighted_gradient_norm_sq": [3.0, 0.17],
+        }
+    )
+    lines = printed(print_bound, table)
+    assert lines[0] == "Mean squared gradient norm over 2 rounds"
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    assert cells == [
+        ["Theorem 1 as printed; plain mean", "1240", "0.181"],
+        ["proven here; mean weighted by step size", "44.6", "0.17"],
+    ]

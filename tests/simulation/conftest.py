@@ -14,6 +14,7 @@ from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import build_simulation, initial_state
+from m2fdp.streams import seeded
 
 PRIVACY = {
     "gradient": PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=0.5),
@@ -56,7 +57,9 @@ def run():
     """Train a network and give the final global model."""
 
     def run(network, mechanism, schedule, model, shards, seed=0, **options):
-        simulation = build_simulation(network, mechanism, schedule, model, shards, seed, **options)
+        simulation = build_simulation(
+            network, mechanism, schedule, model, shards, seeded(seed, b"test"), **options
+        )
         *_, state = rounds(simulation, initial_state(simulation))
         return state.weights
 

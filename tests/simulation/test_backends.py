@@ -1,5 +1,7 @@
 """The fast backends against the plain one, and against autograd by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -28,7 +30,8 @@ N_CLASSES = 5
 
 
 class Odd(nn.Module):
-    """A layer called twice, parameters outside any layer, and an output changed in place."""
+    """A layer called twice, parameters outside any layer or tied, and an output changed in
+    place."""
 
     def __init__(self, kind):
         super().__init__()
@@ -37,6 +40,9 @@ class Odd(nn.Module):
         self.middle = nn.Linear(6, 6)
         if kind == "free parameter":
             self.scale = nn.Parameter(torch.full((6,), 1.5))
+        if kind == "tied":
+            self.second = nn.Linear(6, 6)
+            self.second.weight = self.middle.weight
 
     def forward(self, features):
         hidden = self.first(features.flatten(1))
@@ -45,6 +51,8 @@ class Odd(nn.Module):
         hidden = torch.tanh(self.middle(hidden))
         if self.kind == "twice":
             hidden = torch.tanh(self.middle(hidden))
+        if self.kind == "tied":
+            hidden = torch.tanh(self.second(hidden))
         if self.kind == "free parameter":
             hidden = hidden * self.scale
         return self.last(hidden)
@@ -72,7 +80,7 @@ def models(name):
     return Model(name, module, losses.cross_entropy, linear=False)
 
 
-ODD = ["twice", "free parameter", "in place", "plain", "tokens"]
+ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
 
 
 def problem(name, counts, seed, consecutive=False):
@@ -159,6 +167,69 @@ def test_a_clipped_record_has_at_most_the_clipping_norm(name):
         torch.testing.assert_close(clipped, free * norm / free.norm(dim=1, keepdim=True))
 
 
+def spoiled(name, counts, value, by_double):
+    """A problem one record of whose first learner has a feature, or all, of some value; and the
+    same without that record."""
+    model, weights, batches = problem(name, counts, seed=4)
+    place = batches.positions[2]
+    batches.weights[2] = 0.0
+    without = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
+    batches.weights[2] = 1.0
+    if np.isfinite(value):
+        batches.features[place] = value
+    else:
+        batches.features[place, 0, 3, 4] = value
+    if not by_double:
+        model.module.float()
+        weights = weights.float()
+        batches, without = (
+            replace(b, features=b.features.float(), weights=b.weights.astype(np.float32))
+            for b in (batches, without)
+        )
+    return model, weights, batches, without
+
+
+@pytest.mark.parametrize("by_double", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e18, 1e30, 3e38])
+@pytest.mark.parametrize("name", [*CONFIGS, *ODD])
+def test_no_record_moves_a_sum_by_more_than_the_clipping_norm(name, value, by_double):
+    """A gradient without a finite norm counts as zero, and its record reaches no other learner."""
+    counts = [5, 30, 0, 4]
+    model, weights, batches, without = spoiled(name, counts, value, by_double)
+    for backend in [ReferenceBackend(model), *fast_backends(model, counts)]:
+        bounded = sums(backend, weights, without, 0.5)
+        assert bounded.isfinite().all()
+        moved = (sums(backend, weights, batches, 0.5) - bounded).norm(dim=1)
+        assert moved[1:].tolist() == [0, 0, 0]
+        assert moved[0] <= (0.5 * (1 + 1e-5) if np.isfinite(value) else 0)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_class_by_class_no_record_moves_a_sum_by_more(value):
+    counts = [5, 30, 0, 4]
+    model, weights, batches, without = spoiled("logistic", counts, value, by_double=False)
+    for backend in [ReferenceBackend(model), *fast_backends(model, counts)]:
+        expected = sums(backend, weights, without, 0.5, True)
+        moved = (sums(backend, weights, batches, 0.5, True) - expected).norm(dim=1)
+        assert moved[1:].tolist() == [0, 0, 0]
+        assert moved[0] <= 0.5 * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("counts", [[5, 30, 0, 4], [40, 200, 0, 1]])
+@pytest.mark.parametrize("name", ["softmax", "cnn12", "plain"])
+def test_unclipped_a_record_reaches_its_own_learner_only(name, counts):
+    """Learners with fewer records are padded: not with those of others."""
+    model, weights, batches, without = spoiled(name, counts, np.nan, by_double=True)
+    for record in (0, int(batches.positions[2])):
+        batches.features[record] = np.nan
+    used = [0 in batches.positions[slice(*batches.offsets[i : i + 2])] for i in range(4)]
+    for backend in fast_backends(model, counts):
+        moved = sums(backend, weights, batches, None) - sums(backend, weights, without, None)
+        assert moved[0].isnan().any()
+        for learner in (1, 2, 3):
+            assert used[learner] or not moved[learner].any()
+
+
 def test_a_range_of_learners_has_their_records():
     model, weights, batches = problem("softmax", [4, 0, 7, 2], seed=5)
     (backend, _) = fast_backends(model, [4, 0, 7, 2])
@@ -174,16 +245,13 @@ def test_which_modules_one_backward_pass_serves():
         "cnn12": True,
         "twice": True,  # seen when it runs
         "free parameter": False,
+        "tied": False,
         "in place": True,  # likewise
         "plain": True,
         "tokens": True,
     }
     grouped = nn.Conv2d(2, 2, 3, groups=2)
-    shared = nn.Linear(3, 3)
-    tied = nn.Sequential(shared, nn.Linear(3, 3))
-    tied[1].weight = shared.weight
     assert build_book_keeper(grouped) is None
-    assert build_book_keeper(tied) is None
 
 
 def test_the_stacked_width_by_hand():
@@ -195,5 +263,7 @@ def test_the_stacked_width_by_hand():
 
 
 def test_clip_factor_by_hand():
-    norms = torch.tensor([0.0, 0.5, 2.0])
-    assert clip_factor(norms, 1.0).tolist() == [1.0, 1.0, 0.5]
+    norms = torch.tensor([0.0, 0.5, 2.0, torch.inf, torch.nan])
+    assert clip_factor(norms, 1.0).tolist() == [1.0, 1.0, 0.5, 0.0, 0.0]
+    # A quotient with two significant bits may be half as large again as it should be.
+    assert clip_factor(torch.tensor([3e38]), 1e-6).tolist() == [0.0]

@@ -24,6 +24,7 @@ from m2fdp.simulation.training import (
     equal_rounds,
     train,
 )
+from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted
 
@@ -157,7 +158,9 @@ def train_from(schedule, make_shards, softmax, mechanism_for):
     shards = make_shards([10] * 4, rate=0.5)
     plan = ALGORITHMS["hfl_dp"].plan(tree, all_untrusted(tree), schedule(7, 2))
     mechanism = mechanism_for(plan, shards)
-    simulation = build_simulation(plan.network, mechanism, plan.schedule, softmax, shards, seed=0)
+    simulation = build_simulation(
+        plan.network, mechanism, plan.schedule, softmax, shards, seeded(0, b"test")
+    )
 
     def run(start=None, checkpointing=None, on_round=lambda round_, seconds: None):
         observer = Observer(on_round, lambda record: None)

@@ -6,6 +6,7 @@ import torch
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.config import ModelConfig
 from m2fdp.models.registry import build_model
+from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.records import Shards
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import draw_trust
@@ -15,24 +16,29 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True)
+def exact() -> None:
+    """As every run: TF32 would round products more coarsely than a CPU does."""
+    set_exact_arithmetic()
+
+
 @pytest.mark.parametrize("name", ["softmax", "cnn12"])
-@pytest.mark.parametrize("algorithm", ["hfl", "m2fdp"])
+@pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "m2fdp"])
 def test_a_gpu_computes_what_the_cpu_computes(
-    run, schedule, make_shards, mechanism_for, silent, name, algorithm
+    run, schedule, make_shards, mechanism_for, name, algorithm
 ):
-    """Without noise, whose generators differ, and up to the rounding of float32."""
+    """With the same noise, up to the rounding of float32."""
     tree = tree_from_fanouts([4, 3])
     shards = make_shards([20, 90] * 6, rate=0.5)
     model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
     plan = ALGORITHMS[algorithm].plan(tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
-    mechanism = silent(mechanism_for(plan, shards))
-    parts = plan.network, mechanism, plan.schedule, model
+    parts = plan.network, mechanism_for(plan, shards), plan.schedule, model
     there = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
     moved = run(*parts, there).cpu()
     torch.testing.assert_close(moved, run(*parts, shards), rtol=1e-3, atol=1e-5)
 
 
-def test_noise_repeats_on_one_gpu(run, schedule, make_shards, mechanism_for, softmax):
+def test_a_gpu_repeats_its_own_results(run, schedule, make_shards, mechanism_for, softmax):
     tree = tree_from_fanouts([4, 3])
     shards = make_shards([20] * 12, rate=0.5)
     plan = ALGORITHMS["hfl_dp"].plan(tree, draw_trust(tree, [0.0], 0), schedule(2, 3, {1: 2}))

@@ -17,6 +17,7 @@ from m2fdp.simulation import workers
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.simulation import build_simulation, initial_state
+from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust
@@ -227,7 +228,7 @@ def run_noise(request, run):
     """Rounds in which every message is heard, and rounds in which noises are summed."""
 
     def heard(*parts):
-        simulation = build_simulation(*parts, seed=0)
+        simulation = build_simulation(*parts, seeded(0, b"test"))
         state = initial_state(simulation)
         for _ in range(simulation.schedule.rounds):
             state = run_round(simulation, state, lambda *message: None)
@@ -321,6 +322,32 @@ def test_updates_of_devices_are_clipped_between_synchronisations(
     clipped = replace(free, clipping=Clipping("drawn", update_norm=0.01))
     moved = run(two, clipped, schedule(1, 4, {1: 2}), softmax, shards)
     assert 1.9 * 0.5 * 0.01 < float(moved.norm()) <= 2 * 0.5 * 0.01 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.2])
+@pytest.mark.parametrize("norms", [{"batch_norm": 0.3}, {"update_norm": 0.3}], ids=str)
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_a_record_without_a_finite_gradient_moves_nothing_else(
+    run, schedule, make_shards, softmax, privacy, norms, rate, value
+):
+    """Three devices below the cloud, from zero: what the first device's record 0 spoils counts as
+    zero, or is clipped, and the others move the global model as they would without it."""
+    tree = tree_from_fanouts([3])
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    free = no_privacy(network, (), privacy["upload"], ThreatConfig())
+    dp = replace(free, clipping=Clipping("drawn", **norms))
+    shards = make_shards([7, 9, 4], rate=rate)
+    shards.features[0] = value
+    silent = replace(shards, features=shards.features.clone(), labels=shards.labels.clone())
+    silent.features[:7] = 0  # gradients of zero
+    steps = 3 if "update_norm" in norms else 1
+    moved = run(network, dp, schedule(1, steps), softmax, shards)
+    expected = run(network, dp, schedule(1, steps), softmax, silent)
+    assert moved.isfinite().all()
+    assert expected.norm() > 0.01
+    assert float((moved - expected).norm()) <= 0.5 * 0.3 / 3 * (1 + 1e-5)
+    if rate == 1 and not np.isfinite(value):
+        assert torch.equal(moved, expected)
 
 
 def test_noise_on_the_way_down_by_hand(run_noise, schedule, mechanism_for, privacy):

@@ -9,6 +9,7 @@ import torch
 from m2fdp.algorithms import ALGORITHMS, build_plan
 from m2fdp.config import TopologyConfig, TrainingConfig, TrustConfig
 from m2fdp.simulation.sampling import draw_participants
+from m2fdp.streams import KeyedStreams
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted, draw_trust
 
@@ -24,7 +25,7 @@ def test_each_server_has_its_number_and_every_device_its_share():
     """Seeded; the bound on the share has a false-alarm rate below 1e-5 over seeds."""
     tree = tree_from_edges(RAGGED)
     network = plan_of("hfl", tree, all_untrusted(tree), None, 2).network
-    draws = np.array([draw_participants(network, 0, t) for t in range(2000)])
+    draws = np.array([draw_participants(network, KeyedStreams(0), t) for t in range(2000)])
     assert (draws[:, :3].sum(axis=1) == 2).all()
     assert draws[:, 3].all()
     assert np.abs(draws[:, :3].mean(axis=0) - 2 / 3).max() < 5 * np.sqrt(2 / 9 / 2000)
@@ -54,7 +55,7 @@ def test_only_who_takes_part_moves_the_global_model(
     shards = make_shards([10] * 4, dtype=torch.float64)
     plan = plan_of("hfl", tree, all_untrusted(tree), schedule(1, 3), 1)
     trained = run(plan.network, mechanism_for(plan, shards), plan.schedule, softmax, shards)
-    (chosen,) = np.flatnonzero(draw_participants(plan.network, 0, 1))
+    (chosen,) = np.flatnonzero(draw_participants(plan.network, KeyedStreams(0), 1))
     alone = tree_from_fanouts([1, 1])
     part = slice(10 * chosen, 10 * chosen + 10)
     single = replace(

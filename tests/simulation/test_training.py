@@ -10,6 +10,7 @@ from m2fdp.errors import InputError
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.simulation import build_simulation
 from m2fdp.simulation.training import Observer, equal_rounds, train
+from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted
 
@@ -23,7 +24,9 @@ def simulate(schedule, make_shards, softmax, mechanism_for):
             tree, all_untrusted(tree), schedule(rounds, 1, learning_rate=learning_rate)
         )
         dp = mechanism_for(plan, shards)
-        return build_simulation(plan.network, dp, plan.schedule, softmax, shards, seed=0)
+        return build_simulation(
+            plan.network, dp, plan.schedule, softmax, shards, seeded(0, b"test")
+        )
 
     return make
 

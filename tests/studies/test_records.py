@@ -177,6 +177,16 @@ def test_of_equal_runs_the_latest_counts():
         assert load_runs(order)["accuracy"].tolist() == [0.7]
 
 
+def test_a_run_on_a_split_of_its_own_is_no_later_run_of_the_same():
+    ids = [log_run("m2fdp", 0, (accuracy,)) for accuracy in (0.5, 0.6)]
+    for run_id, digest in zip(ids, "ab", strict=True):
+        mlflow.MlflowClient().set_tag(run_id, "split_sha256", digest)
+    runs = load_runs(ids)
+    assert runs.index.tolist() == ids
+    with pytest.raises(InputError, match="is there more than once"):
+        comparison_table(runs)
+
+
 def test_varied_parameters_are_columns_numbers_where_they_can_be():
     varied = ("algorithm", "seed", "privacy.epsilon", "topology.trust.ratios", "training.batch")
     settings = [(0.5, [0.5], None), (4.0, [1.0], 8)]

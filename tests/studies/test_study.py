@@ -54,7 +54,7 @@ def test_numbers_in_a_file_may_be_written_as_powers_of_ten(tmp_path):
         ("title: t\ngrid: {seed: []}\n", ["study.tiny.grid.seed", "[]", "at least 1"]),
         ("title: t\ngrid: {seed: 3}\n", ["study.tiny.grid.seed", "3", "list"]),
         ("title: t\narms: {a/b: {}}\n", ["study.tiny.arms", "a/b"]),
-        ("title: [\n", ["study", "tiny", "not valid YAML"]),
+        ("title: [\n", ["studies/tiny.yml, line 2", "no YAML"]),
         ("just text\n", ["tiny"]),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import (
     Network,
+    exposed_devices,
     network_table,
     no_noise,
     noise_adders,
@@ -115,6 +116,29 @@ def test_no_raw_message_reaches_untrusted_ground(fanouts, data, seed):
         raw[parents[sent_raw]] = True
         times += noised[layer - 1][tree.ancestors[layer]]
     assert (times == 1).all()
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.data(), st.integers(0, 99))
+def test_a_head_is_the_last_to_add_noise_before_untrusted_ground(fanouts, data, seed):
+    """Wherever noise is placed, and whoever is trusted: by walking up from every device."""
+    tree = tree_from_fanouts(fanouts)
+    drawn = np.random.default_rng(seed)
+    servers = (drawn.random(tree.n_nodes(layer)) < 0.6 for layer in range(1, tree.depth))
+    trust = (np.array([False]), *servers)
+    chance = data.draw(st.sampled_from([0.2, 0.5, 0.9]))
+    noised = tuple(drawn.random(len(parents)) < chance for parents in tree.parents)
+    network = Network(tree, trust, noised)
+    heads, exposed = noise_adders(network), exposed_devices(network)
+    for device in range(tree.n_devices):
+        layer, node, last = tree.depth, device, None
+        while True:
+            if noised[layer - 1][node]:
+                last = (layer, node)
+            layer, node = layer - 1, int(tree.parents[layer - 1][node])
+            if not trust[layer][node]:
+                break
+        assert exposed[device] == (last is None)
+        assert tuple(heads[device]) == (last or (tree.depth, device))
 
 
 def test_table_says_who_is_who():

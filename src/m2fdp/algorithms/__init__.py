@@ -20,7 +20,7 @@ from m2fdp.privacy.calibration import check_delta
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.schedule import build_schedule
 from m2fdp.topology.builders import build_tree
-from m2fdp.topology.network import Network
+from m2fdp.topology.network import Network, exposed_devices
 from m2fdp.topology.trust import build_trust
 
 # In the order in which tables and figures list them.
@@ -34,6 +34,7 @@ __all__ = [
     "check_config",
     "check_data",
     "get_algorithm",
+    "surprises",
 ]
 
 
@@ -54,18 +55,45 @@ def build_plan(
     """The algorithm's plan on the configured tree, trust and schedule.
 
     Raises:
-        InputError: the blocks contradict one another.
+        InputError: the blocks contradict one another, or the algorithm's noise leaves a device
+            in clear.
     """
     tree = build_tree(topology)
     trust = build_trust(tree, topology.trust, seed)
     schedule = build_schedule(training, tree.depth)
     plan = get_algorithm(algorithm).plan(tree, trust, schedule)
+    if plan.private:
+        _check_noise(algorithm, plan.network)
     if training.participants is None:
         return plan
     participants = training.participants
+    most = int(tree.n_children(tree.depth - 1).max())
+    if participants > most:
+        raise InputError(
+            "training.participants",
+            participants,
+            f"is more than the devices of any lowest server, at most {most}; null means all",
+        )
     if plan.network.tree.depth != tree.depth:  # a star: as many devices in all
         participants = int(Network(tree, trust, (), participants).present.sum())
     return replace(plan, network=replace(plan.network, participants=participants))
+
+
+def _check_noise(algorithm: str, network: Network) -> None:
+    """Every device is behind noise before an untrusted server sees anything of it."""
+    if network.trust[0].any():
+        raise InputError(
+            "algorithm", algorithm, "trusts the cloud, which the privacy ledger takes as untrusted"
+        )
+    exposed = np.flatnonzero(exposed_devices(network))
+    if exposed.size:
+        raise InputError(
+            "algorithm",
+            algorithm,
+            f"is private, but {exposed.size} devices, such as "
+            f"{network.tree.names[-1][exposed[0]]}, reach an untrusted server without noise; "
+            "noise_plan(tree, trust) places it where it belongs",
+        )
 
 
 def check_config(config: Config) -> None:
@@ -80,6 +108,28 @@ def check_config(config: Config) -> None:
         _check_control(config, plan)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
+
+
+def surprises(config: Config) -> list[str]:
+    """A line for each thing that is allowed and is seldom what was meant."""
+    schedule = build_plan(config.algorithm, config.topology, config.training, config.seed).schedule
+    lines = []
+    if config.control.enabled:
+        schedule = replace(schedule, local_steps=config.control.max_local_steps)
+        if config.control.step_size_factor == 1.0:
+            steps = config.control.tau or config.training.rounds * config.training.local_steps
+            lines.append(
+                "control.step_size_factor = 1 is J's own: steps of at most 1/(tau beta), too small "
+                f"to get anywhere in tau steps; try {steps} (steps of 1/beta) and more"
+            )
+    due = {schedule.aggregation_layer(step) for step in range(1, schedule.local_steps)}
+    for layer in schedule.local_aggregation.keys() - due:
+        lines.append(
+            f"training.local_aggregation.{layer} = {schedule.local_aggregation[layer]}: never "
+            f"comes, as a round has {schedule.local_steps} local steps and aggregations nearer "
+            "the cloud come first; use a smaller number, or null"
+        )
+    return lines
 
 
 def _check_control(config: Config, plan: Plan) -> None:
@@ -133,7 +183,10 @@ def check_data(
             a non-expansive drift that model and step size do not have.
     """
     built = build_model(model, shape, n_classes, seed=0)
-    check_delta(privacy.delta, shard_sizes)
+    # A device as a whole takes part for certain.
+    by_record = privacy.unit == "record"
+    rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
+    check_delta(privacy.delta, shard_sizes, rates, training.rounds * training.local_steps)
     if privacy.drift == "non_expansive":
         _certify_non_expansive(built, prod(shape), shard_sizes, training)
 

@@ -26,6 +26,7 @@ from m2fdp.privacy.positions import Position
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import Simulation, build_simulation
+from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network, noise_adders, noise_plan
 from m2fdp.topology.tree import Tree
 
@@ -117,10 +118,17 @@ def plant(
             outweigh=not by_record,
         ),
         shards,
-        seed,
+        _randomness(privacy, position, seed),
         chunk_size=8192,
     )
     return Canaries(simulation, public, int(layer), present, audited, scale)
+
+
+def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:
+    """The copies' draws: as the audited run's, from the seed or from entropy."""
+    if privacy.secure_rng:
+        return from_entropy()
+    return seeded(seed, f"audit of {position} under {privacy}".encode())
 
 
 def _model(norm: float, public: Tensor, least_mark: float | None, outweigh: bool) -> Model:

@@ -16,6 +16,7 @@ from m2fdp.streams import generator
 COLUMNS = ["dataset", "sample", "split", "label", "device"]
 SPLITS = ["train", "validation", "test"]
 CLOUD = -1
+FILE = "file"  # of a table's `attrs`: where it was read from
 
 
 def make_manifest(
@@ -57,6 +58,45 @@ def make_manifest(
         },
         columns=COLUMNS,
     )
+
+
+def check_manifest(manifest: pd.DataFrame, dataset: Dataset, n_devices: int) -> None:
+    """That a split, which may be the user's own, is one of this data set for these devices.
+
+    What every manifest must obey, whatever its data set, is checked when it is loaded.
+
+    Raises:
+        InputError: another data set, records or labels that it does not have, or another number
+            of devices; it names the manifest's file.
+    """
+    file = file_of(manifest)
+    name = manifest["dataset"].iloc[0]
+    if name != dataset.name:
+        raise InputError(file, name, f"is not the data set of this run; dataset.name: {name}")
+    sample, label = manifest["sample"].to_numpy(), manifest["label"].to_numpy()
+    unknown = sample[(sample < 0) | (sample >= len(dataset.labels))]
+    if len(unknown):
+        raise InputError(
+            file, int(unknown[0]), f"is no sample; {name} has 0 to {len(dataset.labels) - 1}"
+        )
+    wrong = np.flatnonzero(label != dataset.labels[sample])
+    if len(wrong):
+        first = int(wrong[0])
+        raise InputError(
+            file,
+            f"label {label[first]} of sample {sample[first]}",
+            f"{name} has {dataset.labels[sample[first]]} there; {len(wrong)} labels differ",
+        )
+    held = int(manifest["device"].max()) + 1
+    if held != n_devices:
+        raise InputError(
+            file, f"{held} devices", f"topology has {n_devices}; both must have as many"
+        )
+
+
+def file_of(table: pd.DataFrame) -> str:
+    """The file that a table was read from; `the manifest` for one that was not read."""
+    return table.attrs.get(FILE, "the manifest")
 
 
 def _validation_mask(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:

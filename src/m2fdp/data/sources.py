@@ -39,6 +39,8 @@ N_CLASSES = {
     "cifar100": 100,
 }
 DEFAULT_ROOT = Path(DatasetConfig.model_fields["root"].default)
+# What images have: grey, colour, colour and alpha.
+_CHANNELS = (1, 3, 4)
 _NPZ_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
@@ -266,6 +268,11 @@ def _npz(file: str) -> Dataset:
     for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         if x.ndim not in (3, 4) or 0 in x.shape:
             raise refuse(f"x_{split} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
+        if x.ndim == 4 and x.shape[3] not in _CHANNELS and x.shape[1] in _CHANNELS:
+            raise refuse(
+                f"x_{split} has shape {x.shape}, with channels first; valid: NxHxWxC, as "
+                f"x_{split}.transpose(0, 2, 3, 1) makes it"
+            )
         if x.dtype != np.uint8 and x.dtype.kind != "f":
             raise refuse(f"x_{split} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
         if x.dtype.kind == "f" and not (x.min() >= 0 and x.max() <= 1):

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from kedro.io import DataCatalog
+from kedro.io import DataCatalog, DatasetError
 
+from m2fdp.errors import InputError
 from m2fdp.interruption import deferred
 
 
 class UninterruptedCatalog(DataCatalog):
-    """A catalog that finishes the file it is saving before Ctrl-C or SIGTERM takes effect."""
+    """A catalog that finishes the file it is saving before Ctrl-C or SIGTERM takes effect.
+
+    What is wrong with a file that it loads stays the one line that the dataset has found.
+    """
+
+    def load(self, ds_name: str, version: str | None = None) -> Any:
+        try:
+            return super().load(ds_name, version)
+        except DatasetError as error:
+            cause: BaseException | None = error
+            while cause is not None and not isinstance(cause, InputError):
+                cause = cause.__cause__
+            if cause is None:
+                raise
+            raise cause from None
 
     def save(self, ds_name: str, data: Any) -> None:
         with deferred():

@@ -1,18 +1,40 @@
-"""How files reach the disk: whole, and with the same bytes for the same content."""
+"""How files reach the disk: whole, and with the same bytes for the same content; and how those
+that can't be read are told."""
 
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
+import pandas as pd
 import torch
 from kedro.io import AbstractDataset, DatasetError
 from kedro_datasets.json import JSONDataset
 from kedro_datasets.matplotlib import MatplotlibDataset
 from kedro_datasets.pandas import CSVDataset
 
-from m2fdp.files import replacing
+from m2fdp.data.manifest import FILE
+from m2fdp.errors import InputError
+from m2fdp.files import replacing, shown
+
+
+@contextmanager
+def _readable(path: PurePosixPath) -> Iterator[None]:
+    """One line that names the file, whatever its content makes of a reader.
+
+    Raises:
+        InputError: instead of any error inside the block.
+    """
+    try:
+        yield
+    except Exception as error:  # a damaged file can raise anything
+        cause = error.__cause__ or error
+        reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:200]
+        raise InputError("file", shown(path), f"can't be read ({reason})") from error
 
 
 class _Replacing:
@@ -31,7 +53,13 @@ class _Replacing:
 
 
 class TableDataset(_Replacing, CSVDataset):
-    """A table as CSV."""
+    """A table as CSV; one that is loaded knows its file."""
+
+    def load(self) -> pd.DataFrame:
+        with _readable(self._filepath):
+            table = super().load()
+        table.attrs[FILE] = shown(self._filepath)
+        return table
 
 
 class FigureDataset(_Replacing, MatplotlibDataset):
@@ -41,6 +69,13 @@ class FigureDataset(_Replacing, MatplotlibDataset):
 class RecordDataset(_Replacing, JSONDataset):
     """Named values as JSON."""
 
+    def load(self) -> dict[str, Any]:
+        with _readable(self._filepath):
+            values = super().load()
+            if not isinstance(values, dict):
+                raise TypeError(f"named values are expected, not {json.dumps(values)[:40]}")
+        return values
+
 
 class StateDictDataset(AbstractDataset[dict[str, torch.Tensor], dict[str, torch.Tensor]]):
     """A model's `state_dict` in one file, which replaces an older one in a single step."""
@@ -49,7 +84,11 @@ class StateDictDataset(AbstractDataset[dict[str, torch.Tensor], dict[str, torch.
         self._filepath = PurePosixPath(filepath)
 
     def load(self) -> dict[str, torch.Tensor]:
-        return torch.load(self._filepath, map_location="cpu", weights_only=True)
+        with _readable(self._filepath):
+            state = torch.load(self._filepath, map_location="cpu", weights_only=True)
+            if not isinstance(state, dict) or not all(map(torch.is_tensor, state.values())):
+                raise TypeError("no state dict: parameters by name are expected")
+        return state
 
     def save(self, data: dict[str, torch.Tensor]) -> None:
         buffer = io.BytesIO()
@@ -77,6 +116,9 @@ class FolderDataset(AbstractDataset[Any, Path]):
 
     def save(self, data: Any) -> NoReturn:
         raise DatasetError("a folder is handed to the node that fills it, never saved")
+
+    def _exists(self) -> bool:
+        return True  # the node makes it
 
     def _describe(self) -> dict[str, Any]:
         return {"path": str(self._path)}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import blake2b
+
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import ModelConfig, TrainingConfig
+from m2fdp.config import Config, released
 from m2fdp.data.dataset import Dataset, features
+from m2fdp.data.manifest import Shards as Samples
 from m2fdp.data.manifest import shards_of
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.mechanisms import Mechanism
@@ -17,6 +21,8 @@ from m2fdp.simulation.records import Shards
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.simulation import Simulation, build_simulation
 from m2fdp.simulation.workers import available_cores
+from m2fdp.streams import Randomness, from_entropy, seeded
+from m2fdp.topology.network import Network
 
 
 def configured_simulation(
@@ -24,11 +30,7 @@ def configured_simulation(
     mechanism: Mechanism,
     dataset: Dataset,
     manifest: pd.DataFrame,
-    model: ModelConfig,
-    training: TrainingConfig,
-    seed: int,
-    device: str,
-    threads: int | None,
+    config: Config,
 ) -> Simulation:
     """The simulation of a run, with the devices' records on the compute device."""
     shards = shards_of(manifest)
@@ -36,16 +38,16 @@ def configured_simulation(
         plan.network,
         mechanism,
         plan.schedule,
-        build_model(model, dataset.shape, dataset.n_classes, seed),
+        build_model(config.model, dataset.shape, dataset.n_classes, config.seed),
         Shards(
-            *records(dataset, shards.samples, device),
+            *records(dataset, shards.samples, config.device),
             sizes=shards.sizes,
-            rates=sampling_rates(shards.sizes, training.batch_size),
+            rates=sampling_rates(shards.sizes, config.training.batch_size),
         ),
-        seed,
-        training.backend,
-        training.chunk_size,
-        threads or available_cores(),
+        _randomness(config, plan.network, dataset, shards),
+        config.training.backend,
+        config.training.chunk_size,
+        config.threads or available_cores(),
     )
 
 
@@ -55,3 +57,24 @@ def records(dataset: Dataset, samples: np.ndarray, device: str) -> tuple[Tensor,
         torch.as_tensor(features(dataset.images[samples]), device=device),
         torch.as_tensor(dataset.labels[samples], device=device),
     )
+
+
+def _randomness(config: Config, network: Network, dataset: Dataset, samples: Samples) -> Randomness:
+    """A run's draws. Noise is keyed by all that a release depends on, down to the records.
+
+    Files may change under one configuration: were the noise of the run before used again, the
+    difference of the two models would be that of the records, in clear.
+    """
+    if config.privacy.secure_rng:
+        return from_entropy()
+    digest = blake2b(json.dumps(released(config), sort_keys=True).encode())
+    for array in (
+        *network.tree.parents,
+        *network.trust,
+        samples.sizes,
+        dataset.labels[samples.samples],
+        dataset.images[samples.samples],
+    ):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array))
+    return seeded(config.seed, digest.digest())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
-from math import exp, expm1, floor, inf, isfinite, log, log1p, log2, sqrt
+from math import exp, expm1, floor, inf, isfinite, log, log1p, log2, prod, sqrt
 from typing import TYPE_CHECKING, Literal
 
 # dp-accounting takes a second to import, and runs without sampling need none of it.
@@ -106,13 +106,19 @@ def least_noise(
 ) -> float:
     """The least noise (up to 0.1 %, never too little) for which epsilon is at most the target.
 
+    Where delta covers the chance that the record is ever used, no noise at all would do, and the
+    record would go out in clear when it is used: then it is what one certain release needs.
+
     Args:
         composition: laws in any unit; the noise comes in the same unit.
     """
     from scipy.optimize import brentq
 
-    if not any(count and law.largest > 0 for law, count in composition):
+    largest = max((law.largest for law, count in composition if count), default=0.0)
+    if largest == 0:
         return 0.0
+    if prod((1 - law.moved) ** count for law, count in composition) >= 1 - delta:
+        composition = ((subsampled(1.0, largest), 1),)
 
     def overspend(log_noise: float) -> float:
         spent = epsilon(scaled(composition, exp(-log_noise)), delta, adjacency)
@@ -124,10 +130,12 @@ def least_noise(
     while overspend(low) <= 0:
         low -= 0.1
     root = brentq(overspend, low, high, xtol=_CALIBRATION_SLACK / 8)
-    while overspend(root) > 0:
+    # A hair more, so that rounding later can't overspend. The grid of losses changes with the
+    # noise, so that a hair more of it may cost more: what is returned is what was verified.
+    hair = 1e-9
+    while overspend(root + hair) > 0:
         root += _CALIBRATION_SLACK / 4
-    # A hair more, so that rounding later can't overspend.
-    return exp(root) * (1 + 1e-9)
+    return exp(root + hair)
 
 
 def _without_amplification(releases: Composition, delta: float, factor: float) -> float:

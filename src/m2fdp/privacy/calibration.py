@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import log, prod, sqrt
+from math import expm1, log, log1p, prod, sqrt
 from typing import Literal
 
 import numpy as np
@@ -28,10 +28,20 @@ from m2fdp.privacy.taint import RoundPlan
 from m2fdp.topology.network import Network, noise_adders
 
 
-def check_delta(delta: float, shard_sizes: np.ndarray) -> None:
-    """Raises InputError unless delta is below 1/(records of the largest shard).
+def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int) -> None:
+    """Delta must not pay for what it is meant to exclude.
 
-    At 1/D a mechanism that publishes one record in clear would already pass.
+    At 1/D a mechanism that publishes one record in clear would already pass. At the chance that a
+    record is ever drawn, one that publishes in clear whatever it draws would: noise then costs
+    nothing to leave out, and the accountant leaves it out.
+
+    Args:
+        shard_sizes: int64 (N_L,), D_j.
+        rates: float64 (N_L,), the chances q_j that a local step uses a record.
+        steps: local steps of the whole run.
+
+    Raises:
+        InputError: it is not below both.
     """
     largest = int(shard_sizes.max())
     if delta >= 1 / largest:
@@ -40,6 +50,15 @@ def check_delta(delta: float, shard_sizes: np.ndarray) -> None:
             delta,
             f"must be below 1/{largest} = {1 / largest:.3g}, "
             "one over the records of the largest shard",
+        )
+    rarest = float(rates.min())
+    ever = 1.0 if rarest == 1 else -expm1(steps * log1p(-rarest))
+    if delta >= ever:
+        raise InputError(
+            "privacy.delta",
+            delta,
+            f"must be below {ever:.3g}, the chance that {steps} steps at rate {rarest:.3g} ever "
+            "draw a record: else what is drawn could go out in clear and the promise would hold",
         )
 
 
@@ -213,26 +232,30 @@ def _least_noise(
     ledger = ledger_of(noises)
     _refuse_messages_in_clear(ledger, privacy)
     rounds = len(ledger.plans)
-    if ledger.verified(rounds) > 0.99 * privacy.epsilon:
+    verified = ledger.verified(rounds)
+    if 0.99 * privacy.epsilon < verified <= privacy.epsilon:
         return noises, ledger
 
-    from scipy.optimize import brentq  # a quarter of a second, and few get here
-
-    def shrink(log_factor: float) -> list[list[np.ndarray]]:
+    def times(log_factor: float) -> list[list[np.ndarray]]:
         return [[scale * np.exp(log_factor) for scale in noise] for noise in noises]
 
     def overspend(log_factor: float) -> float:
-        verified = ledger_of(shrink(log_factor)).verified(rounds)
+        verified = ledger_of(times(log_factor)).verified(rounds)
         return log(max(verified, 1e-12) / privacy.epsilon)
 
-    low = -0.1
-    while overspend(low) <= 0:
-        low -= 0.5
-    factor = brentq(overspend, low, 0.0, xtol=1e-4)
+    factor = 0.0
+    if verified <= privacy.epsilon:
+        from scipy.optimize import brentq  # a quarter of a second, and few get here
+
+        low = -0.1
+        while overspend(low) <= 0:
+            low -= 0.5
+        factor = brentq(overspend, low, factor, xtol=1e-4)
+    # What is returned is what was verified: the ledger's rounding may ask for a hair more.
+    step = 2.5e-4
     while overspend(factor) > 0:
-        factor += 2.5e-4
-    smaller = shrink(factor)
-    return smaller, ledger_of(smaller)
+        factor, step = factor + step, 2 * step
+    return times(factor), ledger_of(times(factor))
 
 
 def _at_unit_noise(ledger: Ledger, line: Line) -> Composition:
@@ -251,7 +274,7 @@ def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
                 f"devices {position_name(line.position)}; trust them, or use "
                 + (
                     "privacy.mechanism: gradient or privacy.downlink_noise: true"
-                    if line.kind in {"siblings", "downlinks"}
+                    if line.kind in {"siblings", "cousins", "downlinks"}
                     else "a network without trusted servers"
                 ),
             )

@@ -76,6 +76,23 @@ class Ledger:
         """The largest epsilon over records and distrusted observers after some rounds."""
         return self._largest([x for x in self.lines if x.kind in self.distrusted], rounds)
 
+    def pooled(self, rounds: int) -> float:
+        """The largest epsilon over records if all distrusted observers pool what they know.
+
+        A head's noise is known to the head alone, so what is left is its noise, unless one of them
+        sees messages in clear.
+        """
+        together = [
+            replace(
+                line,
+                noise=line.position.noise if line.noise else 0.0,
+                elsewhere=tuple((p, p.noise if noise else 0.0) for p, noise in line.elsewhere),
+            )
+            for line in self.lines
+            if line.kind in self.distrusted
+        ]
+        return self._largest(together, rounds)
+
     def by_kind(self, rounds: int) -> dict[str, float]:
         """The largest epsilon of each kind of observer after some rounds."""
         kinds = dict.fromkeys(line.kind for line in self.lines)

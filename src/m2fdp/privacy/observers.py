@@ -21,11 +21,14 @@ _EVERYBODY = {
     "servers": "untrusted servers",
     "cloud": "the cloud",
     "siblings": "devices of the same server",
+    "cousins": "devices of other servers below the same head",
     "far_devices": "devices elsewhere",
     "public": "anyone with the final model",
     "uplinks": "eavesdropper on uplinks",
     "downlinks": "eavesdropper on downlinks",
 }
+# What the line of a device's siblings rests on.
+ALONE = "siblings do not pool what they know of their own noises"
 # Beyond so many step sizes their growths are rounded up to share laws, each of which takes time.
 _MOST_STEP_SIZES = 8
 
@@ -52,12 +55,7 @@ def build_ledger(
         InputError: nobody whom `threat` distrusts receives anything in this network.
     """
     gradient = privacy.mechanism == "gradient"
-    synchronised = {
-        layer
-        for plan in set(plans)
-        for layer in plan.layers
-        if layer is not None and not privacy.downlink_noise
-    }
+    aggregated = {layer for plan in set(plans) for layer in plan.layers if layer is not None}
     untrusted_servers = any(not trusted.all() for trusted in network.trust[1:])
     lines = [
         line
@@ -65,11 +63,7 @@ def build_ledger(
         for line in (
             _gradient_lines(position)
             if gradient
-            else _upload_lines(
-                position,
-                max(synchronised, default=0) >= position.head_layer,
-                untrusted_servers,
-            )
+            else _upload_lines(position, aggregated, untrusted_servers, privacy.downlink_noise)
         )
     ]
     distrusted = distrusted_kinds(threat)
@@ -77,7 +71,7 @@ def build_ledger(
     if not distrusted & present:
         raise InputError(
             "threat.distrusted",
-            ", ".join(sorted(distrusted)),
+            ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
             + ", ".join(sorted(present - {"trusted_servers"})),
         )
@@ -113,8 +107,9 @@ def open_ledger(
 
 
 def distrusted_kinds(threat: ThreatConfig) -> frozenset[str]:
-    """The kinds of observers that a threat model distrusts."""
-    return frozenset([*threat.distrusted, *threat.open_links])
+    """The kinds of observers that a threat model distrusts; cousins are devices elsewhere too."""
+    cousins = ["cousins"] if "far_devices" in threat.distrusted else []
+    return frozenset([*threat.distrusted, *threat.open_links, *cousins])
 
 
 def _gradient_laws(position: Position, plan: RoundPlan, privacy: PrivacyConfig) -> Composition:
@@ -156,53 +151,71 @@ def _gradient_lines(position: Position) -> list[Line]:
     """Under `gradient` all that leaves the head is computed from its noised gradients."""
     noised = "what follows from every step's noised gradient"
     rests = "as if every noised gradient were seen"
+    nobody = set() if position.has_cousins(position.head_layer) else {"cousins"}
 
     def line(kind: str) -> Line:
         if kind == "uplinks" and not position.is_device:
             return _in_clear(position, kind, "clipped gradients on their way to the head")
         return Line(position, _EVERYBODY[kind], kind, noised, position.noise, rests)
 
-    lines = [line(kind) for kind in _EVERYBODY]
+    lines = [line(kind) for kind in _EVERYBODY if kind not in nobody]
     return lines if position.is_device else [*lines, _trusted(position, "clipped gradients")]
 
 
-def _upload_lines(position: Position, synchronised: bool, untrusted_servers: bool) -> list[Line]:
+def _upload_lines(
+    position: Position, aggregated: set[int], untrusted_servers: bool, downlink_noise: bool
+) -> list[Line]:
     """Who sees which message at the end of a window.
 
     Args:
-        synchronised: whether devices below the head receive un-noised local aggregations.
+        aggregated: the layers up to which models travel at some time.
         untrusted_servers: whether the network has any; they hand every broadcast on.
+        downlink_noise: whether what travels back down to devices below the head is noised.
     """
-    above = "cloud" if position.parent_is_cloud else "servers"
-    parent = "the cloud, its parent" if position.parent_is_cloud else "its untrusted parent"
+    # A broadcast below the head carries the head's noise alone, and the devices that start from
+    # it carry on what it tells; siblings' noise hides only what passes the parent.
+    noised_below = downlink_noise and not position.is_device
+    crowd = position.noise if noised_below else position.crowd
+    seen = "the noised mean of the parent's children"
     rests = "as if the parent's mean were seen at every release"
+    if noised_below:
+        seen, rests = "models that follow from the head's releases", "as if all were seen"
 
     def behind_own(kind: str, who: str) -> Line:
         return Line(position, who, kind, "the noised model at every release", position.noise, "–")
 
-    def behind_crowd(kind: str, noise: float = position.crowd, assumption: str = rests) -> Line:
-        seen = "the noised mean of the parent's children"
+    def behind_crowd(kind: str, noise: float = crowd, assumption: str = rests) -> Line:
         return Line(position, _EVERYBODY[kind], kind, seen, noise, assumption)
 
-    lines = [behind_own(above, parent)]
-    if not position.parent_is_cloud:
+    lines = []
+    if position.parent_is_trusted:
+        if position.is_device:
+            lines.append(behind_own("trusted_servers", "its trusted parent"))
         lines.append(behind_crowd("cloud"))
-    elif untrusted_servers:
+    elif position.parent_is_cloud:
+        lines.append(behind_own("cloud", "the cloud, its parent"))
+    else:
+        lines += [behind_own("servers", "its untrusted parent"), behind_crowd("cloud")]
+    if untrusted_servers and all(line.kind != "servers" for line in lines):
         lines.append(behind_crowd("servers"))
     if not (position.is_device and position.parent_is_cloud):  # in a star all are siblings
         lines.append(behind_crowd("far_devices"))
     lines.append(behind_crowd("public"))
     if position.is_device:
         if position.crowd_without_one is not None:
-            alone = "siblings do not pool what they know of their own noises"
-            lines.append(behind_crowd("siblings", position.crowd_without_one, alone))
+            lines.append(behind_crowd("siblings", position.crowd_without_one, ALONE))
         lines += [behind_own("uplinks", _EVERYBODY["uplinks"]), behind_crowd("downlinks")]
         return lines
+    in_clear = set() if downlink_noise else {x for x in aggregated if x >= position.head_layer}
     for kind in ("siblings", "downlinks"):
-        if synchronised:
+        if in_clear:
             lines.append(_in_clear(position, kind, "un-noised local aggregations"))
         else:
             lines.append(behind_own(kind, _EVERYBODY[kind]))
+    if any(position.has_cousins(layer) for layer in in_clear):
+        lines.append(_in_clear(position, "cousins", "un-noised local aggregations"))
+    elif position.has_cousins(position.head_layer):
+        lines.append(behind_crowd("cousins"))
     lines.append(_in_clear(position, "uplinks", "un-noised models on their way to the head"))
     return [*lines, _trusted(position, "un-noised models")]
 

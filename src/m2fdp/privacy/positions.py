@@ -11,7 +11,7 @@ import numpy as np
 from m2fdp.topology.network import Network, noise_adders
 
 # The column of `positions`' keys at which rho of layer 1 stands.
-_FIRST_SHARE = 7
+_FIRST_SHARE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,9 @@ class Position:
         noise: the head's noise, in the unit of the position's laws.
         crowd: the noise of the mean that the head's parent forms, over the head's weight in it.
         crowd_without_one: the same for the worst sibling of the head, who knows its own noise;
-            None without siblings that add noise.
+            None without siblings.
         parent_is_cloud: whether the head's parent is the cloud.
+        parent_is_trusted: whether it is a trusted server.
     """
 
     members: tuple[int, ...]
@@ -42,12 +43,19 @@ class Position:
     crowd: float
     crowd_without_one: float | None
     parent_is_cloud: bool
+    parent_is_trusted: bool = False
+
+    def has_cousins(self, layer: int) -> bool:
+        """Whether devices of other lowest servers share the device's ancestor at a layer, which
+        is the head's or below it."""
+        between = self.shares[layer - self.head_layer : -1]
+        return any(share < 1 for share in between)
 
 
 def position_name(position: Position) -> str:
     """Where the data owner is, in words."""
     if position.is_device:
-        where = "below an untrusted parent"
+        where = f"below {'a trusted' if position.parent_is_trusted else 'an untrusted'} parent"
     else:
         where = f"below a trusted server of layer {position.head_layer}"
     return f"{where}, q = {position.sampling_rate:.3g}"
@@ -60,7 +68,8 @@ def positions(
     tree = network.tree
     adders = noise_adders(network)
     depth = tree.depth
-    # Columns: head layer, q, unit, noise, crowd, crowd without one, cloud above, shares.
+    # Columns: head layer, q, unit, noise, crowd, crowd without one, cloud above, trusted above,
+    # shares.
     keys = np.zeros((tree.n_devices, _FIRST_SHARE + depth))
     keys[:, 0] = adders[:, 0]
     keys[:, 1] = rates
@@ -71,16 +80,17 @@ def positions(
         weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
         variance = (weights * noise[layer - 1]) ** 2
         if layer == depth and network.participants is not None:
-            # Whoever takes part besides, the quietest noise as often as devices are present.
+            # Its own noise, and that of the quietest sibling for everybody present besides.
             least = np.full(tree.n_nodes(layer - 1), inf)
             np.minimum.at(least, parents[heads], variance[heads])
-            together = (least * network.present)[parents]
-            others = (least * np.maximum(network.present - 1, 1))[parents]
-            others[tree.n_children(layer - 1)[parents] == 1] = -1
+            quietest = np.where(least < inf, least, 0.0)[parents]
+            present = network.present[parents]
+            together = variance + quietest * (present - 1)
+            others = variance + quietest * np.maximum(present - 2, 0)
         else:
             together = np.bincount(parents, weights=variance)[parents]
-            loudest = _loudest_sibling(parents, variance)
-            others = np.where(loudest > 0, np.maximum(together - loudest, 0), -1)
+            others = np.maximum(together - _loudest_sibling(parents, variance), 0)
+        others[tree.n_children(layer - 1)[parents] == 1] = -1
         for column, scale in (
             (3, noise[layer - 1]),
             (4, np.sqrt(together) / weights),
@@ -89,6 +99,7 @@ def positions(
             known = scale[heads] >= 0
             keys[members, column] = np.where(known, scale[heads] / units[members], -1)
         keys[members, 6] = layer == 1
+        keys[members, 7] = network.trust[layer - 1][parents[heads]]
         for below in range(layer + 1, depth + 1):
             shares = network.weights[below - 1][tree.ancestors[below][members]]
             keys[members, _FIRST_SHARE + below - 1] = shares
@@ -108,6 +119,7 @@ def positions(
             crowd=float(key[4]),
             crowd_without_one=None if key[5] < 0 else float(key[5]),
             parent_is_cloud=bool(key[6]),
+            parent_is_trusted=bool(key[7]),
         )
         for key, devices in sorted(zip(keys[first], members, strict=True), key=lambda r: r[1][0])
     ]

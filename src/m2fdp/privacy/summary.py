@@ -8,6 +8,7 @@ from typing import Any
 
 from m2fdp.config import ControlConfig, PrivacyConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
+from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import Mechanism
 
 SMOOTHNESS_ESTIMATED = (
@@ -55,7 +56,7 @@ def summary(
         "epsilon_by_observer": {
             kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
         },
-        "assumptions": [*conditions, *assumptions(privacy)],
+        "assumptions": [*conditions, *assumptions(privacy), *_pooled(ledger, rounds)],
         "rounds": rounds,
         "rounds_planned": len(ledger.plans),
     }
@@ -70,17 +71,63 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
     result = [
         "trusted servers are trustworthy, and nobody else reads the links into them",
         "tree, trust, shard sizes and schedule are public and independent of the private data",
-        "noise comes from a seeded generator: made for simulation",
+        "the split is given: which records a device holds, which in some schemes depends on the "
+        "labels of others, tells nothing",
+        "this run's model is all that is released about these records: the epsilons of several "
+        "released runs, such as of several seeds, add up",
+        *_of_the_draws(privacy.secure_rng),
     ]
     if privacy.mechanism == "upload" and privacy.unit == "record" and privacy.drift == "smooth":
         result.append(f"the loss is {privacy.smoothness:g}-smooth, as declared")
     return result
 
 
+def _pooled(ledger: Ledger, rounds: int) -> list[str]:
+    """What distrusted observers could learn together, where that may be more than each alone."""
+    pooled = ledger.pooled(rounds)
+    if pooled <= ledger.verified(rounds):
+        return []
+    return [
+        "distrusted observers do not pool what they know, such as siblings their own noises: "
+        f"pooled, they could learn up to ε {pooled:.3g}"
+    ]
+
+
+def outside_the_promise(n_validation: int, n_test: int) -> list[str]:
+    """What epsilon says nothing about: the cloud's own records, and un-noised diagnostics."""
+    sentences = []
+    if n_validation:
+        sentences.append(
+            f"{n_validation:,} validation records, held out of the training records, lie in clear "
+            "with the cloud; a schedule chosen on them is a release that epsilon does not count, "
+            "also where a later run trains on them"
+        )
+    if n_test:
+        sentences.append(f"{n_test:,} test records lie in clear with the cloud")
+    return [
+        *sentences,
+        "accuracy and loss of every round (round_metrics, accuracy_curve, run_summary, MLflow's "
+        "metrics) and confusion_matrix tell of these records without noise",
+        "manifest and label_distribution tell who holds which record and label, without noise",
+        "gradient_norms, bound and bound_summary (--pipelines=bound) tell of the training "
+        "records without noise",
+    ]
+
+
+def _of_the_draws(secure: bool) -> list[str]:
+    if secure:
+        return ["the rounding of noise to floating-point numbers tells nothing"]
+    return [
+        "noise comes from a seeded generator: made for simulation",
+        "the seed is secret: whoever knows it knows the noise and who was sampled "
+        "(privacy.secure_rng draws them from the operating system instead)",
+    ]
+
+
 def warnings(
     mechanism: Mechanism, rounds: int, privacy: PrivacyConfig, conditions: Sequence[str] = ()
 ) -> list[str]:
-    """One line for each thing that a user should know before trusting the number."""
+    """One line for each thing that a user can change and should know before trusting epsilon."""
     if not mechanism.private:
         return []
     exposed: dict[str, float] = {
@@ -89,11 +136,11 @@ def warnings(
         if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > privacy.epsilon
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
-    lines = [f"ε rests on: {assumption}" for assumption in assumptions(privacy)]
-    lines = [f"ε is conditional: it holds if {condition}" for condition in conditions] + lines
+    lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
+    lines += [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
+    if names:
+        lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     verified = mechanism.epsilon(rounds)
     if verified > privacy.epsilon:
         lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {privacy.epsilon:g}")
-    if names:
-        lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     return lines

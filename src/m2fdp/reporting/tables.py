@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -229,6 +230,59 @@ def print_audit(bounds: pd.DataFrame, console: Console) -> None:
             upper_bound(row["epsilon_upper"]),
             nominal(row["epsilon_nominal"]),
         )
+    console.print(result, crop=False)
+
+
+def print_result(summary: Mapping[str, Any], console: Console) -> None:
+    """What a run has reached, in the terminal.
+
+    Args:
+        summary: of `m2fdp.pipelines.evaluation.nodes.summarise`.
+    """
+    title = get_algorithm(summary["algorithm"]).title
+    result = Table.grid(padding=(0, 2))
+    result.title = Text(f"{title}, seed {summary['seed']}, after {summary['rounds']:,} rounds")
+    result.title_justify = "left"
+    for name, value in (
+        ("accuracy", f"{summary['accuracy']:.4f}"),
+        ("loss", f"{summary['loss']:.4g}"),
+        ("ε", _promise(summary)),
+        ("energy", f"{quantity(summary['energy_j'])} J"),
+        ("delay", f"{quantity(summary['delay_s'])} s"),
+    ):
+        result.add_row(Text(name), Text(value))
+    console.print(result, crop=False)
+
+
+def _promise(summary: Mapping[str, Any]) -> str:
+    """Epsilon as it is verified, beside the one that was asked for."""
+    if summary["privacy"] == "none":
+        return "∞ for everybody, no privacy"
+    bound = upper_bound(float(summary["epsilon_verified"]))
+    kind = "verified" if summary["privacy"] == "verified" else "conditional: privacy_summary.json"
+    asked = nominal(summary["epsilon_nominal"])
+    return f"{bound} ({kind}), nominal {asked}, δ = {summary['delta']:g}"
+
+
+def print_bound(table: pd.DataFrame, console: Console) -> None:
+    """The bounds after the last round in the terminal, beside the means that they bound.
+
+    Args:
+        table: of `m2fdp.control.bound_tables.bound_table`.
+    """
+    last = table.iloc[-1]
+    result = Table(
+        title=Text(f"Mean squared gradient norm over {last['round']:,.0f} rounds"),
+        title_justify="left",
+    )
+    result.add_column("bound")
+    for name in ("at most", "measured"):
+        result.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+    for name, bound, measured in (
+        ("Theorem 1 as printed; plain mean", "bound", "mean_gradient_norm_sq"),
+        ("proven here; mean weighted by step size", "proven_bound", "weighted_gradient_norm_sq"),
+    ):
+        result.add_row(Text(name), upper_bound(last[bound]), f"{last[measured]:.3g}")
     console.print(result, crop=False)
 
 

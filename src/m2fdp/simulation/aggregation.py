@@ -12,8 +12,8 @@ from torch import Tensor
 
 from m2fdp.topology.network import Network
 
-# Noise for the messages (N_l, M) of layer l: (l, messages) -> {node index: noise (M,)}.
-MessageNoise = Callable[[int, Tensor], dict[int, Tensor]]
+# Called with a layer l and the messages (N_l, M) of its nodes, which it noises in place.
+AddNoise = Callable[[int, Tensor], None]
 # Called with what travels, for somebody who listens: the direction, the layer l of the senders,
 # and the models (N_l, M) as they are sent.
 Tap = Callable[[Literal["up", "down"], int, Tensor], None]
@@ -53,18 +53,16 @@ class Aggregator:
         self,
         sums: dict[int, Tensor],
         top: int,
-        noise: MessageNoise | None = None,
+        add_noise: AddNoise | None = None,
         tap: Tap | None = None,
     ) -> Tensor:
         """The models (N_top, M) of layer `top`, once all that enters the tree is in `sums`.
 
-        Every message between servers carries the noise that `noise` has for it, if anybody
-        has; `tap` sees them.
+        Messages between servers are noised by `add_noise`, if it is given; `tap` sees them.
         """
         for layer in range(len(self.parents) - 1, top, -1):
-            if noise is not None:
-                for node, value in noise(layer, sums[layer]).items():
-                    sums[layer][node] += value
+            if add_noise is not None:
+                add_noise(layer, sums[layer])
             if tap is not None:
                 tap("up", layer, sums[layer])
             everyone = torch.arange(self.sizes[layer], device=sums[layer].device)

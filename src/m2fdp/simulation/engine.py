@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from m2fdp.simulation.aggregation import Tap
-from m2fdp.simulation.backends import clip_factor
+from m2fdp.simulation.backends import clip_factor, without_unbounded
 from m2fdp.simulation.learners import Cast, draw_cast, draw_minibatches
-from m2fdp.simulation.noise import standard_normal, summed_deviations
+from m2fdp.simulation.noise import standard_normals, summed_deviations
 from m2fdp.simulation.records import Minibatches
 from m2fdp.simulation.simulation import Simulation, State
 
@@ -71,24 +71,16 @@ def run_round(simulation: Simulation, state: State, tap: Tap | None = None) -> S
     one, so the two rounds are equal in distribution, not to the bit.
     """
     round_ = state.round + 1
-    cast = draw_cast(simulation.network, simulation.mechanism, simulation.seed, round_)
+    sampling = simulation.randomness.sampling
+    cast = draw_cast(simulation.network, simulation.mechanism, sampling, round_)
     held = _broadcast(simulation, cast, state.weights[None], 0, {})
     models = state.weights[None]
     for stretch in _stretches(simulation, cast, round_, fused=tap is None):
         own, models = _run_stretch(simulation, cast, stretch, held, tap)
         if stretch.top > 0:
             broadcasts = simulation.mechanism.noise.broadcasts[stretch.top]
-            for node in np.flatnonzero(broadcasts).tolist():
-                drawn = _noise(
-                    simulation,
-                    models[node],
-                    "downlink-noise",
-                    round_,
-                    stretch.last,
-                    stretch.top,
-                    node,
-                )
-                models[node].add_(drawn, alpha=stretch.eta * broadcasts[node])
+            places = _places(stretch.top, len(models))
+            _add_noise(simulation, stretch, "downlink-noise", places, broadcasts, models)
             if tap is not None:
                 tap("down", stretch.top, models)
         held = _broadcast(simulation, cast, models, stretch.top, own)
@@ -102,7 +94,7 @@ def _stretches(simulation: Simulation, cast: Cast, round_: int, fused: bool) -> 
         cast,
         simulation.mechanism,
         simulation.shards,
-        simulation.seed,
+        simulation.randomness.sampling,
         round_,
         schedule.local_steps,
     )
@@ -162,14 +154,15 @@ def _run_stretch(
             sent = sums[stretch.top].new_zeros(len(cast.present), simulation.model.n_parameters)
             for learners, models in stepped:
                 sent[_heads(cast, learners, models)] = models
-            for node, noise in _message_noise(simulation, cast, stretch, devices, sent).items():
-                sent[node] += noise
+            _add_message_noise(simulation, cast, stretch, devices, sent)
             tap("up", devices, sent)
             heads = _heads(cast, block, sent)
             aggregator.receive(sums, devices, heads, sent[heads])
-    noise = partial(_message_noise, simulation, cast, stretch)
-    models = aggregator.climb(sums, stretch.top, None if tap is None else noise, tap)
-    if tap is None and simulation.mechanism.private:
+    if tap is not None:
+        add_noise = partial(_add_message_noise, simulation, cast, stretch)
+        return own, aggregator.climb(sums, stretch.top, add_noise, tap)
+    models = aggregator.climb(sums, stretch.top)
+    if simulation.mechanism.private:
         _add_summed_noise(simulation, cast, stretch, models)
     return own, models
 
@@ -210,24 +203,21 @@ def _step_tile(
 ) -> None:
     """Take the models (n, M) of some learners through the steps of a stretch, in place."""
     clipping = simulation.mechanism.clipping
-    groups = slice(tile.start, tile.stop)
-    scales = simulation.mechanism.noise.steps[cast.groups[groups]]
-    noisy = [
-        (row, scales[row], *cast.heads[groups][row].tolist())
-        for row in np.flatnonzero(scales).tolist()
-    ]
+    learners = slice(tile.start, tile.stop)
+    heads = cast.heads[learners]
+    scales = simulation.mechanism.noise.steps[cast.groups[learners]]
+    # What is left for the last step: the aggregation above draws the others' noise as one.
+    at_last = scales * (heads[:, 0] <= stretch.top) if stretch.fused else scales
     start = models.clone() if clipping.update_norm is not None else None
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
         _descend(simulation, cast, stretch.eta, tile, minibatches, models)
-        for row, scale, layer, node in noisy:
-            if not (stretch.fused and step == stretch.last and layer > stretch.top):
-                drawn = _noise(simulation, models[row], "noise", stretch.round, step, layer, node)
-                models[row].add_(drawn, alpha=-stretch.eta * scale)
+        due = at_last if step == stretch.last else scales
+        _add_noise(simulation, stretch, "step-noise", heads, due, models, step)
     if start is not None:
         updates = models - start
         norms = updates.norm(dim=1, keepdim=True)
         factors = clip_factor(norms, stretch.eta * clipping.update_norm)
-        torch.add(start, updates * factors, out=models)
+        torch.add(start, without_unbounded(updates, norms) * factors, out=models)
 
 
 def _descend(
@@ -250,24 +240,22 @@ def _descend(
     own_models = models[learners]
     gradients = torch.zeros_like(own_models)
     simulation.backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
-    gradients *= clip_factor(gradients.norm(dim=1, keepdim=True), clipping.batch_norm)
+    norms = gradients.norm(dim=1, keepdim=True)
+    gradients = without_unbounded(gradients, norms)
+    gradients *= clip_factor(norms, clipping.batch_norm)
     gradients *= torch.as_tensor(cast.shares[units], device=models.device).to(models.dtype)[:, None]
     models.index_add_(0, learners, gradients, alpha=-eta)
 
 
-def _message_noise(
+def _add_message_noise(
     simulation: Simulation, cast: Cast, stretch: _Stretch, layer: int, messages: Tensor
-) -> dict[int, Tensor]:
-    """Noise (M,) by node, for the messages (N_l, M) of a layer that carry some."""
+) -> None:
+    """Noise those of the messages (N_l, M) of a layer that carry some, in place."""
     scales = simulation.mechanism.noise.messages[layer - 1]
     if layer == simulation.network.tree.depth:
         scales = scales * cast.present
-    return {
-        node: stretch.eta
-        * scales[node]
-        * _noise(simulation, messages[node], "noise", stretch.round, stretch.last, layer, node)
-        for node in np.flatnonzero(scales).tolist()
-    }
+    places = _places(layer, len(messages))
+    _add_noise(simulation, stretch, "message-noise", places, scales, messages)
 
 
 def _add_summed_noise(
@@ -282,32 +270,36 @@ def _add_summed_noise(
         own = deviations[layer - 1]
         own[nodes] = np.hypot(own[nodes], noise.steps[here])
     summed = summed_deviations(simulation.network, cast.present, deviations, stretch.top)
-    for node in np.flatnonzero(summed).tolist():
-        drawn = standard_normal(
-            models[node],
-            simulation.seed,
-            "summed-noise",
-            stretch.round,
-            stretch.last,
-            stretch.top,
-            node,
-        )
-        models[node].add_(drawn, alpha=stretch.eta * summed[node])
+    places = _places(stretch.top, len(models))
+    _add_noise(simulation, stretch, "summed-noise", places, summed, models)
 
 
-def _noise(
+def _add_noise(
     simulation: Simulation,
-    like: Tensor,
+    stretch: _Stretch,
     purpose: str,
-    round_: int,
-    step: int,
-    layer: int,
-    node: int,
-) -> Tensor:
-    """A node's standard normal vector (M,) at one step.
+    places: np.ndarray,
+    scales: np.ndarray,
+    models: Tensor,
+    step: int | None = None,
+) -> None:
+    """Add independent Gaussian noise to models (n, M), in place.
 
-    Nodes are keyed by their height above the devices, so that a device draws the same noise in
-    a star as in a deeper tree.
+    Args:
+        places: int64 (n, 2), (layer, index) of the nodes that draw it.
+        scales: float64 (n,), its standard deviations, in units of eta.
+        step: when; the last of the stretch, unless it is given.
     """
-    height = simulation.network.tree.depth - layer
-    return standard_normal(like, simulation.seed, purpose, round_, step, height, node)
+    rows = np.flatnonzero(scales)
+    step = stretch.last if step is None else step
+    streams = (
+        simulation.randomness.noise.generator(purpose, stretch.round, step, layer, node)
+        for layer, node in places[rows].tolist()
+    )
+    for row, drawn in zip(rows.tolist(), standard_normals(streams, models), strict=True):
+        models[row].add_(drawn, alpha=stretch.eta * scales[row])
+
+
+def _places(layer: int, n_nodes: int) -> np.ndarray:
+    """(layer, index) of all nodes of a layer: int64 (n, 2)."""
+    return np.stack([np.full(n_nodes, layer), np.arange(n_nodes)], axis=1)

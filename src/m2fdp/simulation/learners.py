@@ -14,6 +14,7 @@ import torch
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.records import Minibatches, Shards
 from m2fdp.simulation.sampling import draw_participants, poisson_draw
+from m2fdp.streams import Streams
 from m2fdp.topology.network import Network
 
 
@@ -50,10 +51,10 @@ class Cast:
         return slice(int(start), int(stop))
 
 
-def draw_cast(network: Network, mechanism: Mechanism, seed: int, round_: int) -> Cast:
+def draw_cast(network: Network, mechanism: Mechanism, streams: Streams, round_: int) -> Cast:
     """The learners of round t, some devices of which take part."""
     lock_step = mechanism.lock_step
-    present = draw_participants(network, seed, round_)
+    present = draw_participants(network, streams, round_)
     groups, first = np.unique(lock_step.group_of[present], return_index=True)
     heads = lock_step.nodes[groups]
     layers, starts = np.unique(heads[:, 0], return_index=True)
@@ -87,7 +88,7 @@ def draw_cast(network: Network, mechanism: Mechanism, seed: int, round_: int) ->
 
 
 def draw_minibatches(
-    cast: Cast, mechanism: Mechanism, shards: Shards, seed: int, round_: int, steps: int
+    cast: Cast, mechanism: Mechanism, shards: Shards, streams: Streams, round_: int, steps: int
 ) -> tuple[Minibatches, ...]:
     """The records that every unit uses in each local step k = 1…K, with weights such that their
     sum is the unit's gradient."""
@@ -100,7 +101,7 @@ def draw_minibatches(
     dtype = np.float64 if shards.features.dtype == torch.float64 else np.float32
 
     def minibatches(step: int) -> Minibatches:
-        positions = poisson_draw(rates, seed, round_, step)
+        positions = poisson_draw(rates, streams, round_, step)
         devices = owners[positions]
         units = cast.unit_of_device[devices]
         weights = _device_weights(mechanism, shards, np.bincount(devices, minlength=n_devices))

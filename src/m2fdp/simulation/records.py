@@ -37,7 +37,7 @@ class Minibatches:
         labels: int64 (R,).
         positions: int64 (m + 1,), of the records that are used, learner after learner; the last
             is what learners with few records are padded with.
-        weights: (m + 1,), of these records; the last is zero.
+        weights: (m + 1,), of these records; the last is zero, and that of all padding.
         offsets: int64 (n + 1,); learner i uses positions[offsets[i]:offsets[i + 1]].
         consecutive: whether the positions of every learner follow one another.
     """
@@ -80,18 +80,23 @@ class Minibatches:
     def padded(self, width: int, buffer: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Features (n, width, C, H, W), labels and weights (n, width) of the first records.
 
-        Learners with fewer are padded with records of weight zero.
+        Learners with fewer are padded with records of weight zero: their own, or zeros where they
+        have none. A record without a finite gradient, which no weight mends, reaches no other.
 
         Args:
             buffer: (at least n * width, C, H, W), to write the features into.
         """
+        ends = self.offsets[1:, None]
         places = self.offsets[:-1, None] + np.arange(width)
-        np.putmask(places, places >= self.offsets[1:, None], len(self.positions) - 1)
-        chosen = self._on_device(self.positions[places.ravel()])
+        chosen = self._on_device(self.positions[np.minimum(places, ends - 1).ravel()])
+        np.putmask(places, places >= ends, len(self.positions) - 1)
         out = None if buffer is None else buffer[: len(chosen)]
         # `index_select` is several times faster than indexing.
+        features = torch.index_select(self.features, 0, chosen, out=out).unflatten(0, places.shape)
+        for learner in np.flatnonzero(self.counts == 0).tolist():
+            features[learner].zero_()
         return (
-            torch.index_select(self.features, 0, chosen, out=out).unflatten(0, places.shape),
+            features,
             self.labels.index_select(0, chosen).view(places.shape),
             self._on_device(self.weights[places]),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from m2fdp.streams import generator
+from m2fdp.streams import Streams
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 
@@ -16,10 +16,10 @@ def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
     return np.minimum(1.0, batch_size / sizes)
 
 
-def poisson_draw(rates: np.ndarray, seed: int, round_: int, step: int) -> np.ndarray:
+def poisson_draw(rates: np.ndarray, streams: Streams, round_: int, step: int) -> np.ndarray:
     """The records that one local step uses: each enters independently with its probability.
 
-    The stream of a step is keyed by (seed, round, step); a record's number in it is its
+    A step has a stream of its own; a record's number in it is its
     position in the concatenated shards, whoever takes part.
 
     Args:
@@ -30,15 +30,15 @@ def poisson_draw(rates: np.ndarray, seed: int, round_: int, step: int) -> np.nda
     """
     if ((rates == 0.0) | (rates == 1.0)).all():
         return np.flatnonzero(rates)
-    return np.flatnonzero(generator(seed, "minibatch", round_, step).random(len(rates)) < rates)
+    return np.flatnonzero(streams.generator("minibatch", round_, step).random(len(rates)) < rates)
 
 
-def draw_participants(network: Network, seed: int, round_: int) -> np.ndarray:
+def draw_participants(network: Network, streams: Streams, round_: int) -> np.ndarray:
     """The devices that take part in a round, uniform below each lowest server: bool (N_L,)."""
     present, children = network.present, network.tree.n_children(network.tree.depth - 1)
     if (present == children).all():
         return np.ones(network.tree.n_devices, dtype=bool)
-    order = generator(seed, "participants", round_).random(network.tree.n_devices)
+    order = streams.generator("participants", round_).random(network.tree.n_devices)
     return sibling_rank(network.tree, order) < present[network.tree.parents[-1]]
 
 

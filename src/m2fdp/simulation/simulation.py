@@ -14,6 +14,7 @@ from m2fdp.simulation.learners import minibatch_law
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.workers import Workers, shared_tensor
+from m2fdp.streams import Randomness
 from m2fdp.topology.network import Network
 
 # A tile's models should stay in the processor's cache between two of its steps.
@@ -39,7 +40,7 @@ class Simulation:
     model: Model
     shards: Shards
     aggregator: Aggregator
-    seed: int
+    randomness: Randomness
     workers: Workers
     tile: int
     backend: Backend
@@ -60,7 +61,7 @@ def build_simulation(
     schedule: Schedule,
     model: Model,
     shards: Shards,
-    seed: int,
+    randomness: Randomness,
     backend: str = "auto",
     chunk_size: int | None = None,
     workers: int = 1,
@@ -68,6 +69,7 @@ def build_simulation(
     """Put the parts of a run together.
 
     Args:
+        randomness: its noise must not be that of another simulation, nor of other records.
         backend: see `m2fdp.simulation.backends.build_backend`.
         chunk_size: learners stepped at a time; bounds memory and changes no result. None =
             as many as fit the cache.
@@ -90,7 +92,7 @@ def build_simulation(
         model,
         shards,
         build_aggregator(network, dtype, device),
-        seed,
+        randomness,
         Workers(workers),
         tile,
         chosen,

@@ -9,12 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from m2fdp.errors import InputError
 from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.evaluation import Evaluation, evaluate
 from m2fdp.simulation.simulation import Simulation, State, initial_state
+
+# So many times the loss of equal scores is no longer a bad model, but none.
+_DIVERGED = 10.0
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,24 @@ def train(
         raise
     rows = [asdict(record) | reached.decisions[record.round - 1] for record in reached.records]
     return reached.state, pd.DataFrame(rows)
+
+
+def divergence(simulation: Simulation, metrics: pd.DataFrame, n_classes: int) -> str | None:
+    """A line where a run ended far above the loss of knowing nothing, all scores equal; else None.
+
+    Args:
+        metrics: of `train`.
+    """
+    scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
+    chance = float(simulation.model.loss(scores, labels).mean())
+    loss = float(metrics["loss"].iloc[-1])
+    if loss <= _DIVERGED * chance:
+        return None
+    key = "control.step_size_factor" if "eta" in metrics else "training.learning_rate"
+    return (
+        f"training diverged or drowned in noise: the last loss is {loss:.3g}, and equal scores for "
+        f"all classes have {chance:.3g}; choose a smaller {key}"
+    )
 
 
 def _start(simulation: Simulation, start: Progress | None) -> Progress:

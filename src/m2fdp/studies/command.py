@@ -22,7 +22,7 @@ from m2fdp.errors import InputError
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
 from m2fdp.studies.crew import Crew, search_runs
-from m2fdp.studies.grid import Cell, Point, Schedules, Setting, expand, points
+from m2fdp.studies.grid import Cell, Point, Schedules, Setting, check_size, expand, points
 from m2fdp.studies.part import part_of
 from m2fdp.studies.ray_pool import connected
 from m2fdp.studies.report import (
@@ -206,6 +206,7 @@ def _setting(project: Path, order: Order) -> Setting:
     if order.scale is not None:
         plan = scaled(order.name, plan, order.scale)
         last = plan.scales[order.scale].parameters
+    check_size(order.name, plan)
     with KedroSession.create(project, save_on_close=False, env=order.env or plan.env) as session:
         # Checks the environment and points MLflow at the project's store.
         base = session.load_context().config_loader["parameters"]

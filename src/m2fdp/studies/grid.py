@@ -6,8 +6,9 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -19,6 +20,7 @@ from m2fdp.reporting.style import ARM, VERSION
 from m2fdp.studies.study import Arm, Search, Study
 
 SEED = "seed"
+MAX_RUNS = 10_000
 # Schedules, as dotted parameters, by the place that `Point.place` names.
 Schedules = Mapping[str, Mapping[str, Any]]
 
@@ -82,6 +84,40 @@ def points(study: Study) -> Iterator[Point]:
             grid = (arm.over if arm is not None else {}) | study.grid
             for values in itertools.product(*grid.values()):
                 yield Point(version, name, dict(zip(grid, values, strict=True)))
+
+
+def check_size(name: str, study: Study) -> None:
+    """Refuse a study of more runs than anyone waits for, before any of its cells is made.
+
+    Raises:
+        InputError: with the number of its cells and of its searches' runs.
+    """
+    cells = searched = 0
+    for version in study.versions or (None,):
+        chosen = study.versions[version].arms if version is not None else None
+        search = study.versions[version].search if version is not None else None
+        for arm_name, arm in study.arms.items() or ((None, None),):
+            if chosen is not None and arm_name not in chosen:
+                continue
+            grid = (arm.over if arm is not None else {}) | study.grid
+            cells += _n_combinations(grid)
+            if search is not None and arm is not None and arm.space in search.spaces:
+                fixed = {SEED, *search.at}
+                places = _n_combinations({k: v for k, v in grid.items() if k not in fixed})
+                schedules = sum(map(_n_combinations, search.spaces[arm.space].grids))
+                searched += places * schedules * len(search.seeds)
+    if cells + searched > MAX_RUNS:
+        what = f"{cells:,} cells" + (f" and {searched:,} runs of its searches" if searched else "")
+        raise InputError(
+            f"study.{name}.grid",
+            what,
+            f"at most {MAX_RUNS:,} runs in all are possible; give keys fewer values, or make it "
+            "several studies",
+        )
+
+
+def _n_combinations(grid: Mapping[str, Sequence[Any]]) -> int:
+    return prod(map(len, grid.values()))
 
 
 def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:

@@ -180,6 +180,8 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
             continue
         # Two arms may come to the same parameters, and are lines of their own then.
         named = {key: run.data.tags.get(key, "") for key in TAGS if key in swept}
+        # A user's own split is no part of the parameters.
+        named["split"] = run.data.tags.get("split_sha256", "")
         configuration = frozenset(
             item for item in (run.data.params | named).items() if item[0] not in INCIDENTAL
         )

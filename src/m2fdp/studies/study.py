@@ -10,12 +10,12 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
-from yaml import YAMLError
 
 from m2fdp.config import Block
 from m2fdp.errors import InputError
 from m2fdp.reporting.claims import Claim
 from m2fdp.reporting.panels import Layout
+from m2fdp.yaml_files import read_block, shown
 
 BASE_ENV = "base"
 # `kedro study report` summarises finished studies, so no study can have the name.
@@ -161,11 +161,15 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
         names = ", ".join(known) or f"(none in {folders[0]})"
         raise InputError("study", name, f"no such study; the studies are {names}")
     files = dict.fromkeys(folder / f"{name}.yml" for folder in folders)
-    try:
-        merged = OmegaConf.merge(*(OmegaConf.load(file) for file in files if file.is_file()))
-        content = OmegaConf.to_container(merged)
-    except (YAMLError, OmegaConfBaseException) as error:
-        raise InputError("study", name, f"not valid YAML: {' '.join(str(error).split())}") from None
+    merged = OmegaConf.create({})
+    for file in filter(Path.is_file, files):
+        read_block(file)
+        try:
+            merged = OmegaConf.merge(merged, OmegaConf.load(file))
+        except OmegaConfBaseException as error:
+            reason = " ".join(str(error).split())
+            raise InputError(shown(file), f"study {name}", f"can't be read: {reason}") from None
+    content = OmegaConf.to_container(merged)
     try:
         return Study.model_validate(content)
     except ValidationError as error:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from m2fdp.config import TopologyConfig
 from m2fdp.errors import InputError
 from m2fdp.topology.tree import Tree
+from m2fdp.yaml_files import read_yaml
+
+MAX_NODES = 1_000_000
 
 
 def build_tree(config: TopologyConfig) -> Tree:
@@ -33,7 +37,17 @@ def tree_from_fanouts(fanouts: Sequence[int]) -> Tree:
     """The balanced tree in which every node of layer l has fanouts[l] children.
 
     `[10, 5]` is a cloud, 10 edge servers and 5 devices below each of them.
+
+    Raises:
+        InputError: more nodes than fit in memory.
     """
+    n_nodes = sum(accumulate(fanouts, mul))
+    if n_nodes > MAX_NODES:
+        raise InputError(
+            "topology.fanouts",
+            "|".join(map(str, fanouts)),
+            f"make {n_nodes:,} nodes; at most {MAX_NODES:,} are possible",
+        )
     sizes = np.cumprod([1, *fanouts])
     parents = tuple(
         np.repeat(np.arange(above), fanout)
@@ -59,13 +73,15 @@ def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
     """The tree of (parent, child) pairs; siblings keep the order in which they are listed.
 
     Raises:
-        InputError: two parents of a node, several roots, a cycle, or devices (nodes without
-            children) at different layers.
+        InputError: an edge twice, two parents of a node, several roots, a cycle, or devices
+            (nodes without children) at different layers.
     """
     key = "topology.edges"
     children: dict[str, list[str]] = {}
     parent_of: dict[str, str] = {}
     for parent, child in edges:
+        if parent_of.get(child) == parent:
+            raise InputError(key, f"{parent},{child}", "is listed twice; keep one of the two")
         if child in parent_of:
             raise InputError(
                 key,
@@ -104,7 +120,7 @@ def read_edges(path: Path) -> list[tuple[str, str]]:
     """(parent, child) pairs from a CSV file with those columns, or a YAML list of pairs.
 
     Raises:
-        InputError: the file is missing, of another type, or a row is no pair.
+        InputError: the file is missing, of another type or not UTF-8, or a row is no pair.
     """
     key = "topology.edges"
     if not path.is_file():
@@ -115,24 +131,45 @@ def read_edges(path: Path) -> list[tuple[str, str]]:
             "parent,child or a .yml list of [parent, child]",
         )
     if path.suffix == ".csv":
-        with path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            if reader.fieldnames is None or not {"parent", "child"} <= set(reader.fieldnames):
-                raise InputError(key, str(path), "needs the columns parent,child")
-            rows = [(row["parent"], row["child"]) for row in reader]
+        rows = _csv_rows(path)
     elif path.suffix in {".yml", ".yaml"}:
         try:
-            rows = yaml.safe_load(path.read_text())
-        except yaml.YAMLError as error:
-            raise InputError(key, str(path), f"is no YAML ({error})".replace("\n", " ")) from None
+            rows = read_yaml(path)
+        except InputError as error:
+            raise InputError(key, str(path), str(error)) from None
     else:
         raise InputError(key, str(path), "must end in .csv, .yml or .yaml")
     if not isinstance(rows, list) or not rows:
         raise InputError(key, str(path), "holds no edges")
-    for row in rows:
-        if not (isinstance(row, (list, tuple)) and len(row) == 2 and all(row)):
-            raise InputError(key, row, f"in {path} is no pair of parent and child")
-    return [(str(parent), str(child)) for parent, child in rows]
+    return [_edge(row, path) for row in rows]
+
+
+def _csv_rows(path: Path) -> list[list[str | None]]:
+    """The columns parent and child; spaces about names and lines without any are left out."""
+    key = "topology.edges"
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = list(csv.reader(file, strict=True))
+    except UnicodeDecodeError as error:
+        remedy = f"byte {error.start} is not UTF-8; save the file as UTF-8"
+        raise InputError(key, str(path), remedy) from None
+    except csv.Error as error:
+        raise InputError(key, str(path), f"is no CSV: {error}") from None
+    rows = [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))]
+    header = rows[0] if rows else []
+    if not {"parent", "child"} <= set(header):
+        raise InputError(key, str(path), "needs the columns parent,child, separated by a comma")
+    columns = [header.index(name) for name in ("parent", "child")]
+    return [[row[i] if i < len(row) else None for i in columns] for row in rows[1:]]
+
+
+def _edge(row: object, path: Path) -> tuple[str, str]:
+    """Names are texts or numbers."""
+    if isinstance(row, (list, tuple)) and len(row) == 2:
+        names = [str(name).strip() for name in row if type(name) in (str, int)]
+        if len(names) == 2 and all(name.isprintable() and name for name in names):
+            return names[0], names[1]
+    raise InputError("topology.edges", row, f"in {path} is no pair of parent and child")
 
 
 def _check_fanouts(tree: Tree, config: TopologyConfig) -> None:

@@ -68,21 +68,33 @@ def no_noise(tree: Tree) -> tuple[np.ndarray, ...]:
 
 
 def noise_adders(network: Network) -> np.ndarray:
-    """The node that adds the noise for each device under `gradient`: int64 (N_L, 2).
+    """The node whose noise protects each device, its head: int64 (N_L, 2).
 
-    Row j is (layer, index). A device below an untrusted parent adds its own; otherwise it is
-    the topmost trusted server reached by walking up through trusted servers. A device on whose
-    path nobody adds noise counts as its own.
+    Row j is (layer, index) of the last node that adds noise on the way up from device j before
+    an untrusted server is reached; what is added beyond protects nobody from that server. Where
+    nobody adds noise before it, the device counts as its own head (see `exposed_devices`).
     """
     tree = network.tree
     devices = np.arange(tree.n_devices)
     result = np.stack([np.full_like(devices, tree.depth), devices], axis=1)
-    for layer in range(tree.depth - 1, 0, -1):
-        ancestor = tree.ancestors[layer]
-        below = network.noised[layer - 1][ancestor]
-        result[below, 0] = layer
-        result[below, 1] = ancestor[below]
+    inside = np.ones(tree.n_devices, dtype=bool)
+    for layer in range(tree.depth, 0, -1):
+        node = tree.ancestors[layer]
+        adds = inside & network.noised[layer - 1][node]
+        result[adds, 0] = layer
+        result[adds, 1] = node[adds]
+        inside &= network.trust[layer - 1][tree.ancestors[layer - 1]]
     return result
+
+
+def exposed_devices(network: Network) -> np.ndarray:
+    """Whether what an untrusted server receives first of a device is in clear: bool (N_L,)."""
+    layers, nodes = noise_adders(network).T
+    noised = np.zeros(network.tree.n_devices, dtype=bool)
+    for layer, of_layer in enumerate(network.noised, start=1):
+        here = layers == layer
+        noised[here] = of_layer[nodes[here]]
+    return ~noised
 
 
 def network_table(network: Network) -> pd.DataFrame:

@@ -15,7 +15,7 @@ def create_pipeline() -> Pipeline:
                     "plan",
                     "mechanism",
                     "affordable_rounds",
-                    "manifest",
+                    "checked_manifest",
                     "params:privacy",
                     "params:audit",
                     "params:seed",

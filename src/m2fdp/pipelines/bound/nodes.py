@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from rich.console import Console
 
 from m2fdp.algorithms import Plan, get_algorithm
-from m2fdp.config import ModelConfig, PrivacyConfig, TrainingConfig
+from m2fdp.config import PrivacyConfig, TrainingConfig, parse_config
 from m2fdp.control.bound import network_terms
 from m2fdp.control.bound_tables import (
     bound_summary,
@@ -24,7 +25,7 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import shards_of
 from m2fdp.pipelines.simulating import configured_simulation
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.reporting import bound_figures
+from m2fdp.reporting import bound_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
 
 logger = logging.getLogger(__name__)
@@ -36,17 +37,12 @@ def measure(
     affordable_rounds: int,
     dataset: Dataset,
     manifest: pd.DataFrame,
-    model: ModelConfig,
-    training: TrainingConfig,
-    seed: int,
-    device: str,
-    threads: int | None,
+    parameters: dict[str, Any],
 ) -> tuple[pd.DataFrame, int]:
     """Loss, gradient and curvature along a run of the configuration, and its M."""
-    simulation = configured_simulation(
-        plan, mechanism, dataset, manifest, model, training, seed, device, threads
-    )
-    measured = measure_run(simulation, training.evaluate_every, affordable_rounds)
+    config = parse_config(parameters)
+    simulation = configured_simulation(plan, mechanism, dataset, manifest, config)
+    measured = measure_run(simulation, config.training.evaluate_every, affordable_rounds)
     return measured, simulation.model.n_parameters
 
 
@@ -73,6 +69,11 @@ def bound(
         layer_table(network, terms),
         summary,
     )
+
+
+def print_bound(table: pd.DataFrame) -> None:
+    """The bounds after the last round in the terminal."""
+    tables.print_bound(table, Console(highlight=False))
 
 
 def draw_bound(table: pd.DataFrame, algorithm: str, seed: int) -> Figure:

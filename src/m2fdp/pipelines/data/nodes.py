@@ -14,7 +14,7 @@ from m2fdp.config import (
     TrainingConfig,
 )
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import label_counts, make_manifest, shards_of
+from m2fdp.data.manifest import check_manifest, label_counts, make_manifest, shards_of
 from m2fdp.reporting import figures
 from m2fdp.topology.builders import build_tree
 
@@ -35,6 +35,21 @@ def split(
     """
     tree = build_tree(topology)
     manifest = make_manifest(dataset, partition, tree.ancestors[tree.depth - 1], seed)
+    sizes = shards_of(manifest).sizes
+    check_data(dataset.shape, dataset.n_classes, sizes, model, training, privacy)
+    return manifest
+
+
+def check_split(
+    manifest: pd.DataFrame,
+    dataset: Dataset,
+    topology: TopologyConfig,
+    model: ModelConfig,
+    training: TrainingConfig,
+    privacy: PrivacyConfig,
+) -> pd.DataFrame:
+    """The manifest as it lies on the disk, if it is one for this configuration."""
+    check_manifest(manifest, dataset, build_tree(topology).n_devices)
     sizes = shards_of(manifest).sizes
     check_data(dataset.shape, dataset.n_classes, sizes, model, training, privacy)
     return manifest

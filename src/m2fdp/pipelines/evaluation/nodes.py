@@ -1,23 +1,78 @@
-"""Nodes of the evaluation pipeline."""
+"""Nodes of the evaluation pipeline.
+
+What they evaluate may be of an earlier run, so it is checked before anything is written.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from rich.console import Console
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.algorithms import get_algorithm
-from m2fdp.config import ModelConfig, TrainingConfig
+from m2fdp.config import ModelConfig, TrainingConfig, essentials, parse_config
 from m2fdp.data.dataset import Dataset, features
-from m2fdp.data.manifest import held_by_cloud
+from m2fdp.data.manifest import file_of, held_by_cloud
+from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
-from m2fdp.reporting import figures
+from m2fdp.reporting import figures, tables
+from m2fdp.simulation.checkpoints import differences
 from m2fdp.simulation.evaluation import evaluate
+
+MODEL = "model.pt"
+SUMMARY = "privacy_summary.json"
+# A model stays the same whatever these say.
+FREE_KEYS = frozenset({"dataset.root", "dataset.download", "device", "training.evaluate_on"})
+NUMBERS = ("round", "accuracy", "loss", "energy_j", "delay_s", "epsilon")
+
+
+def check_model(
+    state_dict: dict[str, Tensor],
+    made_with: Mapping[str, Any],
+    dataset: Dataset,
+    model: ModelConfig,
+    parameters: dict[str, Any],
+) -> dict[str, Tensor]:
+    """The state dict, if it is of a model that this configuration trains.
+
+    Args:
+        made_with: the configuration that it was trained with, by dotted key.
+
+    Raises:
+        InputError: another configuration, or parameters that the configured model has not.
+    """
+    now = essentials(parse_config(parameters))
+    for key, (before, value) in differences(made_with, now).items():
+        if key not in FREE_KEYS and not key.startswith("audit."):
+            raise InputError(
+                key, value, f"{MODEL} was trained with {before}; give that, or train anew"
+            )
+    module = build_model(model, dataset.shape, dataset.n_classes, seed=0).module
+    wanted = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    found = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
+    if found != wanted:
+        raise InputError(
+            "model.name",
+            model.name,
+            f"has the parameters {_told(wanted)}; {MODEL} holds {_told(found)}",
+        )
+    for name, tensor in state_dict.items():
+        if not tensor.is_floating_point() or not tensor.isfinite().all():
+            raise InputError("model.name", model.name, f"{name} of {MODEL} is not all numbers")
+    return state_dict
+
+
+def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    listed = [f"{name} {shape}" for name, shape in shapes.items()]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if listed[3:] else "")
 
 
 def count_confusions(
@@ -41,6 +96,64 @@ def count_confusions(
     np.add.at(counts, (labels, result.predictions.numpy()), 1)
     classes = pd.RangeIndex(dataset.n_classes)
     return pd.DataFrame(counts, index=classes.rename("label"), columns=classes)
+
+
+def check_rounds(
+    round_metrics: pd.DataFrame,
+    privacy_summary: Mapping[str, Any],
+    counts: pd.DataFrame,
+    training: TrainingConfig,
+) -> pd.DataFrame:
+    """The metrics of the rounds, if the model is the one that they end with.
+
+    Raises:
+        InputError: a table that lacks columns or numbers, or one whose last round is not the
+            model's or not the privacy summary's.
+    """
+    file = file_of(round_metrics)
+    missing = [name for name in NUMBERS if name not in round_metrics]
+    if missing or round_metrics.empty:
+        raise InputError(file, ", ".join(missing) or "no row", "is missing; train anew")
+    for name in NUMBERS:
+        column = round_metrics[name]
+        if not pd.api.types.is_numeric_dtype(column) or (name != "epsilon" and column.isna().any()):
+            raise InputError(file, name, "is not a number in every row; train anew")
+    last = round_metrics.iloc[-1]
+    n_records = counts.to_numpy().sum()
+    accuracy = np.diagonal(counts.to_numpy()).sum() / n_records
+    # Another device than the one that trained may round a record over a tie.
+    if abs(accuracy - last["accuracy"]) > max(0.005, 1.5 / n_records):
+        raise InputError(
+            file,
+            f"accuracy {last['accuracy']:.4g} in the last round",
+            f"{MODEL} has {accuracy:.4g} on the {training.evaluate_on} records; both must be of "
+            "one run and one training.evaluate_on (--to-outputs=confusion_matrix_figure needs no "
+            "metrics)",
+        )
+    _check_summary(privacy_summary, float(last["epsilon"]))
+    return round_metrics
+
+
+def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
+    """A privacy summary and the last round's epsilon, NaN without privacy, are of one run."""
+    guarantee, verified = summary.get("guarantee"), summary.get("epsilon_verified")
+    if guarantee not in ("none", "verified", "conditional"):
+        valid = "valid: none, verified, conditional; train anew"
+        raise InputError(SUMMARY, f"guarantee {guarantee}", valid)
+    if guarantee == "none":
+        same = math.isnan(epsilon)
+    else:
+        try:
+            same = math.isclose(float(verified), epsilon, rel_tol=1e-6)
+        except (TypeError, ValueError):
+            same = False
+    if not same:
+        raise InputError(
+            SUMMARY,
+            f"epsilon_verified {verified}",
+            f"the last round of round_metrics.csv has {epsilon:g}: they are not of one run; "
+            "train anew",
+        )
 
 
 def draw_confusions(counts: pd.DataFrame) -> Figure:
@@ -73,3 +186,8 @@ def summarise(
             if name in privacy_summary
         },
     }
+
+
+def print_result(summary: dict[str, Any]) -> None:
+    """What the run has reached, in the terminal."""
+    tables.print_result(summary, Console(highlight=False))

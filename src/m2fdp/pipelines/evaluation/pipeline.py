@@ -6,14 +6,26 @@ from m2fdp.pipelines.evaluation import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Model and round metrics to confusion matrix, figures and run summary."""
+    """Model and round metrics, as they are checked, to confusion matrix, figures and summary."""
     return Pipeline(
         [
             Node(
+                nodes.check_model,
+                ["model", "model_configuration", "dataset", "params:model", "parameters"],
+                "checked_model",
+                name="check_model",
+            ),
+            Node(
                 nodes.count_confusions,
-                ["model", "dataset", "manifest", "params:model", "params:training"],
+                ["checked_model", "dataset", "checked_manifest", "params:model", "params:training"],
                 "confusion_matrix",
                 name="count_confusions",
+            ),
+            Node(
+                nodes.check_rounds,
+                ["round_metrics", "privacy_summary", "confusion_matrix", "params:training"],
+                "checked_rounds",
+                name="check_rounds",
             ),
             Node(
                 nodes.draw_confusions,
@@ -23,15 +35,16 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 nodes.draw_accuracy,
-                ["round_metrics", "params:algorithm", "params:seed"],
+                ["checked_rounds", "params:algorithm", "params:seed"],
                 "accuracy_curve",
                 name="draw_accuracy",
             ),
             Node(
                 nodes.summarise,
-                ["round_metrics", "privacy_summary", "params:algorithm", "params:seed"],
+                ["checked_rounds", "privacy_summary", "params:algorithm", "params:seed"],
                 "run_summary",
                 name="summarise",
             ),
+            Node(nodes.print_result, "run_summary", None, name="print_result"),
         ]
     )

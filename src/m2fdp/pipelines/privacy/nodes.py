@@ -21,13 +21,13 @@ from m2fdp.config import (
 from m2fdp.control.controller import build_controller
 from m2fdp.control.course import RunPlan, controlled_plan, fixed_plan
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import shards_of
+from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.privacy.summary import conditions_of, summary, warnings
+from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
 from m2fdp.reporting import privacy_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
 
@@ -71,8 +71,15 @@ def calibrate(
 ) -> tuple[tuple[Mechanism, ...], Mechanism, int]:
     """The mechanisms of the run's networks, the first of them, and how many rounds the budget
     affords."""
+    sizes = shards_of(manifest).sizes
+    if training.batch_size is not None and training.batch_size > sizes.max():
+        logger.warning(
+            "training.batch_size = %g is more than any device's records, at most %d: every step "
+            "uses all of them, as with null, and sampling protects nobody",
+            training.batch_size,
+            sizes.max(),
+        )
     if plan.private:
-        sizes = shards_of(manifest).sizes
         rates = sampling_rates(sizes, training.batch_size)
         mechanisms = build_mechanisms(
             run_plan.networks, sizes, rates, run_plan.rounds, privacy, threat
@@ -91,7 +98,11 @@ def calibrate(
 
 
 def summarise_privacy(
-    mechanism: Mechanism, affordable_rounds: int, privacy: PrivacyConfig, control: ControlConfig
+    mechanism: Mechanism,
+    affordable_rounds: int,
+    manifest: pd.DataFrame,
+    privacy: PrivacyConfig,
+    control: ControlConfig,
 ) -> dict[str, Any]:
     """What the run promises; what a user must know about it goes to the terminal."""
     conditions = conditions_of(control)
@@ -105,7 +116,21 @@ def summarise_privacy(
             planned,
             privacy.budget,
         )
-    return summary(mechanism, affordable_rounds, privacy, conditions)
+    promised = summary(mechanism, affordable_rounds, privacy, conditions)
+    if not mechanism.private:
+        return promised
+    held = {split: len(held_by_cloud(manifest, split)) for split in ("validation", "test")}
+    if held["validation"]:
+        logger.warning(
+            "%d validation records lie in clear with the cloud: ε does not cover them",
+            held["validation"],
+        )
+    n_assumptions = len(promised["assumptions"])
+    logger.info("ε rests on %d assumptions; privacy_summary.json lists them.", n_assumptions)
+    return promised | {
+        "records_in_clear": held,
+        "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
+    }
 
 
 def tabulate_ledger(
@@ -115,9 +140,13 @@ def tabulate_ledger(
     return ledger_tables.ledger_table(mechanism.ledger, affordable_rounds, conditions_of(control))
 
 
-def print_ledger(table: pd.DataFrame) -> None:
-    """The ledger in the terminal."""
-    tables.print_ledger(table, Console(highlight=False))
+def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:
+    """The ledger in the terminal; without privacy all of it is one line."""
+    console = Console(highlight=False)
+    if promised["guarantee"] == "none":
+        console.print(f"Privacy: {promised['note']}.")
+    else:
+        tables.print_ledger(table, console)
 
 
 def draw_ledger(table: pd.DataFrame) -> Figure:

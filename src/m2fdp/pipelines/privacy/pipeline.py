@@ -14,7 +14,7 @@ def create_pipeline() -> Pipeline:
                 [
                     "plan",
                     "dataset",
-                    "manifest",
+                    "checked_manifest",
                     "params:model",
                     "params:training",
                     "params:resources",
@@ -29,7 +29,7 @@ def create_pipeline() -> Pipeline:
                 [
                     "plan",
                     "run_plan",
-                    "manifest",
+                    "checked_manifest",
                     "params:training",
                     "params:privacy",
                     "params:threat",
@@ -39,7 +39,13 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 nodes.summarise_privacy,
-                ["mechanism", "affordable_rounds", "params:privacy", "params:control"],
+                [
+                    "mechanism",
+                    "affordable_rounds",
+                    "checked_manifest",
+                    "params:privacy",
+                    "params:control",
+                ],
                 "privacy_summary",
                 name="summarise_privacy",
             ),
@@ -49,7 +55,12 @@ def create_pipeline() -> Pipeline:
                 "privacy_ledger",
                 name="tabulate_ledger",
             ),
-            Node(nodes.print_ledger, "privacy_ledger", None, name="print_ledger"),
+            Node(
+                nodes.print_ledger,
+                ["privacy_ledger", "privacy_summary"],
+                None,
+                name="print_ledger",
+            ),
             Node(nodes.draw_ledger, "privacy_ledger", "privacy_ledger_figure", name="draw_ledger"),
             Node(
                 nodes.trace_epsilon,

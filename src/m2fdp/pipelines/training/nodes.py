@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import (
-    ControlConfig,
-    ModelConfig,
-    ResourcesConfig,
-    TrainingConfig,
-    parse_config,
-)
+from m2fdp.config import essentials, parse_config
 from m2fdp.control.course import RunPlan, run_course
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import held_by_cloud
@@ -24,7 +19,9 @@ from m2fdp.pipelines.simulating import configured_simulation, records
 from m2fdp.pipelines.training.checkpointing import begin
 from m2fdp.pipelines.training.tracking import tracked_progress
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.training import train
+from m2fdp.simulation.training import divergence, train
+
+logger = logging.getLogger(__name__)
 
 
 def train_model(
@@ -34,32 +31,31 @@ def train_model(
     affordable_rounds: int,
     dataset: Dataset,
     manifest: pd.DataFrame,
-    model: ModelConfig,
-    training: TrainingConfig,
-    resources: ResourcesConfig,
-    control: ControlConfig,
-    seed: int,
-    device: str,
-    threads: int | None,
     parameters: dict[str, Any],
     checkpoints: Path,
-) -> tuple[dict[str, Tensor], pd.DataFrame]:
-    """The trained model's state dict, and the metrics of every evaluated round."""
-    simulation = configured_simulation(
-        plan, mechanisms[0], dataset, manifest, model, training, seed, device, threads
+) -> tuple[dict[str, Any], dict[str, Tensor], pd.DataFrame]:
+    """The configuration that a model is of, its state dict, and the metrics of every evaluated
+    round."""
+    config = parse_config(parameters)
+    training = config.training
+    simulation = configured_simulation(plan, mechanisms[0], dataset, manifest, config)
+    course = run_course(
+        simulation, run_plan, mechanisms, config.resources, config.control.smoothness
     )
-    course = run_course(simulation, run_plan, mechanisms, resources, control.smoothness)
-    start, checkpointing = begin(checkpoints, parse_config(parameters))
+    start, checkpointing = begin(checkpoints, config)
     with tracked_progress(affordable_rounds, start, checkpoints.parent / UNSENT) as observer:
         state, metrics = train(
             simulation,
             course,
-            *records(dataset, held_by_cloud(manifest, training.evaluate_on), device),
+            *records(dataset, held_by_cloud(manifest, training.evaluate_on), config.device),
             training.evaluate_every,
             affordable_rounds,
             observer,
             start,
             checkpointing,
         )
+    if (line := divergence(simulation, metrics, dataset.n_classes)) is not None:
+        logger.warning(line)
     named = simulation.model.unflatten(state.weights.cpu())
-    return {name: value.clone() for name, value in named.items()}, metrics
+    trained = {name: value.clone() for name, value in named.items()}
+    return essentials(config), trained, metrics

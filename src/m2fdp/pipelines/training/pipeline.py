@@ -6,7 +6,7 @@ from m2fdp.pipelines.training import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Plan, mechanism, data set and manifest to model and round metrics."""
+    """Plan, mechanism, data set and manifest to model, round metrics and what made them."""
     return Pipeline(
         [
             Node(
@@ -17,18 +17,11 @@ def create_pipeline() -> Pipeline:
                     "mechanisms",
                     "affordable_rounds",
                     "dataset",
-                    "manifest",
-                    "params:model",
-                    "params:training",
-                    "params:resources",
-                    "params:control",
-                    "params:seed",
-                    "params:device",
-                    "params:threads",
+                    "checked_manifest",
                     "parameters",
                     "checkpoints",
                 ],
-                ["model", "round_metrics"],
+                ["model_configuration", "model", "round_metrics"],
                 name="train_model",
             ),
         ]

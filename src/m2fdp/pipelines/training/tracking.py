@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -21,12 +22,21 @@ from m2fdp.simulation.training import Observer, Progress, Round, RoundRecord
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
 _SECONDS_BETWEEN_WRITES = 2.0
+_SECONDS_BETWEEN_LINES = 30.0
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def tracked_progress(rounds: int, start: Progress | None, unsent: Path) -> Iterator[Observer]:
-    """An observer that draws a progress bar (only in a terminal) and logs metrics in batches.
+def tracked_progress(
+    rounds: int,
+    start: Progress | None,
+    unsent: Path,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Observer]:
+    """An observer that shows how far training is, and logs metrics in batches.
 
+    In a terminal that is a progress bar, elsewhere a line every 30 seconds of the clock.
     Metrics go to the active MLflow run, if there is one; what has been measured is written
     even when training is interrupted. A run that goes on from `start` may have logged less than
     was kept of it, or more: each of its metrics gets each round once. What MLflow does not take
@@ -47,14 +57,16 @@ def tracked_progress(rounds: int, start: Progress | None, unsent: Path) -> Itera
     logged = frozenset() if run is None or start is None else _logged(run.info.run_id)
     outbox = None if run is None else Outbox(run.info.run_id, unsent)
     buffer: list[Metric] = []
-    written = time.monotonic()
+    written = told = began = clock()
+    done = 0 if start is None else start.state.round
+    latest = ""
 
     def flush() -> None:
         nonlocal written
         if outbox is not None and buffer:
             outbox.put(buffer)
         buffer.clear()
-        written = time.monotonic()
+        written = clock()
 
     def log(name: str, value: float, round_: int) -> None:
         if (name, round_) not in logged:
@@ -71,22 +83,31 @@ def tracked_progress(rounds: int, start: Progress | None, unsent: Path) -> Itera
         for name, value in decisions.items():
             log(f"control/{name}", value, round_)
 
+    def tell(round_: int) -> None:
+        nonlocal told
+        if console.is_terminal or clock() - told < _SECONDS_BETWEEN_LINES:
+            return
+        told = clock()
+        left = (told - began) / (round_ - done) * (rounds - round_)
+        logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, _duration(left))
+
     def on_round(finished: Round, seconds: float) -> None:
         bar.advance(task)
+        tell(finished.state.round)
         log("time/round", seconds, finished.state.round)
         log_decisions(finished.decisions, finished.state.round)
-        if time.monotonic() - written > _SECONDS_BETWEEN_WRITES:
+        if clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
 
     def on_evaluation(record: RoundRecord) -> None:
-        latest = f"accuracy {record.accuracy:.3f}"
+        nonlocal latest
+        latest = f", accuracy {record.accuracy:.3f}"
         if not math.isnan(record.epsilon):
-            latest += f"  ε {upper_bound(record.epsilon)}"
-        bar.update(task, latest=latest)
+            latest += f", ε {upper_bound(record.epsilon)}"
+        bar.update(task, latest=latest.removeprefix(", "))
         log_evaluation(record)
 
     with bar:
-        done = 0 if start is None else start.state.round
         task = bar.add_task("training", total=rounds, completed=done, latest="")
         if start is not None:
             for record in start.records:
@@ -99,6 +120,13 @@ def tracked_progress(rounds: int, start: Progress | None, unsent: Path) -> Itera
             flush()
             if outbox is not None:
                 outbox.close()
+
+
+def _duration(seconds: float) -> str:
+    """Seconds below two minutes, else minutes, and hours from two on."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _logged(run_id: str) -> frozenset[tuple[str, int]]:

@@ -35,12 +35,28 @@ class Backend(Protocol):
             models: (n, M), where the gradients are taken.
             batches: of the same n learners.
             clipping_norm: each record's gradient is clipped to it before it is weighted, unless
-                it is None.
+                it is None. A gradient without a finite norm, of a record with infinite features,
+                say, counts as zero: else it would have no bound.
             by_class: clip the part of each of C classes to `clipping_norm` / sqrt(C) instead,
                 for linear models.
         """
 
 
 def clip_factor(norms: Tensor, clipping_norm: float) -> Tensor:
-    """min(1, clipping norm / norm), and 1 for a zero norm."""
-    return (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
+    """min(1, clipping norm / norm), 1 for a zero norm, and 0 for one that is not finite.
+
+    What is not finite itself stays so when it is multiplied: see `without_unbounded`.
+    """
+    tiny = torch.finfo(norms.dtype).tiny
+    factors = (clipping_norm / norms.clamp_min(tiny)).clamp_max(1.0)
+    # Factors below `tiny` have few digits left, and may be too large for their norm.
+    return torch.where(factors >= tiny, factors, 0.0)
+
+
+def without_unbounded(values: Tensor, norms: Tensor) -> Tensor:
+    """The values, zero where their norms, which broadcast to them, are not finite.
+
+    Nothing is copied where all are, as they should be.
+    """
+    finite = norms.isfinite()
+    return values if bool(finite.all()) else torch.where(finite, values, 0.0)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
+from m2fdp.simulation.backends.base import without_unbounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,16 @@ class LayerGradients:
     errors: Tensor
     inputs: Tensor | None
     gradients: Tensor | None
+
+    def without_unbounded(self, norms: Tensor) -> LayerGradients:
+        """The same, zero for records whose norms (b,) are not finite."""
+
+        def bounded(values: Tensor | None) -> Tensor | None:
+            if values is None:
+                return None
+            return without_unbounded(values, norms.view(-1, *[1] * (values.dim() - 1)))
+
+        return LayerGradients(*map(bounded, (self.errors, self.inputs, self.gradients)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +61,13 @@ class RecordGradients:
             if bias is not None:
                 total = total + errors
         return total
+
+    def without_unbounded(self, norms: Tensor) -> RecordGradients:
+        """The same, zero for records whose norms (b,) are not finite."""
+        if bool(norms.isfinite().all()):
+            return self
+        layers = tuple(layer.without_unbounded(norms) for layer in self.layers)
+        return RecordGradients(layers, self.names)
 
     def add_weighted_sums(self, targets: dict[str, Tensor], alpha: float, weights: Tensor) -> None:
         """Add alpha times the sum over the records, each times its weight (b,), by parameter."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor
+from m2fdp.simulation.backends.base import clip_factor, without_unbounded
 from m2fdp.simulation.records import Minibatches
 
 # Batched products over so many rows, or a multiple, round alike for any number of learners.
@@ -58,19 +58,24 @@ class StackedLinearBackend:
         matrices = models.view(n, -1, n_features)
         targets = into.view(matrices.shape)
 
-        def errors(scores: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-            """Weighted derivatives of clipped losses, (..., C, b) like the scores."""
-            derivatives = self.model.score_gradients(scores, labels)
-            factors = weights[..., None, :]
-            if clipping_norm is not None:
-                norms = features.norm(dim=-1)[..., None, :]
-                if by_class:
-                    share = clipping_norm / sqrt(derivatives.shape[-2])
-                    factors = factors * clip_factor(norms * derivatives.abs(), share)
-                else:
-                    norms = norms * derivatives.norm(dim=-2, keepdim=True)
-                    factors = factors * clip_factor(norms, clipping_norm)
-            return derivatives * factors
+        def factors(
+            scores: Tensor, features: Tensor, labels: Tensor, weights: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            """Weighted derivatives of clipped losses, (..., C, b) like the scores, and the
+            features (..., b, D) that they belong to."""
+            derivatives, weights = self.model.score_gradients(scores, labels), weights[..., None, :]
+            if clipping_norm is None:
+                return derivatives * weights, features
+            lengths = features.norm(dim=-1)
+            if by_class:
+                share = clipping_norm / sqrt(derivatives.shape[-2])
+                norms = lengths[..., None, :] * derivatives.abs()
+            else:
+                share = clipping_norm
+                norms = lengths[..., None, :] * derivatives.norm(dim=-2, keepdim=True)
+            derivatives = without_unbounded(derivatives, norms)
+            features = without_unbounded(features, lengths[..., None])
+            return derivatives * (weights * clip_factor(norms, share)), features
 
         counts = batches.counts
         # Before any row of `into`, which may be `models`, changes.
@@ -79,7 +84,7 @@ class StackedLinearBackend:
             features, labels, weights = batches.records(learner, skip=self.width)
             features = features.flatten(1)
             scores = matrices[learner] @ features.T
-            product = errors(scores, features, labels, weights), features
+            product = factors(scores, features, labels, weights)
             if self.width:
                 own.append((learner, *product))
             else:
@@ -89,7 +94,7 @@ class StackedLinearBackend:
             features, labels, weights = batches.padded(self.width, buffer)
             features = features.flatten(2)
             scores = torch.bmm(matrices, features.mT)
-            targets.baddbmm_(errors(scores, features, labels, weights), features, alpha=alpha)
+            targets.baddbmm_(*factors(scores, features, labels, weights), alpha=alpha)
         for learner, *product in own:
             targets[learner].addmm_(*product, alpha=alpha)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor
+from m2fdp.simulation.backends.base import clip_factor, without_unbounded
 from m2fdp.simulation.records import Minibatches
 
 
@@ -37,9 +37,14 @@ class ReferenceBackend:
                 (gradient,) = torch.autograd.grad(loss, parameters)
                 if clipping_norm is not None and by_class:
                     rows = gradient.view(scores.shape[-1], -1)
-                    share = clipping_norm / scores.shape[-1] ** 0.5
-                    gradient = (rows * clip_factor(rows.norm(dim=1, keepdim=True), share)).flatten()
+                    gradient = _clipped(rows, clipping_norm / len(rows) ** 0.5).flatten()
                 elif clipping_norm is not None:
-                    gradient = gradient * clip_factor(gradient.norm(), clipping_norm)
+                    gradient = _clipped(gradient, clipping_norm)
                 sums[learner] += weight * gradient
         into.add_(sums, alpha=alpha)
+
+
+def _clipped(gradients: Tensor, clipping_norm: float) -> Tensor:
+    """Each row (…, M), or zero where it has no finite norm."""
+    norms = gradients.norm(dim=-1, keepdim=True)
+    return without_unbounded(gradients, norms) * clip_factor(norms, clipping_norm)

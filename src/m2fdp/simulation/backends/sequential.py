@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor
+from m2fdp.simulation.backends.base import clip_factor, without_unbounded
 from m2fdp.simulation.backends.bookkeeping import (
     BookKeeper,
     RecordGradients,
@@ -67,7 +67,9 @@ class SequentialBackend:
             }
             if clipping_norm is not None:
                 records = self._record_gradients(features, labels)
-                weights = weights * clip_factor(records.squared_norms().sqrt(), clipping_norm)
+                norms = records.squared_norms().sqrt()
+                records = records.without_unbounded(norms)
+                weights = weights * clip_factor(norms, clipping_norm)
             elif self._outer_products:
                 records = self.book_keeper.record_gradients(self.model, features, labels)
             else:
@@ -112,6 +114,17 @@ class StackedGradients:
     def squared_norms(self) -> Tensor:
         """(b,), over all parameters."""
         return torch.stack([g.flatten(1).square().sum(1) for g in self.gradients.values()]).sum(0)
+
+    def without_unbounded(self, norms: Tensor) -> StackedGradients:
+        """The same, zero for records whose norms (b,) are not finite."""
+        if bool(norms.isfinite().all()):
+            return self
+        return StackedGradients(
+            {
+                name: without_unbounded(gradients, norms.view(-1, *[1] * (gradients.dim() - 1)))
+                for name, gradients in self.gradients.items()
+            }
+        )
 
     def add_weighted_sums(self, targets: dict[str, Tensor], alpha: float, weights: Tensor) -> None:
         """Add alpha times the sum over the records, each times its weight (b,), by parameter."""

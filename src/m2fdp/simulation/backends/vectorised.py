@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor
+from m2fdp.simulation.backends.base import clip_factor, without_unbounded
 from m2fdp.simulation.records import Minibatches
 
 _WIDTH_MULTIPLE = 8
@@ -58,5 +58,6 @@ class StackedBackend:
         gradients = torch.func.vmap(per_record)(
             models, features[:, :, None], labels[..., None], torch.ones_like(weights)[..., None]
         )
-        factors = weights * clip_factor(gradients.norm(dim=-1), clipping_norm)
-        return torch.einsum("nb,nbm->nm", factors, gradients)
+        norms = gradients.norm(dim=-1)
+        gradients = without_unbounded(gradients, norms[..., None])
+        return torch.einsum("nb,nbm->nm", weights * clip_factor(norms, clipping_norm), gradients)

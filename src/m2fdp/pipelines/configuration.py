@@ -1,0 +1,128 @@
+"""Kedro's configuration files: what is wrong in them ends in one line that names the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kedro.config import MissingConfigException, OmegaConfigLoader
+from kedro.io import DataCatalog, DatasetError
+from omegaconf.errors import GrammarParseError, InterpolationResolutionError, OmegaConfBaseException
+from pydantic import ValidationError
+
+from m2fdp.errors import InputError
+from m2fdp.yaml_files import line_of, read_block, shown
+
+_SUFFIXES = (".yml", ".yaml", ".json")
+
+
+class StrictConfigLoader(OmegaConfigLoader):
+    """Kedro's loader for a folder of environments, with an `InputError` for whatever a user can
+    have written wrong."""
+
+    def __init__(self, conf_source: str | Path, env: str | None = None, **options: Any) -> None:
+        _check_environment(Path(conf_source), env or options.get("default_run_env"))
+        super().__init__(conf_source, env, **options)
+
+    def __getitem__(self, key: str) -> dict[str, Any]:
+        """The configuration of a kind: parameters, catalog, credentials, globals or mlflow.
+
+        Raises:
+            InputError: a file that is no YAML, holds no keys or sets one twice, or a value that
+                refers to something that is not there.
+        """
+        for file in self.files(key):
+            read_block(file)
+        try:
+            return super().__getitem__(key)
+        except (GrammarParseError, InterpolationResolutionError) as error:
+            raise self._unresolved(key, error) from None
+        except MissingConfigException:
+            raise
+        except ValueError as error:  # Kedro has no type for it
+            two_files, colon, keys = str(error).partition("\n")[0].rpartition(": ")
+            if not (colon and two_files.startswith("Duplicate keys found in ")):
+                raise
+            both = two_files.removeprefix("Duplicate keys found in ")
+            both = both.replace(f"{Path.cwd().as_posix()}/", "")
+            raise InputError(keys, "(twice)", f"is set in {both}; keep one") from None
+
+    def files(self, key: str) -> Iterator[Path]:
+        """The files that may hold configuration of that kind, the environment's first."""
+        for env in dict.fromkeys((self.env or self.default_run_env, self.base_env)):
+            for path in sorted((Path(self.conf_source) / env).rglob(f"{key}*")):
+                inside = path.rglob("*") if path.is_dir() else (path,)
+                yield from (file for file in inside if file.suffix in _SUFFIXES)
+
+    def place(self, key: str, dotted: str) -> str:
+        """File and line that set a dotted key, as far as they can be found."""
+        keys = dotted.split(".")
+        for parts in (keys[:n] for n in range(len(keys), 0, -1)):
+            for file in self.files(key):
+                if (line := line_of(file, parts)) is not None:
+                    return f"{shown(file)}, line {line}: {dotted}"
+        return f"{key}: {dotted}"
+
+    def _unresolved(self, key: str, error: OmegaConfBaseException) -> Exception:
+        """A line for a reference to nowhere; what a resolver raises itself goes on."""
+        cause = error.__cause__
+        if isinstance(cause, InputError):
+            return cause
+        if cause is not None and not isinstance(cause, OmegaConfBaseException):
+            return error
+        place = self.place(key, error.full_key or "")
+        return InputError(place, "(unresolved)", str(error).partition("\n")[0])
+
+
+def check_catalog(loader: StrictConfigLoader) -> None:
+    """Refuse a catalog with an entry that no dataset can be made of.
+
+    Raises:
+        InputError: naming file, line and entry.
+    """
+    entries, credentials = loader["catalog"], _credentials(loader)
+    for name, entry in entries.items():
+        if "{" in name:  # a pattern, of which Kedro makes entries
+            continue
+        try:
+            DataCatalog.from_config({name: entry}, credentials)[name]
+        except (DatasetError, KeyError) as error:
+            given = entry.get("type", "(no type)") if isinstance(entry, dict) else entry
+            reason = str(error).split("\nHint")[0].split(". Please install")[0]
+            reason = " ".join(reason.rpartition("for dataset")[2].split())
+            raise InputError(loader.place("catalog", name), given, reason) from None
+    for keys in (
+        ("manifest", "dataset", "filepath"),
+        ("manifest", "validator", "options", "filepath"),
+        ("checkpoints", "path"),
+    ):
+        value: Any = entries
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, str):
+            where = loader.place("catalog", ".".join(keys))
+            raise InputError(where, value, "must be a path; the entry in conf/base has it")
+
+
+def mlflow_refusal(loader: StrictConfigLoader, error: ValidationError) -> InputError:
+    """The line for what kedro-mlflow finds wrong in mlflow.yml."""
+    first = error.errors()[0]
+    place = loader.place("mlflow", ".".join(str(part) for part in first["loc"]))
+    return InputError(place, first["input"], first["msg"])
+
+
+def _check_environment(conf: Path, env: str | None) -> None:
+    if not conf.is_dir():  # an archive, or remote
+        return
+    folders = (path.name for path in conf.iterdir() if path.is_dir())
+    known = sorted(name for name in folders if not name.startswith("."))
+    if env not in known:
+        raise InputError("--env", env, f"no such environment; there are {', '.join(known)}")
+
+
+def _credentials(loader: StrictConfigLoader) -> dict[str, Any]:
+    try:
+        return loader["credentials"]
+    except MissingConfigException:
+        return {}

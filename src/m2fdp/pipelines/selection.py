@@ -1,0 +1,103 @@
+"""What `kedro run` is asked to run: is there such a thing, and is there all that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from kedro.framework.project import pipelines
+from kedro.io import CatalogProtocol
+from kedro.pipeline import Pipeline
+
+from m2fdp.errors import InputError
+from m2fdp.files import shown
+
+# Kedro's parameters of a run that choose nodes, with their options on the command line.
+OPTIONS = {
+    "node_names": "--nodes",
+    "from_nodes": "--from-nodes",
+    "to_nodes": "--to-nodes",
+    "from_inputs": "--from-inputs",
+    "to_outputs": "--to-outputs",
+    "tags": "--tags",
+    "namespaces": "--namespaces",
+}
+DEFAULT = "__default__"
+
+
+def check_selection(chosen: Mapping[str, Any]) -> None:
+    """Refuse what no pipeline has.
+
+    Args:
+        chosen: Kedro's options of the run, by Kedro's names.
+
+    Raises:
+        InputError: it names the option and what would be valid.
+    """
+    # Threads and processes would not know the MLflow run that is open.
+    _check_known("--runner", [chosen["runner"] or "SequentialRunner"], ["SequentialRunner"])
+    _check_known("--runner-params", chosen["runner_params"], ["is_async"])
+    _check_known("--load-versions", chosen["load_versions"] or (), ())
+    names = [*chosen["pipelines"], *([chosen["pipeline"]] if chosen["pipeline"] else [])]
+    asked = {parameter: chosen[parameter] for parameter in OPTIONS if chosen[parameter]}
+    if not names and not asked:
+        return
+    pipelines.set_requested(None)  # an earlier session knew only those that it asked for
+    _check_known("--pipelines", names, pipelines)
+    selected = sum((pipelines[name] for name in names or [DEFAULT]), Pipeline([]))
+    valid = {
+        "node_names": {node.name for node in selected.nodes},
+        "from_inputs": selected.datasets(),
+        "to_outputs": selected.all_outputs(),
+        "tags": {tag for node in selected.nodes for tag in node.tags},
+        "namespaces": {node.namespace for node in selected.nodes if node.namespace},
+    }
+    valid["from_nodes"] = valid["to_nodes"] = valid["node_names"]
+    for parameter, values in asked.items():
+        _check_known(OPTIONS[parameter], values, valid[parameter])
+    spelled = {"namespaces": "node_namespaces"}
+    try:
+        selected.filter(**{spelled.get(name, name): values for name, values in asked.items()})
+    except ValueError:
+        _refuse(asked, "no node is left; choose fewer things at once")
+
+
+def check_inputs(
+    pipeline: Pipeline, catalog: CatalogProtocol, run_params: Mapping[str, Any]
+) -> None:
+    """Refuse nodes that read what neither they make nor an earlier run has left.
+
+    Raises:
+        InputError: it names the file, or the node that makes what lives in memory only.
+    """
+    for name in sorted(pipeline.inputs()):
+        if catalog.exists(name) or not (makers := _makers(name)):
+            continue
+        dataset = catalog.get(name)
+        if hasattr(dataset, "_filepath"):
+            remedy = f"no such file; kedro run --pipelines={makers[0]} makes it"
+            raise InputError("file", shown(dataset._filepath), remedy)
+        asked = {parameter: run_params[parameter] for parameter in OPTIONS if run_params[parameter]}
+        node = next(node for node in pipelines[makers[0]].nodes if name in node.outputs)
+        _refuse(asked, f"{name} lives in memory only; select {node.name}, which makes it, too")
+
+
+def _makers(dataset: str) -> list[str]:
+    """The pipelines that make it, those with the fewest nodes first."""
+    pipelines.set_requested(None)  # a session knows only those that it asked for
+    by_size = sorted(pipelines, key=lambda name: len(pipelines[name].nodes))
+    return [name for name in by_size if dataset in pipelines[name].all_outputs()]
+
+
+def _check_known(option: str, asked: Iterable[str], known: Iterable[str]) -> None:
+    known = sorted(known)
+    for name in asked:
+        if name not in known:
+            remedy = f"valid are {', '.join(known)}" if known else "there are none in this project"
+            raise InputError(option, name, remedy)
+
+
+def _refuse(asked: Mapping[str, Any], remedy: str) -> NoReturn:
+    """By the first of the options that choose nodes."""
+    parameter, values = next(iter(asked.items()))
+    raise InputError(OPTIONS[parameter], ",".join(values), remedy)

@@ -1,0 +1,110 @@
+"""YAML files that people write: read strictly, with the file and line of what is wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml import MappingNode, Node, YAMLError
+
+from m2fdp.errors import InputError
+
+# The one in C where PyYAML was built with it: files are read again for every session.
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_yaml(path: Path) -> Any:
+    """The file's content as plain values.
+
+    Raises:
+        InputError: naming file and line; unreadable, no YAML in UTF-8, or a key set twice.
+    """
+    text = _text(path)
+    try:
+        _refuse_twice(path, text, yaml.compose(text, _Loader))
+        return yaml.load(text, _Loader)
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        position = getattr(error, "position", None)  # of characters that YAML does not allow
+        line = mark.line if mark is not None else text.count("\n", 0, position or 0)
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        raise _refusal(path, text, line, f"is no YAML: {' '.join(reason.split())}") from None
+
+
+def read_block(path: Path) -> dict[Any, Any]:
+    """The file's keys and values; none where it is empty.
+
+    Raises:
+        InputError: as `read_yaml`, or it holds something else.
+    """
+    content = read_yaml(path)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        kind = "a list" if isinstance(content, list) else "a plain value"
+        raise InputError(shown(path), content, f"is {kind}; valid: keys with values, as `seed: 1`")
+    return content
+
+
+def line_of(path: Path, keys: Sequence[str]) -> int | None:
+    """The line, from 1, in which a readable file sets a key inside the blocks named before it."""
+    node, line = yaml.compose(_text(path), _Loader), None
+    for key in keys:
+        if not isinstance(node, MappingNode):
+            return None
+        found = [(name, value) for name, value in node.value if str(name.value) == key]
+        if not found:
+            return None
+        name, node = found[0]
+        line = name.start_mark.line + 1
+    return line
+
+
+def shown(path: Path) -> str:
+    """The path as the user would type it: relative where it lies below the working directory."""
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        wrong = error.object[error.start : error.end]
+        remedy = f"byte {error.start} is not UTF-8; save the file as UTF-8"
+        raise InputError(shown(path), wrong, remedy) from None
+    except OSError as error:
+        raise InputError(shown(path), "(file)", f"can't be read: {error.strerror}") from None
+
+
+def _refuse_twice(path: Path, text: str, root: Node | None) -> None:
+    """YAML itself would take the later value and say nothing."""
+    seen: set[int] = set()  # an anchor's node stands in several places
+    waiting = [root] if root is not None else []
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or not isinstance(node.value, list):
+            continue
+        seen.add(id(node))
+        if not isinstance(node, MappingNode):
+            waiting.extend(node.value)
+            continue
+        lines: dict[tuple[str, str], int] = {}
+        for key, value in node.value:
+            waiting.append(value)
+            if isinstance(key.value, str):
+                line = key.start_mark.line
+                first = lines.setdefault((key.tag, key.value), line)
+                if key.value != "<<" and first != line:
+                    remedy = f"sets {key.value} again, after line {first + 1}; keep one"
+                    raise _refusal(path, text, line, remedy)
+
+
+def _refusal(path: Path, text: str, line: int, remedy: str) -> InputError:
+    lines = text.split("\n")
+    content = lines[line].rstrip() if line < len(lines) else ""
+    return InputError(f"{shown(path)}, line {line + 1}", content[:60] or "(empty)", remedy)

@@ -1,0 +1,185 @@
+"""The ledger of `upload` against brute force, for noise placed anywhere in any small network.
+
+Every model is a linear form: how far the record moves it, and how much of every Gaussian that was
+drawn it holds. What an observer can learn at most from a Gaussian vector with covariance S that is
+moved by m is one Gaussian moved by sqrt(m' S^-1 m): exact, with no window, position or kin. The
+record is used in every step, and every device that holds an un-noised trace of it drifts by the
+most that clipping allows.
+"""
+
+from math import inf, sqrt
+
+import numpy as np
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from m2fdp.config import PrivacyConfig, ThreatConfig
+from m2fdp.privacy.observers import build_ledger
+from m2fdp.simulation.schedule import Schedule
+from m2fdp.topology.builders import tree_from_fanouts
+from m2fdp.topology.network import Network, exposed_devices, noise_adders, noise_plan
+from m2fdp.topology.trust import draw_trust
+
+EVERYBODY = ThreatConfig(distrusted=["servers", "cloud", "siblings", "far_devices", "public"])
+MOST_SOURCES = 400
+
+
+class Oracle:
+    """A run in which device `owner` holds the record; what everybody sees of it."""
+
+    def __init__(self, network, noise, schedule, owner, downlink_noise):
+        self.tree, self.network, self.noise = network.tree, network, noise
+        self.owner, self.downlink_noise = owner, downlink_noise
+        self.heads = noise_adders(network)
+        self.models = np.zeros((self.tree.n_devices, 1 + MOST_SOURCES))
+        self.drawn = 0
+        self.tainted = set()
+        self.seen = {}  # by (layer, node): the linear forms that this node has seen
+        self.final = None
+        for _ in range(schedule.rounds):
+            for step in range(1, schedule.local_steps + 1):
+                self.tainted.add(owner)
+                for device in self.tainted:
+                    self.models[device, 0] += 1
+                layer = schedule.aggregation_layer(step)
+                if layer is not None:
+                    self.aggregate(layer)
+
+    def source(self, deviation):
+        """A new Gaussian."""
+        self.drawn += 1
+        form = np.zeros(1 + MOST_SOURCES)
+        form[self.drawn] = deviation
+        return form
+
+    def look(self, layer, node, form):
+        self.seen.setdefault((layer, int(node)), []).append(form.copy())
+
+    def aggregate(self, top):
+        forms = list(self.models)
+        tainted = [device in self.tainted for device in range(self.tree.n_devices)]
+        for layer in range(self.tree.depth, top, -1):
+            above = np.zeros((self.tree.n_nodes(layer - 1), 1 + MOST_SOURCES))
+            touched = [False] * len(above)
+            for node, parent in enumerate(self.tree.parents[layer - 1]):
+                message, traces = forms[node], tainted[node]
+                if self.noise[layer - 1][node]:
+                    own = self.source(self.noise[layer - 1][node])
+                    self.look(layer, node, own)
+                    message, traces = message + own, False
+                self.look(layer - 1, parent, message)
+                above[parent] += self.network.weights[layer - 1][node] * message
+                touched[parent] |= traces
+            forms, tainted = above, touched
+        ancestors = self.tree.ancestors[top]
+        owners_head = self.heads[self.owner]
+        for node in range(len(forms)):
+            below = np.flatnonzero(ancestors == node)
+            head_layer, head = self.heads[below[0]]
+            # Other heads can take their own broadcasts' noise back; at worst they do.
+            of_owner = (head_layer, head) == tuple(owners_head) and head_layer <= top
+            if self.downlink_noise and of_owner and head_layer < self.tree.depth:
+                forms[node] = forms[node] + self.source(self.noise[head_layer - 1][head])
+                tainted[node] = False
+            for device in below:
+                self.models[device] = forms[node]
+                self.tainted.discard(int(device))
+                if tainted[node]:
+                    self.tainted.add(int(device))
+                for layer in range(max(top, 1), self.tree.depth + 1):
+                    self.look(layer, self.tree.ancestors[layer][device], forms[node])
+        if top == 0:
+            self.final = forms[0].copy()
+
+    def shift(self, forms):
+        """Of the one Gaussian that tells as much as all of these."""
+        if not forms:
+            return 0.0
+        matrix = np.unique(np.array(forms)[:, : 1 + self.drawn], axis=0)
+        mean, loadings = matrix[:, 0], matrix[:, 1:]
+        covariance = loadings @ loadings.T
+        values, vectors = np.linalg.eigh(covariance)
+        along = vectors.T @ mean
+        free = values < 1e-9 * max(values.max(), 1.0)
+        if np.abs(along[free]).max(initial=0.0) > 1e-6:
+            return inf
+        return sqrt(float((along[~free] ** 2 / values[~free]).sum()))
+
+    def by_kind(self):
+        """The largest shift of each kind of observer, with the ledger's names."""
+        tree, trust = self.tree, self.network.trust
+        found = {"cloud": self.shift(self.seen[0, 0]), "public": self.shift([self.final])}
+
+        def note(kind, layer, node):
+            found[kind] = max(found.get(kind, 0.0), self.shift(self.seen[layer, int(node)]))
+
+        for layer in range(1, tree.depth):
+            for node in np.flatnonzero(~trust[layer]):
+                note("servers", layer, node)
+        head_layer, head = self.heads[self.owner]
+        for device in set(range(tree.n_devices)) - {self.owner}:
+            if tree.parents[-1][device] == tree.parents[-1][self.owner]:
+                kind = "siblings"
+            elif tree.ancestors[head_layer][device] == head:
+                kind = "cousins"
+            else:
+                kind = "far_devices"
+            note(kind, tree.depth, device)
+        return found
+
+
+@st.composite
+def systems(draw):
+    """A network with noise anywhere, a schedule, an owner, and whether broadcasts are noised."""
+    depth = draw(st.integers(1, 3))
+    fanouts = draw(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))
+    tree = tree_from_fanouts(fanouts)
+    ratios = draw(st.lists(st.sampled_from([0, 0.5, 1]), min_size=depth - 1, max_size=depth - 1))
+    trust = draw_trust(tree, ratios, draw(st.integers(0, 9)))
+    planned = noise_plan(tree, trust)
+    if draw(st.booleans()):
+        noised = planned
+    else:  # anybody may add noise, or leave it out
+        noised = tuple(
+            np.array(draw(st.lists(st.booleans(), min_size=len(p), max_size=len(p))))
+            for p in planned
+        )
+    noise = [
+        np.where(
+            p, draw(st.lists(st.sampled_from([0.5, 1, 3]), min_size=len(p), max_size=len(p))), 0
+        )
+        for p in noised
+    ]
+    steps = draw(st.integers(1, 4))
+    local = {layer: draw(st.integers(1, 3)) for layer in range(1, depth) if draw(st.booleans())}
+    schedule = Schedule(draw(st.integers(1, 2)), steps, local, 1.0, "constant")
+    owner = draw(st.integers(0, tree.n_devices - 1))
+    return Network(tree, trust, noised), noise, schedule, owner, draw(st.booleans())
+
+
+@settings(
+    max_examples=400,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+@given(systems())
+def test_no_observer_learns_more_than_its_line_says(system):
+    network, noise, schedule, owner, downlink_noise = system
+    assume(not exposed_devices(network)[owner])
+    privacy = PrivacyConfig(
+        mechanism="upload", epsilon=1, delta=1e-5, clipping_norm=1, downlink_noise=downlink_noise
+    )
+    ones = np.ones(network.tree.n_devices)
+    plans = schedule.round_plans()
+    ledger = build_ledger(network, ones, noise, ones, plans, privacy, EVERYBODY)
+    known = {}
+    for line in ledger.lines:
+        if owner in line.position.members:
+            laws = ledger.composition(line, len(plans))
+            known[line.kind] = max(
+                known.get(line.kind, 0.0),
+                sqrt(sum(count * law.largest**2 for law, count in laws)),
+            )
+    for kind, shift in Oracle(network, noise, schedule, owner, downlink_noise).by_kind().items():
+        assert shift <= known[kind] * (1 + 1e-6), kind

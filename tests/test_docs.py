@@ -1,0 +1,60 @@
+"""What README and docs tell users to type."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from tests.conftest import REPOSITORY
+
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_can_be_copied_as_they_are_shown(page):
+    """In a table Markdown wants a backslash before a bar, which a shell would hand on."""
+    assert [
+        line for line in page.read_text().splitlines() if "kedro" in line and r"\|" in line
+    ] == []
+
+
+@pytest.mark.full
+def test_a_clone_makes_what_the_remote_lacks_and_fetches_what_it_has(tmp_path):
+    """With the project's own DVC configuration and the command of `make data`."""
+    recipe = (REPOSITORY / "Makefile").read_text()
+    assert "dvc repro --pull" in recipe[recipe.index("\ndata: venv") :].split("\n\n")[0]
+
+    def sh(folder, *command):
+        environment = os.environ | {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")}
+        result = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True
+        )
+        assert result.returncode == 0, result.stderr
+        return result.stdout + result.stderr
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / ".dvc").mkdir(parents=True)
+    for file in (".dvc/config", ".dvc/.gitignore", ".gitignore"):
+        shutil.copy(REPOSITORY / file, first / file)
+    stage = "stages: {split: {cmd: date +%N > data/split.csv, outs: [data/split.csv]}}"
+    (first / "dvc.yaml").write_text(stage)
+    (first / "data").mkdir()
+    (first / "data" / ".gitkeep").touch()
+    for command in ("init -q", "config --global user.name a", "config --global user.email a@b.c"):
+        sh(first, "git", *command.split())
+    sh(first, "dvc", "repro", "--pull")  # the remote's folder does not exist yet
+    sh(first, "dvc", "push")
+    sh(first, "git", "add", "-A")
+    sh(first, "git", "commit", "-qm", "first")
+
+    sh(tmp_path, "git", "clone", "-q", "first", "second")
+    store = str(first / ".dvcstore")
+    sh(second, "dvc", "remote", "modify", "--local", "store", "url", store)
+    sh(second, "dvc", "repro", "--pull")
+    made, fetched = ((folder / "data/split.csv").read_bytes() for folder in (first, second))
+    assert fetched == made  # a stage that runs again would make another file
+    (second / "data/split.csv").unlink()
+    shutil.rmtree(second / ".dvc/cache")
+    sh(second, "dvc", "pull")
+    assert (second / "data/split.csv").read_bytes() == made
+    assert sh(second, "git", "status", "--short") == ""
