@@ -14,8 +14,10 @@ from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from m2fdp.errors import InputError
+from m2fdp.pipelines import store
 from m2fdp.pipelines.store import check_store
 
 
@@ -98,6 +100,7 @@ def test_a_database_that_is_broken_or_not_this_mlflows_is_left_as_it_was(
     [
         ("ftp://x", "unsupported URI"),
         ("postgresql://127.0.0.1/runs", "No module named 'psycopg"),
+        ("mysql://127.0.0.1/runs", "; install the database's driver"),
         ("mssql+nothing://x", "mssql.nothing"),
         ("file:./mlruns", "sqlite:///mlflow.db"),
         ("./mlruns", "sqlite:///mlflow.db"),
@@ -125,6 +128,22 @@ def silent_server() -> Iterator[str]:
 
 def test_a_server_that_never_answers_is_waited_for_once(silent_server):
     assert "the server does not answer: timed out" in refusal(silent_server)
+
+
+def test_a_database_that_refuses_is_asked_once(silent_server, monkeypatch):
+    asked = []
+
+    class Engine:
+        def connect(self):
+            asked.append(self)
+            raise OperationalError("SELECT 1", {}, Exception("password authentication failed"))
+
+    monkeypatch.setattr(store, "create_engine", lambda url: Engine())
+    uri = silent_server.replace("http://", "postgresql://me:secret@") + "/runs"
+    with pytest.raises(InputError) as refused:
+        check_store(uri)
+    assert "password authentication failed" in str(refused.value)
+    assert "secret" not in str(refused.value) and len(asked) == 1
 
 
 def test_a_server_of_something_else_is_told_with_its_answer():
