@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.simulation.aggregation import Tap
-from m2fdp.simulation.backends import clip_factor, without_unbounded
+from m2fdp.simulation.backends import clip_factor, unbounded
 from m2fdp.simulation.learners import Cast, draw_cast, draw_minibatches
 from m2fdp.simulation.noise import standard_normals, summed_deviations
 from m2fdp.simulation.records import Minibatches
@@ -215,9 +215,7 @@ def _step_tile(
         _add_noise(simulation, stretch, "step-noise", heads, due, models, step)
     if start is not None:
         updates = models - start
-        norms = updates.norm(dim=1, keepdim=True)
-        factors = clip_factor(norms, stretch.eta * clipping.update_norm)
-        torch.add(start, without_unbounded(updates, norms) * factors, out=models)
+        torch.add(start, _clip(updates, stretch.eta * clipping.update_norm), out=models)
 
 
 def _descend(
@@ -240,11 +238,19 @@ def _descend(
     own_models = models[learners]
     gradients = torch.zeros_like(own_models)
     simulation.backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
-    norms = gradients.norm(dim=1, keepdim=True)
-    gradients = without_unbounded(gradients, norms)
-    gradients *= clip_factor(norms, clipping.batch_norm)
+    _clip(gradients, clipping.batch_norm)
     gradients *= torch.as_tensor(cast.shares[units], device=models.device).to(models.dtype)[:, None]
     models.index_add_(0, learners, gradients, alpha=-eta)
+
+
+def _clip(vectors: Tensor, norm: float) -> Tensor:
+    """The vectors (n, M), each clipped to a norm, or zero if nothing bounds it: in place."""
+    norms = vectors.norm(dim=1, keepdim=True)
+    lost = unbounded(norms, norm)
+    if lost is not None:
+        vectors.masked_fill_(lost, 0.0)
+        norms.masked_fill_(lost, 0.0)
+    return vectors.mul_(clip_factor(norms, norm))
 
 
 def _add_message_noise(
