@@ -109,8 +109,8 @@ class OnlyGlobal:
     noise: Streams
     local_steps: int
 
-    def generator(self, purpose, round_, step, layer, node):
-        drawn = self.noise.generator(purpose, round_, step, layer, node)
+    def generator(self, purpose, round_, step, layer):
+        drawn = self.noise.generator(purpose, round_, step, layer)
         return drawn if step == self.local_steps else Zeros()
 
 
@@ -120,6 +120,9 @@ class Zeros:
     @property
     def bit_generator(self):
         return self
+
+    def advance(self, delta):
+        pass
 
     def random_raw(self, size):
         return np.full(size, 2**63, np.uint64)

@@ -12,7 +12,7 @@ from torch import nn
 from m2fdp.config import ModelConfig
 from m2fdp.models import losses
 from m2fdp.models.registry import Model, build_model
-from m2fdp.simulation.backends import build_backend, clip_factor
+from m2fdp.simulation.backends import build_backend, clip_factor, unbounded
 from m2fdp.simulation.backends.bookkeeping import build_book_keeper
 from m2fdp.simulation.backends.linear import padded_width
 from m2fdp.simulation.backends.reference import ReferenceBackend
@@ -263,7 +263,13 @@ def test_the_stacked_width_by_hand():
 
 
 def test_clip_factor_by_hand():
-    norms = torch.tensor([0.0, 0.5, 2.0, torch.inf, torch.nan])
-    assert clip_factor(norms, 1.0).tolist() == [1.0, 1.0, 0.5, 0.0, 0.0]
-    # A quotient with two significant bits may be half as large again as it should be.
-    assert clip_factor(torch.tensor([3e38]), 1e-6).tolist() == [0.0]
+    norms = torch.tensor([0.0, 0.5, 2.0])
+    assert clip_factor(norms, 1.0).tolist() == [1.0, 1.0, 0.5]
+
+
+def test_what_no_factor_bounds():
+    assert unbounded(torch.tensor([0.0, 0.5, 1e30]), 1.0) is None
+    norms = torch.tensor([torch.inf, 1.0, torch.nan, 3e38])
+    assert unbounded(norms, 100.0).tolist() == [True, False, True, False]
+    # A quotient of two significant bits may be half as large again as it should be.
+    assert unbounded(norms, 1e-6).tolist() == [True, False, True, True]

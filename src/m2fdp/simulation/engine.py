@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from m2fdp.simulation.aggregation import Tap
-from m2fdp.simulation.backends import clip_factor, without_unbounded
+from m2fdp.simulation.backends import clip_factor, unbounded
 from m2fdp.simulation.learners import Cast, draw_cast, draw_minibatches
-from m2fdp.simulation.noise import standard_normals, summed_deviations
+from m2fdp.simulation.noise import add_noise, summed_deviations
 from m2fdp.simulation.records import Minibatches
 from m2fdp.simulation.simulation import Simulation, State
 
@@ -79,8 +79,7 @@ def run_round(simulation: Simulation, state: State, tap: Tap | None = None) -> S
         own, models = _run_stretch(simulation, cast, stretch, held, tap)
         if stretch.top > 0:
             broadcasts = simulation.mechanism.noise.broadcasts[stretch.top]
-            places = _places(stretch.top, len(models))
-            _add_noise(simulation, stretch, "downlink-noise", places, broadcasts, models)
+            _add_noise(simulation, stretch, "downlink-noise", stretch.top, broadcasts, models)
             if tap is not None:
                 tap("down", stretch.top, models)
         held = _broadcast(simulation, cast, models, stretch.top, own)
@@ -204,20 +203,18 @@ def _step_tile(
     """Take the models (n, M) of some learners through the steps of a stretch, in place."""
     clipping = simulation.mechanism.clipping
     learners = slice(tile.start, tile.stop)
-    heads = cast.heads[learners]
+    (layer, *_), nodes = cast.heads[learners].T
     scales = simulation.mechanism.noise.steps[cast.groups[learners]]
     # What is left for the last step: the aggregation above draws the others' noise as one.
-    at_last = scales * (heads[:, 0] <= stretch.top) if stretch.fused else scales
+    at_last = scales if not stretch.fused or layer <= stretch.top else np.zeros_like(scales)
     start = models.clone() if clipping.update_norm is not None else None
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
         _descend(simulation, cast, stretch.eta, tile, minibatches, models)
         due = at_last if step == stretch.last else scales
-        _add_noise(simulation, stretch, "step-noise", heads, due, models, step)
+        _add_noise(simulation, stretch, "step-noise", int(layer), due, models, nodes, step)
     if start is not None:
         updates = models - start
-        norms = updates.norm(dim=1, keepdim=True)
-        factors = clip_factor(norms, stretch.eta * clipping.update_norm)
-        torch.add(start, without_unbounded(updates, norms) * factors, out=models)
+        torch.add(start, _clip(updates, stretch.eta * clipping.update_norm), out=models)
 
 
 def _descend(
@@ -240,11 +237,19 @@ def _descend(
     own_models = models[learners]
     gradients = torch.zeros_like(own_models)
     simulation.backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
-    norms = gradients.norm(dim=1, keepdim=True)
-    gradients = without_unbounded(gradients, norms)
-    gradients *= clip_factor(norms, clipping.batch_norm)
+    _clip(gradients, clipping.batch_norm)
     gradients *= torch.as_tensor(cast.shares[units], device=models.device).to(models.dtype)[:, None]
     models.index_add_(0, learners, gradients, alpha=-eta)
+
+
+def _clip(vectors: Tensor, norm: float) -> Tensor:
+    """The vectors (n, M), each clipped to a norm, or zero if nothing bounds it: in place."""
+    norms = vectors.norm(dim=1, keepdim=True)
+    lost = unbounded(norms, norm)
+    if lost is not None:
+        vectors.masked_fill_(lost, 0.0)
+        norms.masked_fill_(lost, 0.0)
+    return vectors.mul_(clip_factor(norms, norm))
 
 
 def _add_message_noise(
@@ -254,8 +259,7 @@ def _add_message_noise(
     scales = simulation.mechanism.noise.messages[layer - 1]
     if layer == simulation.network.tree.depth:
         scales = scales * cast.present
-    places = _places(layer, len(messages))
-    _add_noise(simulation, stretch, "message-noise", places, scales, messages)
+    _add_noise(simulation, stretch, "message-noise", layer, scales, messages)
 
 
 def _add_summed_noise(
@@ -270,36 +274,30 @@ def _add_summed_noise(
         own = deviations[layer - 1]
         own[nodes] = np.hypot(own[nodes], noise.steps[here])
     summed = summed_deviations(simulation.network, cast.present, deviations, stretch.top)
-    places = _places(stretch.top, len(models))
-    _add_noise(simulation, stretch, "summed-noise", places, summed, models)
+    _add_noise(simulation, stretch, "summed-noise", stretch.top, summed, models)
 
 
 def _add_noise(
     simulation: Simulation,
     stretch: _Stretch,
     purpose: str,
-    places: np.ndarray,
+    layer: int,
     scales: np.ndarray,
     models: Tensor,
+    nodes: np.ndarray | None = None,
     step: int | None = None,
 ) -> None:
     """Add independent Gaussian noise to models (n, M), in place.
 
     Args:
-        places: int64 (n, 2), (layer, index) of the nodes that draw it.
         scales: float64 (n,), its standard deviations, in units of eta.
-        step: when; the last of the stretch, unless it is given.
+        nodes: int64 (n,), the nodes of the layer that draw it; all of them, unless given.
+        step: when; the last of the stretch, unless given.
     """
     rows = np.flatnonzero(scales)
+    if not len(rows):
+        return
     step = stretch.last if step is None else step
-    streams = (
-        simulation.randomness.noise.generator(purpose, stretch.round, step, layer, node)
-        for layer, node in places[rows].tolist()
-    )
-    for row, drawn in zip(rows.tolist(), standard_normals(streams, models), strict=True):
-        models[row].add_(drawn, alpha=stretch.eta * scales[row])
-
-
-def _places(layer: int, n_nodes: int) -> np.ndarray:
-    """(layer, index) of all nodes of a layer: int64 (n, 2)."""
-    return np.stack([np.full(n_nodes, layer), np.arange(n_nodes)], axis=1)
+    stream = simulation.randomness.noise.generator(purpose, stretch.round, step, layer)
+    nodes = rows if nodes is None else nodes[rows]
+    add_noise(models, rows, stretch.eta * scales[rows], stream, nodes)

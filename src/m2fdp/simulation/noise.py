@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from math import pi
 
 import numpy as np
@@ -12,26 +11,66 @@ from torch import Tensor
 
 from m2fdp.topology.network import Network
 
-# Vectors are made several at a time, which saves more than the cache loses: so many numbers.
-_NUMBERS_AT_A_TIME = 2**17
+# Vectors are made several at a time: so many numbers save calls and stay near the processor.
+_NUMBERS_AT_A_TIME = 2**16
+# 64-bit words that Philox makes of one value of its counter.
+_WORDS = 4
 
 
-def standard_normals(streams: Iterable[np.random.Generator], like: Tensor) -> Iterator[Tensor]:
-    """From each stream a standard normal vector (M,), like the rows of `like` (…, M).
+def add_noise(
+    models: Tensor,
+    rows: np.ndarray,
+    deviations: np.ndarray,
+    stream: np.random.Generator,
+    nodes: np.ndarray,
+) -> None:
+    """Add to some rows int64 (n,) of models (N, M) Gaussian noise of deviations (n,), in place.
 
-    All are drawn on the CPU, in float64 if `like` is, and copied: no noise depends on the device.
+    Args:
+        stream: at its start; nodes share it, each with a part of its own.
+        nodes: int64 (n,), whose noise it is, row by row.
     """
-    size = like.shape[-1]
+    at_a_time = max(_NUMBERS_AT_A_TIME // models.shape[1], 1)
+    bits, place = stream.bit_generator, 0
+    for start in range(0, len(rows), at_a_time):
+        part = slice(start, start + at_a_time)
+        drawn, place = _standard_normals(bits, place, nodes[part], models)
+        drawn *= deviations[part, None].astype(drawn.dtype)
+        where = torch.as_tensor(rows[part], device=models.device)
+        models.index_add_(0, where, torch.from_numpy(drawn).to(models.device))
+
+
+def standard_normals(stream: np.random.Generator, nodes: np.ndarray, like: Tensor) -> Tensor:
+    """A standard normal vector for each of some nodes, (n, M), as `add_noise` draws it.
+
+    Args:
+        like: (…, M). All is drawn on the CPU, in float64 if it is, and copied, so that no noise
+            depends on the device.
+    """
+    drawn, _ = _standard_normals(stream.bit_generator, 0, nodes, like)
+    return torch.from_numpy(drawn).to(like.device)
+
+
+def _standard_normals(
+    bits: np.random.BitGenerator, place: int, nodes: np.ndarray, like: Tensor
+) -> tuple[np.ndarray, int]:
+    """The vectors, and the value of the counter after them.
+
+    Args:
+        place: the counter's value before. Node i has the same number of values from i times that.
+    """
     dtype = np.dtype(np.float64 if like.dtype == torch.float64 else np.float32)
-    half = -(-size // 4) * 2
-    n_words = half * dtype.itemsize // 4
-    streams, at_a_time = iter(streams), max(_NUMBERS_AT_A_TIME // size, 1)
-    while some := list(islice(streams, at_a_time)):
-        uniform = np.empty((2, len(some), half), dtype)
-        for row, stream in enumerate(some):
-            words = stream.bit_generator.random_raw(n_words)
-            uniform[:, row] = words.view(f"i{dtype.itemsize}").reshape(2, half)
-        yield from torch.from_numpy(_box_muller(*uniform)[:, :size]).to(like.device)
+    size = like.shape[-1]
+    blocks = -(-size * dtype.itemsize // (8 * _WORDS))
+    uniform = np.empty((2, len(nodes), blocks * _WORDS * 4 // dtype.itemsize), dtype)
+    ends = np.append(np.flatnonzero(np.diff(nodes) != 1) + 1, len(nodes))
+    first = 0
+    for end in ends.tolist():
+        bits.advance(int(nodes[first]) * blocks - place)
+        words = bits.random_raw((end - first) * blocks * _WORDS).view(f"i{dtype.itemsize}")
+        uniform[:, first:end] = words.reshape(end - first, 2, -1).swapaxes(0, 1)
+        place, first = (int(nodes[end - 1]) + 1) * blocks, end
+    return _box_muller(*uniform)[:, :size], place
 
 
 def _box_muller(radii: np.ndarray, angles: np.ndarray) -> np.ndarray:

@@ -8,6 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+# Of all records, some: a range, or their places int64 (b,).
+Rows = slice | Tensor
+
 
 @dataclass(frozen=True, eq=False)
 class Shards:
@@ -66,19 +69,24 @@ class Minibatches:
         """
         start, stop = int(self.offsets[learner]) + skip, int(self.offsets[learner + 1])
         weights = self._on_device(self.weights[start:stop])
+        rows = self.rows(learner, skip)
+        if isinstance(rows, slice):
+            return self.features[rows], self.labels[rows], weights
+        return self.features.index_select(0, rows), self.labels.index_select(0, rows), weights
+
+    def rows(self, learner: int, skip: int = 0) -> Rows:
+        """Where one learner's records are among all."""
+        start, stop = int(self.offsets[learner]) + skip, int(self.offsets[learner + 1])
         if self.consecutive and stop > start:
             first = int(self.positions[start])
-            rows = slice(first, first + stop - start)
-            return self.features[rows], self.labels[rows], weights
-        positions = self._on_device(self.positions[start:stop])
-        return (
-            self.features.index_select(0, positions),
-            self.labels.index_select(0, positions),
-            weights,
-        )
+            return slice(first, first + stop - start)
+        return self._on_device(self.positions[start:stop])
 
-    def padded(self, width: int, buffer: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Features (n, width, C, H, W), labels and weights (n, width) of the first records.
+    def padded(
+        self, width: int, buffer: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Features (n, width, C, H, W) of the first records, and (n, width) their labels, their
+        weights and where they are among all.
 
         Learners with fewer are padded with records of weight zero: their own, or zeros where they
         have none. A record without a finite gradient, which no weight mends, reaches no other.
@@ -99,6 +107,7 @@ class Minibatches:
             features,
             self.labels.index_select(0, chosen).view(places.shape),
             self._on_device(self.weights[places]),
+            chosen.view(places.shape),
         )
 
     def _on_device(self, array: np.ndarray) -> Tensor:

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import Backend, clip_factor, without_unbounded
+from m2fdp.simulation.backends.base import Backend, clip_factor, unbounded
 from m2fdp.simulation.backends.linear import StackedLinearBackend, padded_width
 from m2fdp.simulation.backends.reference import ReferenceBackend
 from m2fdp.simulation.backends.sequential import SequentialBackend
 from m2fdp.simulation.backends.vectorised import StackedBackend
 
-__all__ = ["Backend", "build_backend", "clip_factor", "without_unbounded"]
+__all__ = ["Backend", "build_backend", "clip_factor", "unbounded"]
 
 
 def build_backend(

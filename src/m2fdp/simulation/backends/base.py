@@ -43,20 +43,17 @@ class Backend(Protocol):
 
 
 def clip_factor(norms: Tensor, clipping_norm: float) -> Tensor:
-    """min(1, clipping norm / norm), 1 for a zero norm, and 0 for one that is not finite.
+    """min(1, clipping norm / norm), and 1 for a zero norm."""
+    return (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
 
-    What is not finite itself stays so when it is multiplied: see `without_unbounded`.
+
+def unbounded(norms: Tensor, clipping_norm: float) -> Tensor | None:
+    """Which gradients no clip factor can bound; None where there is none, as there should be.
+
+    Their norm is not finite, or so large that the factor has hardly a digit left. They count as
+    zero, but not by a factor of 0: that leaves what is not finite as it is.
     """
-    tiny = torch.finfo(norms.dtype).tiny
-    factors = (clipping_norm / norms.clamp_min(tiny)).clamp_max(1.0)
-    # Factors below `tiny` have few digits left, and may be too large for their norm.
-    return torch.where(factors >= tiny, factors, 0.0)
-
-
-def without_unbounded(values: Tensor, norms: Tensor) -> Tensor:
-    """The values, zero where their norms, which broadcast to them, are not finite.
-
-    Nothing is copied where all are, as they should be.
-    """
-    finite = norms.isfinite()
-    return values if bool(finite.all()) else torch.where(finite, values, 0.0)
+    largest = clipping_norm / torch.finfo(norms.dtype).tiny
+    if float(norms.sum()) <= largest:
+        return None
+    return ~((norms <= largest) & norms.isfinite())

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import without_unbounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +30,14 @@ class LayerGradients:
     inputs: Tensor | None
     gradients: Tensor | None
 
-    def without_unbounded(self, norms: Tensor) -> LayerGradients:
-        """The same, zero for records whose norms (b,) are not finite."""
-
-        def bounded(values: Tensor | None) -> Tensor | None:
-            if values is None:
-                return None
-            return without_unbounded(values, norms.view(-1, *[1] * (values.dim() - 1)))
-
-        return LayerGradients(*map(bounded, (self.errors, self.inputs, self.gradients)))
+    def without(self, lost: Tensor) -> LayerGradients:
+        """The same, zero for some records, bool (b,)."""
+        return LayerGradients(
+            *(
+                None if values is None else zero_rows(values, lost)
+                for values in (self.errors, self.inputs, self.gradients)
+            )
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +60,9 @@ class RecordGradients:
                 total = total + errors
         return total
 
-    def without_unbounded(self, norms: Tensor) -> RecordGradients:
-        """The same, zero for records whose norms (b,) are not finite."""
-        if bool(norms.isfinite().all()):
-            return self
-        layers = tuple(layer.without_unbounded(norms) for layer in self.layers)
-        return RecordGradients(layers, self.names)
+    def without(self, lost: Tensor) -> RecordGradients:
+        """The same, zero for some records, bool (b,)."""
+        return RecordGradients(tuple(layer.without(lost) for layer in self.layers), self.names)
 
     def add_weighted_sums(self, targets: dict[str, Tensor], alpha: float, weights: Tensor) -> None:
         """Add alpha times the sum over the records, each times its weight (b,), by parameter."""
@@ -118,6 +113,11 @@ class BookKeeper:
             ),
             self.names,
         )
+
+
+def zero_rows(values: Tensor, lost: Tensor) -> Tensor:
+    """The values (b, …) with zeros in some rows, bool (b,)."""
+    return values.masked_fill(lost.view(-1, *[1] * (values.dim() - 1)), 0.0)
 
 
 def build_book_keeper(module: nn.Module) -> BookKeeper | None:

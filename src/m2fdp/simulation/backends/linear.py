@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor, without_unbounded
-from m2fdp.simulation.records import Minibatches
+from m2fdp.simulation.backends.base import clip_factor, unbounded
+from m2fdp.simulation.records import Minibatches, Rows
 
 # Batched products over so many rows, or a multiple, round alike for any number of learners.
 _ROW_MULTIPLE = 8
@@ -59,22 +59,26 @@ class StackedLinearBackend:
         targets = into.view(matrices.shape)
 
         def factors(
-            scores: Tensor, features: Tensor, labels: Tensor, weights: Tensor
+            scores: Tensor, features: Tensor, labels: Tensor, weights: Tensor, rows: Rows
         ) -> tuple[Tensor, Tensor]:
             """Weighted derivatives of clipped losses, (..., C, b) like the scores, and the
             features (..., b, D) that they belong to."""
             derivatives, weights = self.model.score_gradients(scores, labels), weights[..., None, :]
             if clipping_norm is None:
                 return derivatives * weights, features
-            lengths = features.norm(dim=-1)
+            lengths = self._lengths(batches.features)[rows]
             if by_class:
                 share = clipping_norm / sqrt(derivatives.shape[-2])
                 norms = lengths[..., None, :] * derivatives.abs()
             else:
                 share = clipping_norm
-                norms = lengths[..., None, :] * derivatives.norm(dim=-2, keepdim=True)
-            derivatives = without_unbounded(derivatives, norms)
-            features = without_unbounded(features, lengths[..., None])
+                # `norm` takes four times as long, and more, where it is not the last dimension.
+                norms = lengths[..., None, :] * derivatives.square().sum(-2, keepdim=True).sqrt()
+            lost = unbounded(norms, share)
+            if lost is not None:
+                derivatives = derivatives.masked_fill(lost, 0.0)
+                norms = norms.masked_fill(lost, 0.0)
+                features = features.masked_fill(~lengths.isfinite()[..., None], 0.0)
             return derivatives * (weights * clip_factor(norms, share)), features
 
         counts = batches.counts
@@ -84,19 +88,27 @@ class StackedLinearBackend:
             features, labels, weights = batches.records(learner, skip=self.width)
             features = features.flatten(1)
             scores = matrices[learner] @ features.T
-            product = factors(scores, features, labels, weights)
+            rows = batches.rows(learner, skip=self.width)
+            product = factors(scores, features, labels, weights, rows)
             if self.width:
                 own.append((learner, *product))
             else:
                 targets[learner].addmm_(*product, alpha=alpha)
         if self.width:
             buffer = self._buffer(n * self.width, batches.features)
-            features, labels, weights = batches.padded(self.width, buffer)
+            features, labels, weights, rows = batches.padded(self.width, buffer)
             features = features.flatten(2)
             scores = torch.bmm(matrices, features.mT)
-            targets.baddbmm_(*factors(scores, features, labels, weights), alpha=alpha)
+            targets.baddbmm_(*factors(scores, features, labels, weights, rows), alpha=alpha)
         for learner, *product in own:
             targets[learner].addmm_(*product, alpha=alpha)
+
+    def _lengths(self, features: Tensor) -> Tensor:
+        """The norm (R,) of each record's features; a run's records stay the same."""
+        if self._buffers.get("records") is not features:
+            self._buffers["records"] = features
+            self._buffers["lengths"] = features.flatten(1).norm(dim=1)
+        return self._buffers["lengths"]
 
     def _buffer(self, n_records: int, like: Tensor) -> Tensor:
         """Room for features (n, C, H, W)."""

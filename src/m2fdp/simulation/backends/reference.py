@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor, without_unbounded
+from m2fdp.simulation.backends.base import clip_factor, unbounded
 from m2fdp.simulation.records import Minibatches
 
 
@@ -45,6 +45,10 @@ class ReferenceBackend:
 
 
 def _clipped(gradients: Tensor, clipping_norm: float) -> Tensor:
-    """Each row (…, M), or zero where it has no finite norm."""
+    """Each row (…, M), or zero where nothing bounds it."""
     norms = gradients.norm(dim=-1, keepdim=True)
-    return without_unbounded(gradients, norms) * clip_factor(norms, clipping_norm)
+    lost = unbounded(norms, clipping_norm)
+    if lost is not None:
+        gradients = gradients.masked_fill(lost, 0.0)
+        norms = norms.masked_fill(lost, 0.0)
+    return gradients * clip_factor(norms, clipping_norm)

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor, without_unbounded
+from m2fdp.simulation.backends.base import clip_factor, unbounded
 from m2fdp.simulation.backends.bookkeeping import (
     BookKeeper,
     RecordGradients,
     build_book_keeper,
+    zero_rows,
 )
 from m2fdp.simulation.records import Minibatches
 
@@ -68,7 +69,10 @@ class SequentialBackend:
             if clipping_norm is not None:
                 records = self._record_gradients(features, labels)
                 norms = records.squared_norms().sqrt()
-                records = records.without_unbounded(norms)
+                lost = unbounded(norms, clipping_norm)
+                if lost is not None:
+                    records = records.without(lost)
+                    norms = norms.masked_fill(lost, 0.0)
                 weights = weights * clip_factor(norms, clipping_norm)
             elif self._outer_products:
                 records = self.book_keeper.record_gradients(self.model, features, labels)
@@ -115,15 +119,10 @@ class StackedGradients:
         """(b,), over all parameters."""
         return torch.stack([g.flatten(1).square().sum(1) for g in self.gradients.values()]).sum(0)
 
-    def without_unbounded(self, norms: Tensor) -> StackedGradients:
-        """The same, zero for records whose norms (b,) are not finite."""
-        if bool(norms.isfinite().all()):
-            return self
+    def without(self, lost: Tensor) -> StackedGradients:
+        """The same, zero for some records, bool (b,)."""
         return StackedGradients(
-            {
-                name: without_unbounded(gradients, norms.view(-1, *[1] * (gradients.dim() - 1)))
-                for name, gradients in self.gradients.items()
-            }
+            {name: zero_rows(gradients, lost) for name, gradients in self.gradients.items()}
         )
 
     def add_weighted_sums(self, targets: dict[str, Tensor], alpha: float, weights: Tensor) -> None:

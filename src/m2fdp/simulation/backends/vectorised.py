@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor, without_unbounded
+from m2fdp.simulation.backends.base import clip_factor, unbounded
 from m2fdp.simulation.records import Minibatches
 
 _WIDTH_MULTIPLE = 8
@@ -49,7 +49,7 @@ class StackedBackend:
             return (losses * weights).sum()
 
         width = max(1, -(-int(batches.counts.max()) // _WIDTH_MULTIPLE)) * _WIDTH_MULTIPLE
-        features, labels, weights = batches.padded(width)
+        features, labels, weights, _ = batches.padded(width)
         if clipping_norm is None:
             per_learner = torch.func.vmap(torch.func.grad(weighted_loss))
             return per_learner(models, features, labels, weights)
@@ -59,5 +59,8 @@ class StackedBackend:
             models, features[:, :, None], labels[..., None], torch.ones_like(weights)[..., None]
         )
         norms = gradients.norm(dim=-1)
-        gradients = without_unbounded(gradients, norms[..., None])
+        lost = unbounded(norms, clipping_norm)
+        if lost is not None:
+            gradients = gradients.masked_fill(lost[..., None], 0.0)
+            norms = norms.masked_fill(lost, 0.0)
         return torch.einsum("nb,nbm->nm", weights * clip_factor(norms, clipping_norm), gradients)
