@@ -330,8 +330,8 @@ def test_a_run_whose_store_dies_keeps_its_files_and_says_what_is_missing(
     uri = tracking.tracking_uri(project)
     assert result.output.splitlines()[-1] == (
         f"Error: MLflow at {uri} has not taken 1 metrics, 1 tags, 1 files (API request failed). "
-        f"The files of the run are whole; {unsent} keeps the rest. Once it answers, the same "
-        "command makes the run anew."
+        "The files of the run are whole; data/06_models/single/unsent.json keeps the rest. Once "
+        "it answers, the same command makes the run anew."
     )
     assert "Traceback" not in result.output
     file = project / "data/07_model_output/single/round_metrics.csv"

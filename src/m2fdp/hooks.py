@@ -276,15 +276,17 @@ class RunHooks:
 
     @hook_impl
     def after_pipeline_run(self) -> None:
-        self._lock.close()
         seconds = time.perf_counter() - self._started
         folders = ", ".join(shown(folder) for folder in sorted(self._folders)) or "(no file)"
         logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
-        self._outbox.take_up()
-        if left := self._outbox.close():
+        with self._lock:  # `unsent` is of the cell's files
+            self._outbox.take_up()
+            left = self._outbox.close()
+        if left is not None:
+            unsent = shown(self._cell_folder / UNSENT)
             raise Untracked(
                 f"MLflow at {mlflow.get_tracking_uri()} has not taken {left}. The files of the "
-                f"run are whole; {self._cell_folder / UNSENT} keeps the rest. {self._how_to_send()}"
+                f"run are whole; {unsent} keeps the rest. {self._how_to_send()}"
             )
 
     def _how_to_send(self) -> str:
