@@ -11,7 +11,7 @@ from torch import Tensor
 
 from m2fdp.topology.network import Network
 
-# Vectors are made several at a time: so many numbers save calls and stay near the processor.
+# Vectors are made several at a time: enough to save calls, and few enough for the cache.
 _NUMBERS_AT_A_TIME = 2**16
 # 64-bit words that Philox makes of one value of its counter.
 _WORDS = 4
@@ -57,7 +57,7 @@ def _standard_normals(
     """The vectors, and the value of the counter after them.
 
     Args:
-        place: the counter's value before. Node i has the same number of values from i times that.
+        place: the counter's value before. Node i's part starts at i times what one vector takes.
     """
     dtype = np.dtype(np.float64 if like.dtype == torch.float64 else np.float32)
     size = like.shape[-1]

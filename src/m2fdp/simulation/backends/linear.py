@@ -72,7 +72,8 @@ class StackedLinearBackend:
                 norms = lengths[..., None, :] * derivatives.abs()
             else:
                 share = clipping_norm
-                norms = lengths[..., None, :] * derivatives.norm(dim=-2, keepdim=True)
+                # `norm` takes four times as long, and more, where it is not the last dimension.
+                norms = lengths[..., None, :] * derivatives.square().sum(-2, keepdim=True).sqrt()
             lost = unbounded(norms, share)
             if lost is not None:
                 derivatives = derivatives.masked_fill(lost, 0.0)
