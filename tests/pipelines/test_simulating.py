@@ -1,8 +1,10 @@
 """Simulations as the pipelines put them together: what is shared between two runs, and what not."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import mlflow
 import pytest
 import torch
 from kedro.config import OmegaConfigLoader
@@ -195,6 +197,14 @@ def test_entropy_draws_all_that_the_promise_rests_on(assemble, kedro_run, projec
         drawn = {"minibatch", "participants", "step-noise", "summed-noise"}
         assert used & drawn == (set() if secure == "true" else drawn)
         assert "partition-records" in used
+        summary = json.loads(
+            (project / "data/08_reporting/single/privacy_summary.json").read_text()
+        )
+        told = " ".join(summary["assumptions"])
+        assert ("the seed is secret" in told) == ("seeded generator" in told) == (secure == "false")
+        assert ("rounding of noise" in told) == (secure == "true")
+        (run, *_) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+        assert run.data.params["privacy.secure_rng"] == secure.title()
     assert len(set(models)) == 3
     simulation = assemble({"privacy": {"secure_rng": True}})
     assert simulation.randomness.sampling == simulation.randomness.noise == SecureStreams()

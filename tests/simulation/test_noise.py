@@ -6,7 +6,8 @@ import torch
 from scipy.stats import kstest
 
 from m2fdp.simulation import noise
-from m2fdp.simulation.noise import add_noise, standard_normals
+from m2fdp.simulation.noise import add_noise, standard_normals, standard_normals_on_device
+from m2fdp.simulation.philox import random_words
 from m2fdp.streams import KeyedStreams, seeded
 
 DTYPES = [torch.float32, torch.float64]
@@ -104,6 +105,26 @@ def test_a_vector_depends_on_its_stream_and_node_alone(monkeypatch, size, dtype)
         assert torch.equal(models[[1, 4]], torch.ones(2, size, dtype=dtype))
         scales = torch.tensor([1.0, 2.0, 0.5, 1.0], dtype=dtype)[:, None]
         assert torch.equal(models[rows], 1 + scales * together[nodes])
+
+
+def test_another_device_makes_numpy_s_words():
+    for number in range(20):
+        key = np.random.default_rng(number).integers(0, 2**64, 2, dtype=np.uint64)
+        expected = np.random.Philox(key=key)
+        expected.advance(2**40 * number)
+        words = random_words(key.tolist(), 2**40 * number + torch.arange(50))
+        assert words.flatten().tolist() == expected.random_raw(200).view(np.int64).tolist()
+
+
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 2e-6), (torch.float64, 1e-14)])
+@pytest.mark.parametrize("size", [1, 6, 7840])
+def test_another_device_draws_the_same_noise(size, dtype, within):
+    """Here the device is the CPU, with torch's arithmetic."""
+    nodes = np.array([3, 0, 1, 40_000])
+    stream = seeded(0, b"test").noise.generator("step-noise", 1, 1, 1)
+    there = standard_normals_on_device(stream, nodes, torch.zeros(1, size, dtype=dtype))
+    assert there.dtype == dtype
+    torch.testing.assert_close(there, draw(nodes, size, dtype), rtol=within, atol=10 * within)
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("f4", 6.7), ("f8", 9.5)])

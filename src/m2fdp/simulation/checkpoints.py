@@ -1,8 +1,9 @@
 """Checkpoints of a run: where training goes on after the process has been stopped.
 
-A run's random draws are keyed by round, and its privacy ledger and a controller's plan follow
-from the configuration. So the last finished round, its weights, the rows measured and decided so
-far, and the estimate of beta are all there is to keep.
+A run's random draws are keyed by round (or any will do, under `privacy.secure_rng`), and its
+privacy ledger and a controller's plan follow from the configuration. So the last finished round,
+its weights, the rows measured and decided so far, and the estimate of beta are all there is to
+keep.
 """
 
 from __future__ import annotations

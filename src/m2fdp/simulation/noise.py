@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.simulation.philox import WORDS, random_words
 from m2fdp.topology.network import Network
 
-# Vectors are made several at a time: so many numbers save calls and stay near the processor.
+# Vectors are made several at a time: so many numbers save calls and stay near the processor, or
+# fit a GPU's memory.
 _NUMBERS_AT_A_TIME = 2**16
-# 64-bit words that Philox makes of one value of its counter.
-_WORDS = 4
+_NUMBERS_ON_A_GPU = 2**24
 
 
 def add_noise(
@@ -30,25 +31,52 @@ def add_noise(
         stream: at its start; nodes share it, each with a part of its own.
         nodes: int64 (n,), whose noise it is, row by row.
     """
-    at_a_time = max(_NUMBERS_AT_A_TIME // models.shape[1], 1)
+    device = models.device
+    here = device.type == "cpu"
+    at_a_time = max((_NUMBERS_AT_A_TIME if here else _NUMBERS_ON_A_GPU) // models.shape[1], 1)
     bits, place = stream.bit_generator, 0
     for start in range(0, len(rows), at_a_time):
         part = slice(start, start + at_a_time)
-        drawn, place = _standard_normals(bits, place, nodes[part], models)
-        drawn *= deviations[part, None].astype(drawn.dtype)
-        where = torch.as_tensor(rows[part], device=models.device)
-        models.index_add_(0, where, torch.from_numpy(drawn).to(models.device))
+        if here:
+            numbers, place = _standard_normals(bits, place, nodes[part], models)
+            drawn = torch.from_numpy(numbers)
+        else:
+            drawn = standard_normals_on_device(stream, nodes[part], models)
+        drawn *= torch.as_tensor(deviations[part, None], device=device).to(drawn.dtype)
+        models.index_add_(0, torch.as_tensor(rows[part], device=device), drawn)
 
 
 def standard_normals(stream: np.random.Generator, nodes: np.ndarray, like: Tensor) -> Tensor:
     """A standard normal vector for each of some nodes, (n, M), as `add_noise` draws it.
 
     Args:
-        like: (…, M). All is drawn on the CPU, in float64 if it is, and copied, so that no noise
-            depends on the device.
+        like: (…, M), on a CPU; drawn in float64 if it is, else in float32.
     """
     drawn, _ = _standard_normals(stream.bit_generator, 0, nodes, like)
-    return torch.from_numpy(drawn).to(like.device)
+    return torch.from_numpy(drawn)
+
+
+def standard_normals_on_device(
+    stream: np.random.Generator, nodes: np.ndarray, like: Tensor
+) -> Tensor:
+    """The same where `like` is, from the same random words; equal up to the rounding of logarithms
+    and cosines. On a GPU it takes a tenth of the time that drawing on the CPU and copying take."""
+    itemsize, size = _drawn_in(like).itemsize, like.shape[-1]
+    blocks = -(-size * itemsize // (8 * WORDS))
+    firsts = torch.as_tensor(nodes * blocks, device=like.device)
+    places = firsts[:, None] + torch.arange(blocks, device=like.device)
+    key = stream.bit_generator.state["state"]["key"].tolist()
+    words = random_words(key, places).view(torch.int64 if itemsize == 8 else torch.int32)
+    floats = words.view(len(nodes), 2, -1).to(torch.float64 if itemsize == 8 else torch.float32)
+    radii, angles = floats.unbind(1)
+    bits = 8 * itemsize
+    radii = radii.abs().mul_(2.0 ** (1 - bits)).add_(2.0**-bits).log_().mul_(-2).sqrt_()
+    angles = angles * (pi * 2.0 ** (1 - bits))
+    return torch.cat([angles.cos() * radii, angles.sin() * radii], dim=1)[:, :size]
+
+
+def _drawn_in(like: Tensor) -> np.dtype:
+    return np.dtype(np.float64 if like.dtype == torch.float64 else np.float32)
 
 
 def _standard_normals(
@@ -57,17 +85,16 @@ def _standard_normals(
     """The vectors, and the value of the counter after them.
 
     Args:
-        place: the counter's value before. Node i has the same number of values from i times that.
+        place: the counter's value before. Node i's part starts at i times what one vector takes.
     """
-    dtype = np.dtype(np.float64 if like.dtype == torch.float64 else np.float32)
-    size = like.shape[-1]
-    blocks = -(-size * dtype.itemsize // (8 * _WORDS))
-    uniform = np.empty((2, len(nodes), blocks * _WORDS * 4 // dtype.itemsize), dtype)
+    dtype, size = _drawn_in(like), like.shape[-1]
+    blocks = -(-size * dtype.itemsize // (8 * WORDS))
+    uniform = np.empty((2, len(nodes), blocks * WORDS * 4 // dtype.itemsize), dtype)
     ends = np.append(np.flatnonzero(np.diff(nodes) != 1) + 1, len(nodes))
     first = 0
     for end in ends.tolist():
         bits.advance(int(nodes[first]) * blocks - place)
-        words = bits.random_raw((end - first) * blocks * _WORDS).view(f"i{dtype.itemsize}")
+        words = bits.random_raw((end - first) * blocks * WORDS).view(f"i{dtype.itemsize}")
         uniform[:, first:end] = words.reshape(end - first, 2, -1).swapaxes(0, 1)
         place, first = (int(nodes[end - 1]) + 1) * blocks, end
     return _box_muller(*uniform)[:, :size], place

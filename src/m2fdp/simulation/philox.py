@@ -1,0 +1,56 @@
+"""NumPy's Philox on another device: the same random words, all of a layer's in one go.
+
+Philox (4x64, 10 rounds; Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") makes
+four words of every value of a counter, whatever comes before. Torch's integers have 64 bits and a
+sign; their products wrap around, as those of the definition do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+WORDS = 4  # 64-bit ones, of one value of the counter
+_ROUNDS = 10
+_MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+_LOW = 0xFFFFFFFF
+
+
+def random_words(key: Sequence[int], places: Tensor) -> Tensor:
+    """What a generator at the start of its stream gives, from some places on: int64 (…, 4).
+
+    Args:
+        key: two words.
+        places: int64 (…), how many values of the counter come before.
+    """
+    multipliers = torch.tensor([_signed(m) for m in _MULTIPLIERS], device=places.device)
+    multipliers = multipliers.view(2, *[1] * places.dim())
+    # The factors of one round, and what is mixed into their products; the counter is raised first.
+    factors = torch.stack([places + 1, torch.zeros_like(places)])
+    mixed = torch.zeros_like(factors)
+    for number in range(_ROUNDS):
+        keys = [_signed(k + number * w) for k, w in zip(key, _WEYL, strict=True)]
+        high, low = _high(multipliers, factors).flip(0), (multipliers * factors).flip(0)
+        mixed.bitwise_xor_(high)
+        mixed[0] ^= keys[0]
+        mixed[1] ^= keys[1]
+        factors, mixed = mixed, low
+    return torch.stack([factors[0], mixed[0], factors[1], mixed[1]], dim=-1)
+
+
+def _high(one: Tensor, other: Tensor) -> Tensor:
+    """The upper 64 of the 128 bits of unsigned products, from products of halves."""
+    one_low, one_high = one & _LOW, (one >> 32) & _LOW
+    other_low, other_high = other & _LOW, (other >> 32) & _LOW
+    middle = one_high * other_low + ((one_low * other_low >> 32) & _LOW)
+    carried = one_low * other_high + (middle & _LOW)
+    return one_high * other_high + ((middle >> 32) & _LOW) + ((carried >> 32) & _LOW)
+
+
+def _signed(word: int) -> int:
+    """The same 64 bits as torch's integers have them."""
+    word &= 2**64 - 1
+    return word - 2**64 if word >= 2**63 else word
