@@ -28,26 +28,30 @@ def random_words(key: Sequence[int], places: Tensor) -> Tensor:
     """
     multipliers = torch.tensor([_signed(m) for m in _MULTIPLIERS], device=places.device)
     multipliers = multipliers.view(2, *[1] * places.dim())
+    halves = multipliers & _LOW, (multipliers >> 32) & _LOW
     # The factors of one round, and what is mixed into their products; the counter is raised first.
     factors = torch.stack([places + 1, torch.zeros_like(places)])
     mixed = torch.zeros_like(factors)
     for number in range(_ROUNDS):
         keys = [_signed(k + number * w) for k, w in zip(key, _WEYL, strict=True)]
-        high, low = _high(multipliers, factors).flip(0), (multipliers * factors).flip(0)
-        mixed.bitwise_xor_(high)
+        mixed ^= _high(halves, factors).flip(0)
         mixed[0] ^= keys[0]
         mixed[1] ^= keys[1]
-        factors, mixed = mixed, low
+        factors, mixed = mixed, (multipliers * factors).flip(0)
     return torch.stack([factors[0], mixed[0], factors[1], mixed[1]], dim=-1)
 
 
-def _high(one: Tensor, other: Tensor) -> Tensor:
-    """The upper 64 of the 128 bits of unsigned products, from products of halves."""
-    one_low, one_high = one & _LOW, (one >> 32) & _LOW
-    other_low, other_high = other & _LOW, (other >> 32) & _LOW
-    middle = one_high * other_low + ((one_low * other_low >> 32) & _LOW)
-    carried = one_low * other_high + (middle & _LOW)
-    return one_high * other_high + ((middle >> 32) & _LOW) + ((carried >> 32) & _LOW)
+def _high(halves: tuple[Tensor, Tensor], factors: Tensor) -> Tensor:
+    """The upper 64 of the 128 bits of unsigned products, from products of 32-bit halves."""
+    (low, high), factors_low, factors_high = halves, factors & _LOW, _upper(factors)
+    middle = torch.addcmul(_upper(low * factors_low), high, factors_low)
+    carried = torch.addcmul(middle & _LOW, low, factors_high)
+    return _upper(middle).add_(_upper(carried)).addcmul_(high, factors_high)
+
+
+def _upper(words: Tensor) -> Tensor:
+    """The upper half of each; torch's shift keeps the sign."""
+    return (words >> 32).bitwise_and_(_LOW)
 
 
 def _signed(word: int) -> int:

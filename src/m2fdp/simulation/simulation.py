@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
@@ -17,8 +18,8 @@ from m2fdp.simulation.workers import Workers, shared_tensor
 from m2fdp.streams import Randomness
 from m2fdp.topology.network import Network
 
-# A tile's models should stay in the processor's cache between two of its steps.
-_TILE_BYTES = 2**21
+# A tile's models should stay in the processor's cache between two of its steps, or keep a GPU busy.
+_TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
 _SMALLEST_TILE = 8
 # Models kept between two sums.
 _RESULT_BYTES = 2**26
@@ -72,7 +73,7 @@ def build_simulation(
         randomness: its noise must not be that of another simulation, nor of other records.
         backend: see `m2fdp.simulation.backends.build_backend`.
         chunk_size: learners stepped at a time; bounds memory and changes no result. None =
-            as many as fit the cache.
+            as many as fit the cache, or keep a GPU busy.
         workers: processes that share the steps, on a CPU; changes no result.
     """
     device = shards.features.device
@@ -80,7 +81,7 @@ def build_simulation(
     law = minibatch_law(mechanism, shards)
     chosen = build_backend(model, backend, law, device)
     learners = len(mechanism.lock_step.nodes)
-    tile = min(chunk_size or _fitting_tile(model.n_parameters), learners)
+    tile = min(chunk_size or _fitting_tile(model.n_parameters, device), learners)
     tile = -(-tile // chosen.group) * chosen.group
     at_a_time = min(max(tile, _fitting_results(model.n_parameters)), learners)
     at_a_time = -(-at_a_time // chosen.group) * chosen.group
@@ -114,9 +115,10 @@ def initial_state(simulation: Simulation) -> State:
     return State(0, simulation.model.initial_vector().to(simulation.shards.features))
 
 
-def _fitting_tile(n_parameters: int) -> int:
-    """Learners whose models fit the cache."""
-    return max(_TILE_BYTES // (4 * n_parameters), _SMALLEST_TILE)
+def _fitting_tile(n_parameters: int, device: torch.device) -> int:
+    """Learners whose models fit the cache, or a GPU's memory many times."""
+    tile_bytes = _TILE_BYTES if device.type == "cpu" else _TILE_BYTES_ON_A_GPU
+    return max(tile_bytes // (4 * n_parameters), _SMALLEST_TILE)
 
 
 def _fitting_results(n_parameters: int) -> int:
