@@ -350,7 +350,7 @@ def warned(caplog):
 def test_what_is_allowed_and_seldom_meant_is_warned_of(project, kedro_run, caplog):
     result = kedro_run(
         "--params=threads=1,training.rounds=1,topology.fanouts=2|3,partition.labels_per_device=5,"
-        "training.local_aggregation.1=9,training.batch_size=100000,training.learning_rate=1e12"
+        "training.local_aggregation.1=9,training.batch_size=100000,training.learning_rate=1e9"
     )
     assert result.exit_code == 0, result.output
     text = "\n".join(warned(caplog))

@@ -29,7 +29,7 @@ def _no_bool(value: Any) -> Any:
 
 
 # Products of some of them must still be numbers in float32.
-_SMALLEST, _LARGEST = 1e-12, 1e12
+_SMALLEST, _LARGEST = 1e-9, 1e9
 # Every step of a run is planned before the first.
 _MOST_STEPS = 10_000_000
 

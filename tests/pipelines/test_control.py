@@ -187,7 +187,9 @@ def test_pipelines_made_for_equal_rounds_are_refused(project, kedro_run, pipelin
 
 
 def test_a_controlled_run_that_diverges_names_its_own_key(project, kedro_run):
-    result = kedro_run("--params", f"{SMALL},control.step_size_factor=9e39,control.smoothness=1")
+    deep = "model.name=cnn12,model.channels=1|1|1"  # whose scores are products of weights
+    params = f"{SMALL},{deep},control.step_size_factor=1e9,control.smoothness=1e-9"
+    result = kedro_run("--params", params)
     assert result.exit_code == 2
     last = result.output.splitlines()[-1]
     assert last.startswith("Error: control.step_size_factor = 'eta ")

@@ -150,8 +150,25 @@ def test_evaluation_on_held_out_training_records(project, kedro_run):
         assert words in outside
 
 
-def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run):
-    result = kedro_run("--params", f"{SMALL},algorithm=hfl,training.learning_rate=1e38")
+STEEP = """
+from torch import nn
+
+
+class Steep(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.flatten(1)) * 1e30
+
+
+def steep(shape, n_classes):
+    return Steep(shape[1] * shape[2], n_classes)
+"""
+
+
+def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run, monkeypatch):
+    (project / "steep.py").write_text(STEEP)
+    monkeypatch.syspath_prepend(project)
+    params = f"{SMALL},model.name=steep:steep,algorithm=hfl,training.learning_rate=1e9"
+    result = kedro_run("--params", params)
     assert result.exit_code == 2
     assert "training.learning_rate" in result.output.splitlines()[-1]
     assert only_run().info.status == "FAILED"
