@@ -189,27 +189,10 @@ class RunHooks:
     ) -> Generator[None, None, None]:
         """Record who runs what with which code, once MLflow's run is open."""
         try:
-            check_inputs(pipeline, catalog, run_params)
+            self._check_pipeline(pipeline, catalog, run_params)
+            self._lock_cell()
         except InputError as error:
             raise BadInput(str(error)) from None
-        if self._unfinished is not None and "model" not in pipeline.all_outputs():
-            raise BadInput(
-                str(InputError("resume", True, "no training is asked for; leave it out"))
-            )
-        if self._makes_other_split(pipeline):
-            remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
-            raise BadInput(str(InputError("resume", True, remedy)))
-        if self._config.control.enabled and {"audit", "bound"} & pipeline.all_outputs():
-            raise BadInput(
-                str(
-                    InputError(
-                        "control.enabled",
-                        True,
-                        "audit and bound are made for rounds that are all alike; use false",
-                    )
-                )
-            )
-        self._lock_cell()
         yield
         set_exact_arithmetic()
         run = mlflow.active_run()
@@ -289,6 +272,20 @@ class RunHooks:
                 f"run are whole; {unsent} keeps the rest. {self._how_to_send()}"
             )
 
+    def _check_pipeline(
+        self, pipeline: Pipeline, catalog: CatalogProtocol, run_params: dict[str, Any]
+    ) -> None:
+        """Refuse what these nodes can't do under this configuration."""
+        check_inputs(pipeline, catalog, run_params)
+        if self._unfinished is not None and "model" not in pipeline.all_outputs():
+            raise InputError("resume", True, "no training is asked for; leave it out")
+        if self._makes_other_split(pipeline):
+            remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
+            raise InputError("resume", True, remedy)
+        if self._config.control.enabled and {"audit", "bound"} & pipeline.all_outputs():
+            remedy = "audit and bound are made for rounds that are all alike; use false"
+            raise InputError("control.enabled", True, remedy)
+
     def _how_to_send(self) -> str:
         again = "Once it answers, the same command"
         if self._trains and self._config.training.checkpoint_every is not None:
@@ -299,12 +296,9 @@ class RunHooks:
         """Two runs that write the same files would end each other."""
         self._lock.close()  # of a run that an interruption has ended in this process
         remedy = "give this run one of its own with cell=NAME"
-        try:
-            self._lock.enter_context(
-                locked(self._cell_folder / ".lock", "cell", self._config.cell, remedy)
-            )
-        except InputError as error:
-            raise BadInput(str(error)) from None
+        self._lock.enter_context(
+            locked(self._cell_folder / ".lock", "cell", self._config.cell, remedy)
+        )
 
     def _makes_other_split(self, pipeline: Pipeline) -> bool:
         """Whether a run that goes on would lose the split, perhaps an own one, of its start."""
