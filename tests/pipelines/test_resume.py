@@ -1,5 +1,6 @@
 """Runs that are cut off and go on: the same bytes as if nothing had happened."""
 
+import json
 import os
 import random
 import signal
@@ -352,3 +353,18 @@ def test_a_run_goes_on_with_the_split_that_it_began_with_or_not_at_all(
     assert last.startswith("Error: data/05_model_input/single/manifest.csv = ")
     assert last.endswith("the run began with another split; leave resume out to start anew")
     assert manifest.read_bytes() == before
+
+
+def test_rounds_drawn_anew_make_the_guarantee_conditional(kedro_run, project, cut):
+    """Under secure_rng those that were lost after the checkpoint are released a second time."""
+    cut(8, fail)
+    params = f"{SMALL},privacy.secure_rng=true"
+    assert kedro_run("--params", params).exit_code != 0
+    assert run_of("single").data.tags["privacy"] == "verified"
+    cut(100, fail)
+    result = kedro_run("--params", f"{params},resume=true")
+    assert result.exit_code == 0, result.output
+    assert run_of("single").data.tags["privacy"] == "conditional"
+    promised = json.loads((project / "data/08_reporting/single/privacy_summary.json").read_text())
+    assert "trained again, with other draws" in promised["assumptions"][0]
+    assert promised["rounds"] == 12

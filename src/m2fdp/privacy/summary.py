@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from m2fdp.config import ControlConfig, PrivacyConfig
+from m2fdp.config import Config, PrivacyConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import Mechanism
@@ -17,10 +17,17 @@ SMOOTHNESS_ESTIMATED = (
 )
 
 
-def conditions_of(control: ControlConfig) -> list[str]:
+ROUNDS_DRAWN_ANEW = (
+    "nobody saw the rounds that an interruption lost and that are trained again, with other draws "
+    "(privacy.secure_rng): else they are released twice"
+)
+
+
+def conditions_of(config: Config) -> list[str]:
     """What a run's epsilon rests on and can't be defended; any makes its guarantee conditional."""
-    estimated = control.enabled and control.smoothness is None
-    return [SMOOTHNESS_ESTIMATED] if estimated else []
+    estimated = config.control.enabled and config.control.smoothness is None
+    drawn_anew = config.resume and config.privacy.secure_rng
+    return [SMOOTHNESS_ESTIMATED] * estimated + [ROUNDS_DRAWN_ANEW] * drawn_anew
 
 
 def summary(

@@ -17,6 +17,7 @@ from m2fdp.config import (
     ResourcesConfig,
     ThreatConfig,
     TrainingConfig,
+    parse_config,
 )
 from m2fdp.control.controller import build_controller
 from m2fdp.control.course import RunPlan, controlled_plan, fixed_plan
@@ -101,11 +102,11 @@ def summarise_privacy(
     mechanism: Mechanism,
     affordable_rounds: int,
     manifest: pd.DataFrame,
-    privacy: PrivacyConfig,
-    control: ControlConfig,
+    parameters: dict[str, Any],
 ) -> dict[str, Any]:
     """What the run promises; what a user must know about it goes to the terminal."""
-    conditions = conditions_of(control)
+    config = parse_config(parameters)
+    privacy, conditions = config.privacy, conditions_of(config)
     for line in warnings(mechanism, affordable_rounds, privacy, conditions):
         logger.warning(line)
     planned = len(mechanism.ledger.plans)
@@ -134,10 +135,11 @@ def summarise_privacy(
 
 
 def tabulate_ledger(
-    mechanism: Mechanism, affordable_rounds: int, control: ControlConfig
+    mechanism: Mechanism, affordable_rounds: int, parameters: dict[str, Any]
 ) -> pd.DataFrame:
     """One row for each observer of each position of a data owner."""
-    return ledger_tables.ledger_table(mechanism.ledger, affordable_rounds, conditions_of(control))
+    conditions = conditions_of(parse_config(parameters))
+    return ledger_tables.ledger_table(mechanism.ledger, affordable_rounds, conditions)
 
 
 def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:
