@@ -170,7 +170,8 @@ REPORTED = (
 def reported(project) -> dict[str, bytes]:
     """What the study's reports hold, by the files' names."""
     folder = project / "data/08_reporting/tiny"
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    files = [file for file in folder.iterdir() if file.is_file() and file.name != ".lock"]
+    return {file.name: file.read_bytes() for file in files}
 
 
 def ends_of_cells(project) -> dict[str, tuple[str, int]]:
