@@ -248,6 +248,23 @@ def test_runs_of_living_processes_and_of_other_hosts_are_left_alone(project):
     assert {run.info.status for run in _runs(project)} == {"RUNNING"}
 
 
+def test_an_interruption_that_a_library_turned_into_an_error_ends_as_one(
+    project, kedro_run, ends_with
+):
+    def interrupted_half_way():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            raise KeyError("half a container")
+
+    ends_with(interrupted_half_way)
+    result = kedro_run()
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert "KeyError" not in result.stderr.splitlines()[-1]
+    (run,) = _runs(project)
+    assert run.info.status == "KILLED"
+
+
 def test_a_worker_that_opened_the_run_itself_keeps_it_and_ends_it(project, ends_with):
     ends_with(lambda: {})
     _connect(project)

@@ -57,6 +57,22 @@ def test_an_error_in_a_deferred_block_does_not_swallow_the_signal():
     assert isinstance(caught.value.__context__, OSError)
 
 
+def interrupted_half_way():
+    """As a library whose clean-up is not ready for it."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        raise KeyError("half a container")
+
+
+def test_what_a_library_makes_of_the_interruption_is_the_interruption_again():
+    with pytest.raises(Interrupted) as caught, interruptible():
+        interrupted_half_way()
+    assert caught.value.signum == signal.SIGTERM
+    with pytest.raises(KeyError), interruptible():
+        raise KeyError("a bug")
+
+
 def test_an_ignored_signal_stays_ignored():
     former = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

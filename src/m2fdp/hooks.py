@@ -34,7 +34,9 @@ from m2fdp.algorithms import check_config, get_algorithm, surprises
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.files import shown
+from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.causes import chain
 from m2fdp.pipelines.configuration import check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.outbox import UNSENT, Outbox
@@ -126,7 +128,9 @@ class TrackingHooks(MlflowHook):
         pipeline: Pipeline,
         catalog: CatalogProtocol,
     ) -> None:
-        if run := mlflow.active_run():
+        run = mlflow.active_run()
+        # What an interruption has become on its way through a library ends as an interruption.
+        if run is not None and not any(isinstance(cause, Interrupted) for cause in chain(error)):
             with tracking.told_of_outage(run):
                 super().on_pipeline_error(error, run_params, pipeline, catalog)
 

@@ -40,9 +40,24 @@ def end_in_one_line() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside the block Ctrl-C and SIGTERM raise `Interrupted`; an ignored signal stays ignored."""
-    with _handling(_interrupt):
-        yield
+    """Inside the block Ctrl-C and SIGTERM raise `Interrupted`; an ignored signal stays ignored.
+
+    A library that is interrupted half-way may make an error of its own of it; it leaves the block
+    as `Interrupted` all the same.
+    """
+    raised: list[Interrupted] = []
+
+    def interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+        raised.append(Interrupted(signum))
+        raise raised[-1]
+
+    with _handling(interrupt):
+        try:
+            yield
+        except Exception:
+            if raised:
+                raise raised[0] from None
+            raise
 
 
 @contextmanager
@@ -63,10 +78,6 @@ def _end(signum: int, frame: FrameType | None) -> NoReturn:
         sys.stdout.flush()
     os.write(2, f"Stopped by {interruption}.\n".encode())
     os._exit(interruption.exit_code)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    raise Interrupted(signum)
 
 
 @contextmanager

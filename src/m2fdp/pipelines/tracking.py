@@ -109,9 +109,10 @@ def closing_runs() -> Iterator[None]:
     SIGTERM, which raise `Interrupted` inside the block.
     """
     status = RunStatus.FAILED
-    with interruptible():
+    with interruptible():  # until the last run is closed
         try:
-            yield
+            with interruptible():
+                yield
             status = RunStatus.FINISHED
         except KeyboardInterrupt:
             status = RunStatus.KILLED

@@ -28,7 +28,7 @@ _EVERYBODY = {
     "downlinks": "eavesdropper on downlinks",
 }
 # What the line of a device's siblings rests on.
-ALONE = "siblings do not pool what they know of their own noises"
+_ALONE = "siblings do not pool what they know of their own noises"
 # Beyond so many step sizes their growths are rounded up to share laws, each of which takes time.
 _MOST_STEP_SIZES = 8
 
@@ -203,7 +203,7 @@ def _upload_lines(
     lines.append(behind_crowd("public"))
     if position.is_device:
         if position.crowd_without_one is not None:
-            lines.append(behind_crowd("siblings", position.crowd_without_one, ALONE))
+            lines.append(behind_crowd("siblings", position.crowd_without_one, _ALONE))
         lines += [behind_own("uplinks", _EVERYBODY["uplinks"]), behind_crowd("downlinks")]
         return lines
     in_clear = set() if downlink_noise else {x for x in aggregated if x >= position.head_layer}
