@@ -1,4 +1,9 @@
-"""The one exception that means "the user asked for something that can't be done"."""
+"""The one exception that means "the user asked for something that can't be done", and what is
+behind others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
 
 
 class InputError(ValueError):
@@ -14,3 +19,12 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.key} = {self.value!r}: {self.remedy}"
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it was raised from, the innermost last, each once: chains may be rings."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

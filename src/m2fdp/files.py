@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 
+from m2fdp.errors import chain
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -36,12 +38,11 @@ def shown(path: PurePath) -> str:
     return os.path.relpath(path, here) if Path(path).is_relative_to(here) else str(path)
 
 
-def _name_file(error: BaseException | None, unfinished: Path, path: Path) -> None:
+def _name_file(error: BaseException, unfinished: Path, path: Path) -> None:
     """A write that fails does not say of which file; nor what a library wraps around it."""
-    while error is not None:
-        if isinstance(error, OSError) and error.filename in (None, str(unfinished)):
-            error.filename = str(path)
-        error = error.__cause__ or error.__context__
+    for cause in chain(error):
+        if isinstance(cause, OSError) and cause.filename in (None, str(unfinished)):
+            cause.filename = str(path)
 
 
 def _sync(path: Path) -> None:

@@ -32,11 +32,10 @@ from pydantic import ValidationError
 
 from m2fdp.algorithms import check_config, get_algorithm, surprises
 from m2fdp.config import Config, flatten, parse_config
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, chain
 from m2fdp.files import shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import tracking
-from m2fdp.pipelines.causes import chain
 from m2fdp.pipelines.configuration import check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.outbox import UNSENT, Outbox

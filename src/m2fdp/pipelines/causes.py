@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
 
 import mlflow
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
+
+from m2fdp.errors import chain
 
 _SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
 # What a disk that is full, read-only, broken or another's answers.
@@ -21,13 +22,6 @@ _DISK = {
 def first_line(error: BaseException) -> str:
     """What an error says, in one line; the type's name where it says nothing."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it was raised from, the innermost last."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def is_outage(error: BaseException) -> bool:
