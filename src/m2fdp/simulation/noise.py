@@ -60,7 +60,7 @@ def standard_normals_on_device(
     stream: np.random.Generator, nodes: np.ndarray, like: Tensor
 ) -> Tensor:
     """The same where `like` is, from the same random words; equal up to the rounding of logarithms
-    and cosines. On a GPU it takes about 3 ms whatever the number of vectors (benchmarks/README.md)."""
+    and cosines. On a GPU it takes about 3 ms, however many vectors (benchmarks/README.md)."""
     itemsize, size = _drawn_in(like).itemsize, like.shape[-1]
     blocks = -(-size * itemsize // (8 * WORDS))
     firsts = torch.as_tensor(nodes * blocks, device=like.device)
