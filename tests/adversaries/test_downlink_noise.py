@@ -51,7 +51,7 @@ def cloud_shift_and_epsilon():
     privacy = PrivacyConfig(
         mechanism="upload", epsilon=2, delta=DELTA, clipping_norm=G, downlink_noise=True
     )
-    noise = [np.zeros(1), np.full(SIBLINGS, DEVIATION), np.zeros(SIBLINGS)]
+    noise = [np.zeros(1), np.zeros(1), np.full(SIBLINGS, DEVIATION), np.zeros(SIBLINGS)]
     ones = np.ones(SIBLINGS)
     plans = Schedule(1, STEPS, {2: EVERY}, ETA, "constant").round_plans()
     threat = ThreatConfig(distrusted=["cloud", "public", "far_devices"])
@@ -69,7 +69,7 @@ def received_by_the_cloud(copies):
     each = np.full(copies * SIBLINGS, DEVIATION * 2 * G)
     noise = type(still)(
         still.steps,
-        (still.messages[0], each, still.messages[2]),
+        (*still.messages[:2], each, still.messages[3]),
         (still.broadcasts[0], still.broadcasts[1], each),
     )
     present = np.arange(copies) % 2 == 1

@@ -17,7 +17,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.observers import build_ledger
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, exposed_devices, noise_adders, noise_plan
+from m2fdp.topology.network import Network, exposed_devices, heads_of, noise_plan
 from m2fdp.topology.trust import draw_trust
 
 EVERYBODY = ThreatConfig(distrusted=["servers", "cloud", "siblings", "far_devices", "public"])
@@ -30,7 +30,7 @@ class Oracle:
     def __init__(self, network, noise, schedule, owner, downlink_noise):
         self.tree, self.network, self.noise = network.tree, network, noise
         self.owner, self.downlink_noise = owner, downlink_noise
-        self.heads = noise_adders(network)
+        self.heads = heads_of(network)
         self.models = np.zeros((self.tree.n_devices, 1 + MOST_SOURCES))
         self.drawn = 0
         self.tainted = set()

@@ -12,6 +12,7 @@ opposite way as soon as it does; the canary pushes the opposite way and leaves t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -27,7 +28,7 @@ from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.simulation import Simulation, build_simulation
 from m2fdp.streams import Randomness, from_entropy, seeded
-from m2fdp.topology.network import Network, noise_adders, noise_plan
+from m2fdp.topology.network import Network, heads_of
 from m2fdp.topology.tree import Tree
 
 # Kinds of records.
@@ -84,7 +85,7 @@ def plant(
         shard_sizes: int64 (N_L,), D_j of the configured devices.
     """
     device = position.members[0]
-    layer, head = noise_adders(network)[device]
+    layer, head = heads_of(network)[device]
     ranges = _subtree(network.tree, int(layer), int(head))
     first = ranges[-1].start
     per_copy = len(ranges[-1])
@@ -182,7 +183,7 @@ def _subtree(tree: Tree, layer: int, head: int) -> list[range]:
 
 
 def _copied_network(network: Network, layer: int, ranges: list[range], copies: int) -> Network:
-    """One untrusted server a layer down to the heads' parent, then the copies."""
+    """One untrusted server a layer down to the heads' parent, then the copies, as they are."""
     path = [np.zeros(1, dtype=np.int64) for _ in range(1, layer)]
     below = []
     for nodes, parents_of in zip(ranges[1:], network.tree.parents[layer:], strict=True):
@@ -198,26 +199,35 @@ def _copied_network(network: Network, layer: int, ranges: list[range], copies: i
     trust = tuple(np.full(counts[at], at >= layer) for at in range(tree.depth))
     # Heads that are devices are the copies: all of them take part.
     participants = network.participants if layer < tree.depth else None
-    return Network(tree, trust, noise_plan(tree, trust), participants)
+    alone = [np.zeros(1) for _ in range(layer)]
+    noise = (*alone, *_tiled(network.noise[layer:], ranges, copies))
+    rho = None
+    if network.rho is not None:
+        path_and_heads = [np.full(n, 1 / n) for n in counts[1 : layer + 1]]
+        rho = (*path_and_heads, *_tiled(network.rho[layer:], ranges[1:], copies))
+    return Network(tree, trust, noise, participants, rho)
+
+
+def _tiled(
+    values: Sequence[np.ndarray], ranges: Sequence[range], copies: int
+) -> tuple[np.ndarray, ...]:
+    """Of each layer's values those of the subtree's nodes, once a copy."""
+    return tuple(
+        np.tile(of_layer[nodes.start : nodes.stop], copies)
+        for of_layer, nodes in zip(values, ranges, strict=False)
+    )
 
 
 def _copied_mechanism(
     mechanism: Mechanism, copied: Network, ranges: list[range], copies: int, scale: float
 ) -> Mechanism:
     """The subtree's part of the mechanism, for every copy."""
-    depth = copied.tree.depth
-    top = depth - len(ranges) + 1
+    top = copied.tree.depth - len(ranges) + 1
+    nobody = [np.zeros(1) for _ in range(top)]  # above the heads
 
-    def tiled(values: tuple[np.ndarray, ...], first: int) -> tuple[np.ndarray, ...]:
-        """`values` starts with layer `first`; nodes above the heads noise nothing."""
-        result = []
-        for at, of_layer in enumerate(values, start=first):
-            if at < top:
-                result.append(np.zeros(1))
-            else:
-                nodes = ranges[at - top]
-                result.append(np.tile(of_layer[nodes.start : nodes.stop], copies) * scale)
-        return tuple(result)
+    def tiled(deviations: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        below = _tiled(deviations[top:], ranges, copies)
+        return (*nobody, *(of_layer * scale for of_layer in below))
 
     lock_step = mechanism.lock_step
     devices = ranges[-1]
@@ -236,8 +246,8 @@ def _copied_mechanism(
         ),
         Noise(
             np.tile(mechanism.noise.steps[groups], copies) * scale,
-            tiled(mechanism.noise.messages, 1),
-            tiled(mechanism.noise.broadcasts, 0),
+            tiled(mechanism.noise.messages),
+            tiled(mechanism.noise.broadcasts),
         ),
         mechanism.private,
         mechanism.ledger,

@@ -25,7 +25,7 @@ from m2fdp.privacy.mechanisms import (
 from m2fdp.privacy.observers import build_ledger, open_ledger
 from m2fdp.privacy.positions import position_name
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.topology.network import Network, noise_adders
+from m2fdp.topology.network import Network, heads_of, no_noise
 
 
 def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int) -> None:
@@ -191,10 +191,10 @@ def _paper_noise(
     scale = sqrt(compositions * log(1 / privacy.delta)) / privacy.epsilon
     factor = privacy.alpha * rates.max() * scale
     noise = []
-    for layer, noised in enumerate(network.noised, start=1):
+    for layer, parts in enumerate(network.noise):
         shared = prod(network.smallest_fanout(below) for below in range(layer, tree.depth))
         sensitivity = 2 * most_steps * privacy.clipping_norm / shared
-        noise.append(np.where(noised, factor * sensitivity, 0.0))
+        noise.append(parts * (factor * sensitivity))
     return noise
 
 
@@ -214,9 +214,9 @@ def _least_noise(
         units: of the devices' laws in each network.
         ledger_of: the run's ledger under the noises of each network.
     """
-    noises = [[np.zeros(len(parents)) for parents in network.tree.parents] for _ in units]
+    noises = [list(no_noise(network.tree)) for _ in units]
     laws = ledger_of(noises)
-    adders = noise_adders(network)
+    adders = heads_of(network)
     needed: dict[Composition, float] = {}
     for line in {line.position: line for line in laws.lines}.values():
         composition = _at_unit_noise(laws, line)
@@ -227,7 +227,7 @@ def _least_noise(
         for device in line.position.members:
             layer, head = adders[device]
             for noise, unit in zip(noises, units, strict=True):
-                scale = noise[layer - 1]
+                scale = noise[layer]
                 scale[head] = max(scale[head], needed[composition] * unit[device])
     ledger = ledger_of(noises)
     _refuse_messages_in_clear(ledger, privacy)
@@ -286,14 +286,14 @@ def _placed(
     """Noise where the mechanism draws it."""
     still = silence(network, lock_step)
     if privacy.mechanism == "gradient":
-        steps = np.array([noise[layer - 1][index] for layer, index in lock_step.nodes])
+        steps = np.array([noise[layer][index] for layer, index in lock_step.nodes])
         return replace(still, steps=steps)
     if not privacy.downlink_noise:
         return replace(still, messages=tuple(noise))
     broadcasts = [np.zeros_like(scale) for scale in still.broadcasts]
-    adders = noise_adders(network)
+    adders = heads_of(network)
     for device, (head_layer, head) in enumerate(adders):
         for layer in range(head_layer, network.tree.depth):
             node = network.tree.ancestors[layer][device]
-            broadcasts[layer][node] = noise[head_layer - 1][head]
+            broadcasts[layer][node] = noise[head_layer][head]
     return replace(still, messages=tuple(noise), broadcasts=tuple(broadcasts))

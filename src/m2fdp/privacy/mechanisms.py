@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from m2fdp.privacy.ledger import Ledger
-from m2fdp.topology.network import Network, noise_adders
+from m2fdp.topology.network import Network, heads_of, no_noise
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class Noise:
 
     Attributes:
         steps: float64 (G,) per lock-step group, added to its gradient at every local step.
-        messages: for layer l = 1…L, float64 (N_l,), added to the node's message to its parent.
+        messages: for layer l = 0…L, float64 (N_l,), added to the node's message to its parent, and by
+            the cloud to what it broadcasts at a round's end.
         broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a trusted server to what it
             broadcasts after a local aggregation.
     """
@@ -107,12 +108,11 @@ class Mechanism:
 def step_together(network: Network) -> LockStep:
     """The groups of `gradient`: a noise-adding node and all devices below it."""
     tree = network.tree
-    nodes, group_of = np.unique(noise_adders(network), axis=0, return_inverse=True)
+    nodes, group_of = np.unique(heads_of(network), axis=0, return_inverse=True)
     head_layer = nodes[group_of, 0]
     weights = np.ones(tree.n_devices)
-    for layer in range(tree.depth, 0, -1):
-        inside = head_layer < layer
-        weights[inside] *= network.weights[layer - 1][tree.ancestors[layer][inside]]
+    for layer in np.unique(head_layer):
+        weights[head_layer == layer] = network.shares(tree.depth, layer)[head_layer == layer]
     return LockStep(nodes, group_of, weights)
 
 
@@ -129,6 +129,6 @@ def silence(network: Network, lock_step: LockStep) -> Noise:
     tree = network.tree
     return Noise(
         np.zeros(len(lock_step.nodes)),
-        tuple(np.zeros(tree.n_nodes(layer)) for layer in range(1, tree.depth + 1)),
+        no_noise(tree),
         tuple(np.zeros(tree.n_nodes(layer)) for layer in range(tree.depth)),
     )

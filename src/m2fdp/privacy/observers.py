@@ -47,7 +47,7 @@ def build_ledger(
 
     Args:
         rates: float64 (N_L,), q_j.
-        noise: for layer l = 1…L, float64 (N_l,): the standard deviation that the node adds, to
+        noise: for layer l = 0…L, float64 (N_l,): the standard deviation that the node adds, to
             its messages under `upload` and to its group's gradients under `gradient`.
         units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
         plans: the rounds t = 1…T.
@@ -93,7 +93,9 @@ def open_ledger(
     n_devices: int, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
 ) -> Ledger:
     """The ledger of a run without noise: everybody sees everything in clear."""
-    position = Position(tuple(range(n_devices)), 0, True, (), 1.0, 1.0, 0.0, 0.0, None, False)
+    position = Position(
+        tuple(range(n_devices)), 0, (), 1.0, 1.0, 0.0, 0.0, 0.0, None, (), False, summed=False
+    )
     lines = tuple(
         Line(position, who, kind, "un-noised models", 0.0, "–") for kind, who in _EVERYBODY.items()
     )
@@ -176,7 +178,7 @@ def _upload_lines(
     # A broadcast below the head carries the head's noise alone, and the devices that start from
     # it carry on what it tells; siblings' noise hides only what passes the parent.
     noised_below = downlink_noise and not position.is_device
-    crowd = position.noise if noised_below else position.crowd
+    crowd = position.noise if noised_below else position.mean
     seen = "the noised mean of the parent's children"
     rests = "as if the parent's mean were seen at every release"
     if noised_below:
@@ -203,8 +205,8 @@ def _upload_lines(
         lines.append(behind_crowd("far_devices"))
     lines.append(behind_crowd("public"))
     if position.is_device:
-        if position.crowd_without_one is not None:
-            lines.append(behind_crowd("siblings", position.crowd_without_one, _ALONE))
+        if position.mean_but_one is not None:
+            lines.append(behind_crowd("siblings", position.mean_but_one, _ALONE))
         lines += [behind_own("uplinks", _EVERYBODY["uplinks"]), behind_crowd("downlinks")]
         return lines
     in_clear = set() if downlink_noise else {x for x in aggregated if x >= position.head_layer}

@@ -256,7 +256,7 @@ def _add_message_noise(
     simulation: Simulation, cast: Cast, stretch: _Stretch, layer: int, messages: Tensor
 ) -> None:
     """Noise those of the messages (N_l, M) of a layer that carry some, in place."""
-    scales = simulation.mechanism.noise.messages[layer - 1]
+    scales = simulation.mechanism.noise.messages[layer]
     if layer == simulation.network.tree.depth:
         scales = scales * cast.present
     _add_noise(simulation, stretch, "message-noise", layer, scales, messages)
@@ -268,10 +268,10 @@ def _add_summed_noise(
     """Draw all noise of the last step and of the messages below each model as one."""
     noise, lock_step = simulation.mechanism.noise, simulation.mechanism.lock_step
     deviations = [scales.copy() for scales in noise.messages]
-    for layer in range(stretch.top + 1, len(deviations) + 1):
+    for layer in range(stretch.top + 1, len(deviations)):
         here = lock_step.nodes[:, 0] == layer
         nodes = lock_step.nodes[here, 1]
-        own = deviations[layer - 1]
+        own = deviations[layer]
         own[nodes] = np.hypot(own[nodes], noise.steps[here])
     summed = summed_deviations(simulation.network, cast.present, deviations, stretch.top)
     _add_noise(simulation, stretch, "summed-noise", stretch.top, summed, models)
