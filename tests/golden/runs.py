@@ -125,8 +125,7 @@ CUT_OFF = {"resumed": 8, "resumed_upload": 5, "resumed_control": 5}
 AUDITS = {
     "audit_gradient": f"{_TWO},training.rounds=2,training.local_steps=2,audit.repetitions=200",
     "audit_upload": (
-        f"{_DEEP},{_UPLOAD},training.rounds=2,training.local_aggregation.1=2,"
-        "training.batch_size=16,audit.repetitions=200"
+        f"{_DEEP},{_UPLOAD},training.rounds=2,training.local_aggregation.1=2,audit.repetitions=200"
     ),
 }
 FILES = (
