@@ -188,7 +188,7 @@ def print_audit(bounds: pd.DataFrame, console: Console) -> None:
     """An audit in the terminal: what each observer learns at least, at most, and should.
 
     Args:
-        bounds: with the columns of `m2fdp.audit.Bounds`, a row an observer.
+        bounds: with the columns of `m2fdp.adversaries.Bounds`, a row an observer.
     """
     first = bounds.iloc[0]
     result = Table(
@@ -250,7 +250,7 @@ def print_bound(table: pd.DataFrame, console: Console) -> None:
     """The bounds after the last round in the terminal, beside the means that they bound.
 
     Args:
-        table: of `m2fdp.control.bound_tables.bound_table`.
+        table: of `m2fdp.convergence.tables.bound_table`.
     """
     last = table.iloc[-1]
     result = Table(

@@ -4,7 +4,7 @@ import pytest
 
 from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.simulation.schedule import build_schedule
+from m2fdp.schedule.schedule import build_schedule
 
 
 def training(**changes):

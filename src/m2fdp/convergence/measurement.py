@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from m2fdp.control.smoothness import Smoothness, observe, probe
+from m2fdp.convergence.smoothness import Smoothness, observe, probe
 from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.evaluation import LocalGradients, local_gradients
 from m2fdp.simulation.simulation import Simulation, State, initial_state

@@ -12,8 +12,8 @@ import numpy as np
 
 from m2fdp.config import ResourcesConfig
 from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.sampling import sibling_rank
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 

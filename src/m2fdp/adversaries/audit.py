@@ -12,17 +12,18 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 from torch import Tensor
 
-from m2fdp.audit.bounds import choose_rule, epsilon_bound, largest_bound
-from m2fdp.audit.canaries import Canaries, plant
+from m2fdp.adversaries.bounds import choose_rule, epsilon_bound, largest_bound
+from m2fdp.adversaries.canaries import Canaries, plant
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger, Line
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.privacy.positions import Position, position_name
-from m2fdp.privacy.taint import RoundPlan, windows
+from m2fdp.privacy.taint import windows
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import initial_state
 from m2fdp.topology.network import Network
 

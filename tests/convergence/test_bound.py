@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.control.bound import (
+from m2fdp.convergence.bound import (
     Constants,
     TrustShares,
     corollary_1,
@@ -18,7 +18,7 @@ from m2fdp.control.bound import (
     theorem_1,
     trust_shares,
 )
-from m2fdp.control.descent import RoundNoise, descent_bound
+from m2fdp.convergence.descent import RoundNoise, descent_bound
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust

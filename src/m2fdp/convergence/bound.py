@@ -20,7 +20,7 @@ Where the paper contradicts itself, these are the readings:
   not. As printed, so without: (b) has its unit right only for G = 1.
 * Step size. (a1) follows from the proof only where gamma K = 1/beta, and the theorem asks for
   gamma <= 1/(T beta), so for T > K it does not follow; there are losses for which Theorem 1 as
-  printed is wrong (see the tests). `m2fdp.control.descent` carries the same steps through.
+  printed is wrong (see the tests). `m2fdp.convergence.descent` carries the same steps through.
 * Corollary 1 leaves out the noise of local aggregations at layer m; see `corollary_1`.
 """
 

@@ -7,18 +7,18 @@ import pandas as pd
 import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
-from m2fdp.control.bound import network_terms, theorem_1
-from m2fdp.control.bound_tables import (
+from m2fdp.convergence.bound import network_terms, theorem_1
+from m2fdp.convergence.descent import RoundNoise, descent_bound
+from m2fdp.convergence.tables import (
     bound_summary,
     bound_table,
     broken_assumptions,
     estimate_constants,
     layer_table,
 )
-from m2fdp.control.descent import RoundNoise, descent_bound
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import draw_trust

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.config import PrivacyConfig
-from m2fdp.control.bound import (
+from m2fdp.convergence.bound import (
     Constants,
     LayerTerms,
     corollary_1,
@@ -19,10 +19,10 @@ from m2fdp.control.bound import (
     theorem_1,
     trust_shares,
 )
-from m2fdp.control.descent import RoundNoise, descent_bound
+from m2fdp.convergence.descent import RoundNoise, descent_bound
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
 
@@ -40,7 +40,7 @@ def estimate_constants(
     the clipping norm, or without one the largest gradient of a device that was seen.
 
     Args:
-        measured: of `m2fdp.control.measurement.measure_run`.
+        measured: of `m2fdp.convergence.measurement.measure_run`.
         sampling_rate: q, the largest over devices.
 
     Raises:
@@ -81,7 +81,7 @@ def bound_table(
     Returns:
         `round` (T); `a1, a2, b, bound` of Theorem 1 as printed and `mean_gradient_norm_sq`, the
         plain mean that it bounds; `proven_a1, proven_a2, proven_b, proven_bound` of
-        `m2fdp.control.descent` and `weighted_gradient_norm_sq`, the mean weighted by step size
+        `m2fdp.convergence.descent` and `weighted_gradient_norm_sq`, the mean weighted by step size
         that it bounds; `gradient_norm_sq` and `loss` at w^(T+1).
     """
     at = measured["round"].to_numpy()[1:]

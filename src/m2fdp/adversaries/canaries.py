@@ -23,8 +23,8 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import LockStep, Mechanism, Noise
 from m2fdp.privacy.positions import Position
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.records import Shards
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import Simulation, build_simulation
 from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network, noise_adders, noise_plan

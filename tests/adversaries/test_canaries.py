@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.audit import listen
+from m2fdp.adversaries import listen
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.simulation import initial_state
 

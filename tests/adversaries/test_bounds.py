@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from m2fdp.audit.bounds import Rule, choose_rule, clopper_pearson, epsilon_bound, largest_bound
+from m2fdp.adversaries.bounds import (
+    Rule,
+    choose_rule,
+    clopper_pearson,
+    epsilon_bound,
+    largest_bound,
+)
 
 
 def test_clopper_pearson_by_hand():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from m2fdp.config import PrivacyConfig, ResourcesConfig, ThreatConfig, TrainingConfig
-from m2fdp.control.resources import message_cost, round_cost, watts
+from m2fdp.costs.resources import message_cost, round_cost, watts
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
-from m2fdp.simulation.schedule import build_schedule
+from m2fdp.schedule.schedule import build_schedule
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
 from m2fdp.topology.trust import all_untrusted, explicit_trust

@@ -1,8 +1,8 @@
 """The bound that the steps of J's proof of Theorem 1 give when each is carried through.
 
 Theorem 1 as printed lacks factors and does not follow from its own condition on the step size
-(see `m2fdp.control.bound`). The same steps, under the same assumptions, for any step sizes and for
-the noise that a run really adds. With E over everything that is drawn in round t, eq. 34 gives
+(see `m2fdp.convergence.bound`). The same steps, under the same assumptions, for any step sizes and
+for the noise that a run really adds. With E over all that is drawn in round t, eq. 34 gives
 
     E F(w^(t+1)) - F(w^(t)) <= -eta <grad F, sum_k E g_k> + beta/2 E||eta sum_k g_k - n||^2,
 
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.control.bound import Bound, Constants
+from m2fdp.convergence.bound import Bound, Constants
 from m2fdp.privacy.mechanisms import LockStep, Noise
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
 

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.control.bound import Constants
-from m2fdp.control.descent import RoundNoise, descent_bound, round_noise
+from m2fdp.convergence.bound import Constants
+from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import rounds, run_round
 from m2fdp.simulation.records import Shards
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import State, build_simulation, initial_state
 from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts

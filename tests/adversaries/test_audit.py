@@ -10,8 +10,8 @@ from math import inf
 import numpy as np
 import pytest
 
-from m2fdp.audit import audit, bounds_table, listen
-from m2fdp.audit.run import audit_line
+from m2fdp.adversaries import audit, bounds_table, listen
+from m2fdp.adversaries.audit import audit_line
 from m2fdp.config import AuditConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import no_privacy

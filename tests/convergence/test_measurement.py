@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.control.measurement import measure_run
+from m2fdp.convergence.measurement import measure_run
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.evaluation import local_gradients
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.sampling import poisson_draw
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import build_simulation, initial_state
 from m2fdp.streams import KeyedStreams, seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from m2fdp.audit import audit, plant
-from m2fdp.audit.run import audited_lines
+from m2fdp.adversaries import audit, plant
+from m2fdp.adversaries.audit import audited_lines
 from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import explicit_trust

@@ -9,7 +9,7 @@ from typing import Literal
 
 from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.taint import RoundPlan
+from m2fdp.schedule.rounds import RoundPlan
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ import pytest
 import torch
 from torch import nn
 
-from m2fdp.audit.bounds import choose_rule, epsilon_bound
+from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.accounting import least_noise, subsampled
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_alone
 from m2fdp.privacy.observers import build_ledger
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import build_simulation, initial_state
 from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_fanouts
