@@ -17,8 +17,8 @@ from m2fdp.config import Config, ModelConfig, PrivacyConfig, TopologyConfig, Tra
 from m2fdp.errors import InputError
 from m2fdp.models.registry import Model, Shape, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta
+from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.simulation.schedule import build_schedule
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, exposed_devices
 from m2fdp.topology.trust import build_trust
