@@ -11,11 +11,12 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 
-from m2fdp.algorithms import build_plan, check_config, check_data
+from m2fdp.algorithms import build_plan
 from m2fdp.config import DatasetConfig, parse_config
 from m2fdp.control import course
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.sources import load_dataset
+from m2fdp.experiments.checks import check_config, check_data
 from m2fdp.pipelines.privacy.nodes import calibrate, plan_rounds, tabulate_ledger
 from m2fdp.simulation import training
 
