@@ -30,10 +30,11 @@ data: venv  ## versioned splits and headline result, fetched (REMOTE=/path/to/st
 	@[ -z "$(REMOTE)" ] || $(BIN)/dvc remote modify --local store url "$(REMOTE)"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" dvc repro --pull
 
-lint: venv  ## style and layer contracts
+lint: venv  ## style, layer contracts, declared dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/deptry src
 
 format: venv  ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .

@@ -18,13 +18,13 @@ from m2fdp.config import (
     TrainingConfig,
     TrustConfig,
 )
-from m2fdp.control.bound import network_terms, noise_factor
 from m2fdp.control.controller import build_controller, initial_state, plan_round, step_parameter
 from m2fdp.control.problem import Choice, Problem, present_devices, solve, terms_at
-from m2fdp.control.resources import round_cost, round_costs
+from m2fdp.convergence.bound import network_terms, noise_factor
+from m2fdp.costs.resources import round_cost, round_costs
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_alone, step_together
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan

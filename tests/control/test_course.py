@@ -18,13 +18,13 @@ from m2fdp.config import (
 from m2fdp.control import course as courses
 from m2fdp.control.controller import build_controller, initial_state, plan_round
 from m2fdp.control.course import controlled_plan, fixed_plan, run_course
-from m2fdp.control.resources import round_cost
+from m2fdp.costs.resources import round_cost
 from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanisms, who_steps_together
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import build_simulation
 from m2fdp.simulation.simulation import initial_state as first_state
 from m2fdp.simulation.training import Progress

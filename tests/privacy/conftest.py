@@ -5,8 +5,8 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.taint import RoundPlan
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import explicit_trust

@@ -11,7 +11,7 @@ from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.calibration import build_mechanisms
 from m2fdp.privacy.ledger import joint_ledger
 from m2fdp.privacy.ledger_tables import ledger_table
-from m2fdp.privacy.taint import RoundPlan
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
 
 UPLOAD = PrivacyConfig(

@@ -14,7 +14,7 @@ from m2fdp.privacy.ledger import undominated
 from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
 from m2fdp.privacy.observers import build_ledger
 from m2fdp.privacy.positions import positions
-from m2fdp.privacy.taint import RoundPlan
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
 
 ALL = {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}

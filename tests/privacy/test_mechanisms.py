@@ -12,7 +12,7 @@ from m2fdp.privacy.accounting import epsilon, least_noise, scaled, subsampled
 from m2fdp.privacy.calibration import build_mechanism, check_delta, no_privacy
 from m2fdp.privacy.observers import build_ledger
 from m2fdp.privacy.summary import summary, warnings
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import draw_trust

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.observers import build_ledger
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, exposed_devices, noise_adders, noise_plan
 from m2fdp.topology.trust import draw_trust

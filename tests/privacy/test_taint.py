@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m2fdp.privacy.accounting import ShiftLaw, epsilon
-from m2fdp.privacy.taint import RoundPlan, Window, device_law, record_law, windows
+from m2fdp.privacy.taint import Window, device_law, record_law, windows
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
 
 DELTA = 1e-5

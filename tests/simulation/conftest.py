@@ -10,9 +10,9 @@ from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, Noise
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.records import Shards
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import build_simulation, initial_state
 from m2fdp.streams import seeded
 

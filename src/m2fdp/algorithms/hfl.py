@@ -1,7 +1,7 @@
 """HFL (J [54]): hierarchical FedAvg without privacy, the upper reference."""
 
 from m2fdp.algorithms.base import Algorithm, Plan
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust

@@ -1,7 +1,7 @@
 """HFL-DP (J [16]): the same tree with no server trusted, so every device adds noise."""
 
 from m2fdp.algorithms.base import Algorithm, Plan
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust, all_untrusted

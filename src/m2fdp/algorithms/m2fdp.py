@@ -1,7 +1,7 @@
 """M²FDP (J Alg. 1): noise where a model first leaves trusted ground."""
 
 from m2fdp.algorithms.base import Algorithm, Plan
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from m2fdp.algorithms.base import Algorithm, Plan
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import star
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.tree import Tree

@@ -1,1 +1,1 @@
-"""What training costs: energy and delay of computing and communicating."""
+"""(P) of J Sec. V, and the adaptive controller that solves it round by round."""

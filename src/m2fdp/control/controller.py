@@ -4,7 +4,7 @@ Part I sets gamma^t from the estimate of beta, Part II solves (P). A run starts 
 devices, and ends when tau local steps are done.
 
 All of it is a function of network, configuration and the estimate of beta. How private that
-estimate is, is up to whoever makes it: see `m2fdp.control.smoothness`.
+estimate is, is up to whoever makes it: see `m2fdp.convergence.smoothness`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from math import sqrt
 from m2fdp.config import ControlConfig, PrivacyConfig, ResourcesConfig
 from m2fdp.control.problem import Choice, Problem, Terms, build_problem, solve, terms_at
 from m2fdp.privacy.mechanisms import LockStep
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
 
@@ -137,7 +137,7 @@ def build_controller(
 ) -> Controller:
     """The configured controller of a run; for the arguments see `build_problem`.
 
-    `m2fdp.algorithms.check_config` refuses networks and schedules that it is not made for.
+    `m2fdp.experiments.checks.check_config` refuses networks and schedules that it is not made for.
     """
     problem = build_problem(
         network, lock_step, schedule, n_parameters, sampling_rate, resources, privacy, config

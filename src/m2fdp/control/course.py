@@ -15,15 +15,15 @@ from m2fdp.control.controller import (
     plan_round,
     planned_choices,
 )
-from m2fdp.control.measurement import first_look, gradients_at
 from m2fdp.control.problem import Choice, present_devices
-from m2fdp.control.resources import Cost, round_cost
-from m2fdp.control.smoothness import Smoothness, observe
+from m2fdp.convergence.measurement import first_look, gradients_at
+from m2fdp.convergence.smoothness import Smoothness, observe
+from m2fdp.costs.resources import Cost, round_cost
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.privacy.taint import RoundPlan
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.simulation import Simulation, with_participation
 from m2fdp.simulation.training import Course, Progress, Round, equal_rounds
 from m2fdp.topology.network import Network

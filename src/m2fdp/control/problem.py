@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from m2fdp.config import ControlConfig, PrivacyConfig, ResourcesConfig
-from m2fdp.control.bound import layer_terms, noise_factor, trust_shares
-from m2fdp.control.resources import round_costs
+from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
+from m2fdp.costs.resources import round_costs
 from m2fdp.privacy.mechanisms import LockStep
-from m2fdp.simulation.schedule import Schedule
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
 # Of larger subnets so many sizes are looked at, evenly spaced from one device to all.

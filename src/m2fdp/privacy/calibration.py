@@ -24,7 +24,7 @@ from m2fdp.privacy.mechanisms import (
 )
 from m2fdp.privacy.observers import build_ledger, open_ledger
 from m2fdp.privacy.positions import position_name
-from m2fdp.privacy.taint import RoundPlan
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, noise_adders
 
 

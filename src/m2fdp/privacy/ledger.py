@@ -17,7 +17,7 @@ import numpy as np
 
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon
 from m2fdp.privacy.positions import Position
-from m2fdp.privacy.taint import RoundPlan
+from m2fdp.schedule.rounds import RoundPlan
 
 # A law that moves the release for certain, without noise.
 _IN_CLEAR = ShiftLaw((inf,), (1.0,))

@@ -14,7 +14,8 @@ from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw, subsampled
 from m2fdp.privacy.ledger import Ledger, Line
 from m2fdp.privacy.positions import Position, positions
-from m2fdp.privacy.taint import RoundPlan, device_law, record_law, windows
+from m2fdp.privacy.taint import device_law, record_law, windows
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
 _EVERYBODY = {

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from m2fdp.privacy.accounting import ShiftLaw
+from m2fdp.schedule.rounds import RoundPlan
 
 Drift = Literal["worst_case", "smooth", "non_expansive"]
 
@@ -29,22 +30,6 @@ _FINENESS = 32
 _MOST_POINTS = 20_000
 # Shifts rarer than this are rounded up to the largest.
 _RARE = 1e-10
-
-
-@dataclass(frozen=True)
-class RoundPlan:
-    """What the ledger needs to know of one round.
-
-    Attributes:
-        layers: for local step k = 1…K the layer up to which models travel after it, or None;
-            the last is 0.
-        step_size: eta^t.
-        network: which of the run's networks, that differ in who takes part, the round has.
-    """
-
-    layers: tuple[int | None, ...]
-    step_size: float
-    network: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.aggregation import Aggregator, build_aggregator
 from m2fdp.simulation.backends import Backend, build_backend
 from m2fdp.simulation.learners import minibatch_law
 from m2fdp.simulation.records import Shards
-from m2fdp.simulation.schedule import Schedule
 from m2fdp.simulation.workers import Workers, shared_tensor
 from m2fdp.streams import Randomness
 from m2fdp.topology.network import Network

@@ -26,7 +26,7 @@ def audit_mechanism(
 ) -> tuple[dict[str, Any], float, float]:
     """What every audited observer could learn at least and at most, and the largest of both."""
     # Every run imports this module, for its pipeline; only an audit needs SciPy's distributions.
-    from m2fdp.audit import audit, bounds_table
+    from m2fdp.adversaries import audit, bounds_table
 
     rounds = min(affordable_rounds, config.rounds or affordable_rounds)
     table = bounds_table(

@@ -11,16 +11,16 @@ from rich.console import Console
 
 from m2fdp.algorithms import Plan, get_algorithm
 from m2fdp.config import PrivacyConfig, TrainingConfig, parse_config
-from m2fdp.control.bound import network_terms
-from m2fdp.control.bound_tables import (
+from m2fdp.convergence.bound import network_terms
+from m2fdp.convergence.descent import round_noise
+from m2fdp.convergence.measurement import measure_run
+from m2fdp.convergence.tables import (
     bound_summary,
     bound_table,
     broken_assumptions,
     estimate_constants,
     layer_table,
 )
-from m2fdp.control.descent import round_noise
-from m2fdp.control.measurement import measure_run
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import shards_of
 from m2fdp.pipelines.simulating import configured_simulation

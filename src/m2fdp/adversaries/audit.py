@@ -1,0 +1,224 @@
+"""Run the copies, score what an observer saw of each, and bound epsilon from below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
+from scipy.stats import binom
+from torch import Tensor
+
+from m2fdp.adversaries.bounds import choose_rule, epsilon_bound, largest_bound
+from m2fdp.adversaries.canaries import Canaries, plant
+from m2fdp.config import AuditConfig, PrivacyConfig
+from m2fdp.errors import InputError
+from m2fdp.privacy.accounting import ShiftLaw
+from m2fdp.privacy.ledger import Ledger, Line
+from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.taint import windows
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.simulation.engine import run_round
+from m2fdp.simulation.simulation import initial_state
+from m2fdp.topology.network import Network
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What an audit found about one observer.
+
+    Attributes:
+        position, observer: of the audited line of the ledger.
+        epsilon_lower: at the audit's confidence.
+        epsilon_upper: the ledger's, for the same rounds.
+        epsilon_nominal: the configuration's target.
+        largest_lower: more can't be shown with so many repetitions.
+        rounds, releases: that the observer saw.
+        repetitions: of each world, half of them to choose the test.
+    """
+
+    position: str
+    observer: str
+    epsilon_lower: float
+    epsilon_upper: float
+    epsilon_nominal: float
+    largest_lower: float
+    delta: float
+    confidence: float
+    rounds: int
+    releases: int
+    repetitions: int
+
+
+def audit(
+    network: Network,
+    mechanism: Mechanism,
+    schedule: Schedule,
+    privacy: PrivacyConfig,
+    shard_sizes: np.ndarray,
+    rounds: int,
+    config: AuditConfig,
+    seed: int,
+) -> list[Bounds]:
+    """Audit, for every layer whose nodes add noise, the position that the ledger bounds highest.
+
+    The observer is whoever receives the head's noised messages.
+
+    Raises:
+        InputError: nothing is private.
+    """
+    if not mechanism.private:
+        raise InputError("algorithm", "hfl", "adds no noise, so there is no bound to audit")
+    result = []
+    for line in audited_lines(mechanism.ledger, rounds):
+        canaries = plant(
+            network,
+            mechanism,
+            schedule,
+            privacy,
+            shard_sizes,
+            line.position,
+            2 * config.repetitions,
+            seed,
+        )
+        result.append(audit_line(canaries, line, privacy, rounds, config))
+    return result
+
+
+def audited_lines(ledger: Ledger, rounds: int) -> list[Line]:
+    """The line of the head's parent, for the most exposed position of every head layer."""
+    parents = [
+        line
+        for line in ledger.lines
+        if line.kind == ("cloud" if line.position.parent_is_cloud else "servers")
+    ]
+    worst: dict[int, tuple[float, Line]] = {}
+    for line in parents:
+        value = ledger.epsilon(line, rounds)
+        layer = line.position.head_layer
+        if layer not in worst or value > worst[layer][0]:
+            worst[layer] = value, line
+    return [line for _, line in worst.values()]
+
+
+def audit_line(
+    canaries: Canaries, line: Line, privacy: PrivacyConfig, rounds: int, config: AuditConfig
+) -> Bounds:
+    """Run the copies for so many rounds and compare with the ledger's line."""
+    seen = listen(canaries, rounds, privacy.downlink_noise)
+    ledger = canaries.simulation.mechanism.ledger
+    laws = _window_laws(ledger, line.position, canaries, privacy)
+    half = np.arange(len(canaries.present)) // 2 % 2 == 0
+    scores = _scores(seen, laws, canaries.present, half, privacy.adjacency == "replace_one")
+    absent, present = ~canaries.present, canaries.present
+    alpha = (1 - config.confidence) / 2
+    rule = choose_rule(scores[absent & half], scores[present & half], privacy.delta, alpha)
+    tested = scores[absent & ~half], scores[present & ~half]
+    return Bounds(
+        position_name(line.position),
+        line.observer,
+        epsilon_bound(rule, *tested, privacy.delta, alpha),
+        ledger.epsilon(line, rounds),
+        privacy.epsilon,
+        largest_bound(len(tested[0]), privacy.delta, alpha),
+        privacy.delta,
+        config.confidence,
+        rounds,
+        seen.shape[0] * seen.shape[1],
+        len(scores) // 2,
+    )
+
+
+def bounds_table(bounds: Sequence[Bounds]) -> pd.DataFrame:
+    """One row an audited observer, columns as in `Bounds`."""
+    return pd.DataFrame([asdict(bound) for bound in bounds])
+
+
+def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
+    """How far each release lies from the last public model, along the canary's push.
+
+    Returns:
+        float64 (rounds, releases a round, copies), over the step size.
+    """
+    simulation, public = canaries.simulation, canaries.public
+    ancestors = simulation.network.tree.ancestors
+    audited = canaries.audited
+    state = initial_state(simulation)
+    releases: list[np.ndarray] = []
+    seen: list[list[np.ndarray]] = []
+
+    def release(models: Tensor, layer: int) -> None:
+        received = models[ancestors[layer][audited]]
+        moved = received[:, 0] - public[audited, 0]
+        releases.append(moved.numpy() / eta)
+
+    def tap(direction: Literal["up", "down"], layer: int, models: Tensor) -> None:
+        if direction == "up" and layer == canaries.head_layer:
+            release(models, layer)
+        elif direction == "down" and (layer < canaries.head_layer or downlink_noise):
+            if layer >= canaries.head_layer:
+                release(models, layer)
+            public.copy_(models[ancestors[layer]])
+
+    for _ in range(rounds):
+        eta = simulation.schedule.step_size(state.round + 1)
+        public.copy_(state.weights.expand_as(public))
+        state = run_round(simulation, state, tap)
+        seen.append(releases.copy())
+        releases.clear()
+    return np.array(seen)
+
+
+def _window_laws(
+    ledger: Ledger, position: Position, canaries: Canaries, privacy: PrivacyConfig
+) -> list[ShiftLaw]:
+    """For each release of a round, how far a canary moves it, over the step size."""
+    plan = canaries.simulation.schedule.round_plan(1)
+    head = position.head_layer
+    result = []
+    for window in windows(plan, head, privacy.downlink_noise):
+        top = 0 if window.release_layer == head else window.release_layer
+        ((law, count),) = ledger.laws(
+            position, RoundPlan((*window.syncs[:-1], top), plan.step_size)
+        )
+        if count > 1:  # the message holds the sum of several noised steps
+            numbers = np.arange(count + 1)
+            chances = binom.pmf(numbers, count, law.moved)
+            law = ShiftLaw(tuple(numbers * law.largest), tuple(chances))
+        result.append(law.scaled(position.unit * canaries.scale))
+    return result
+
+
+def _scores(
+    seen: np.ndarray, laws: Sequence[ShiftLaw], present: np.ndarray, half: np.ndarray, both: bool
+) -> np.ndarray:
+    """The log likelihood ratio of all releases of a copy, (copies,).
+
+    Centre and spread of every window come from copies without the canary in the half that is
+    set aside, so that noise of any size gets the test that suits it.
+
+    Args:
+        both: whether a copy without the canary has its opposite instead (replace_one).
+    """
+    calibration = seen[..., half & ~present]
+    scores = np.zeros(seen.shape[-1])
+    for window, law in enumerate(laws):
+        centre = 0.0 if both else calibration[:, window].mean()
+        spread = max(float(calibration[:, window].std()), 1e-12)
+        shifts = np.array(law.shifts) / spread
+        chances = np.array(law.probabilities)
+        for values in seen[:, window]:
+            moved = (values - centre) / spread
+            scores += _log_ratio(moved, shifts, chances)
+            if both:
+                scores -= _log_ratio(-moved, shifts, chances)
+    return scores
+
+
+def _log_ratio(moved: np.ndarray, shifts: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    return logsumexp(moved[:, None] * shifts - shifts**2 / 2, axis=1, b=chances)

@@ -1,0 +1,244 @@
+"""The audited system: copies of one head's subtree, every other one with a canary record.
+
+What happens elsewhere in the network reaches a subtree only through noised broadcasts, which
+are public. So many copies of the subtree below one parent are as many repetitions in one
+simulation, and the engine clips, noises and aggregates them as it does any network.
+
+The losses attain the worst case that `m2fdp.privacy.taint` allows. They may depend on what is
+public, the last noised broadcast, as composition allows for every adaptively chosen step:
+a filler record pushes its device's model one way while the model carries no mark, and the
+opposite way as soon as it does; the canary pushes the opposite way and leaves the mark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from m2fdp.config import PrivacyConfig
+from m2fdp.models.registry import Model
+from m2fdp.privacy.mechanisms import LockStep, Mechanism, Noise
+from m2fdp.privacy.positions import Position
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.simulation.records import Shards
+from m2fdp.simulation.simulation import Simulation, build_simulation
+from m2fdp.streams import Randomness, from_entropy, seeded
+from m2fdp.topology.network import Network, noise_adders, noise_plan
+from m2fdp.topology.tree import Tree
+
+# Kinds of records.
+ABSENT, CANARY, FILLER, OPPOSITE = range(4)
+_KINDS = 4
+# Fillers expected in a minibatch; without any, a step moves nothing.
+_EXPECTED_FILLERS = 4
+# Gradient norms over the clipping norm, far beyond it; one canary outweighs all fillers.
+_FILLER_SIZE, _CANARY_SIZE = 10.0, 1e7
+# The part of a canary's step that marks the model, and what counts as a mark, over eta·G:
+# averages over a subtree leave more, rounding leaves less.
+_MARK, _LEAST_MARK = 1e-2, 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Canaries:
+    """A simulation to audit.
+
+    Attributes:
+        simulation: the copies, in float64.
+        public: float64 (N_L, M), the model each device last received that is public; whoever
+            runs the rounds keeps it up to date, for the losses.
+        head_layer: h, the layer whose nodes are the copies' heads.
+        present: bool (copies,), whether a copy has the canary.
+        audited: int64 (copies,), the audited devices.
+        scale: noise and shifts over the configured mechanism's.
+    """
+
+    simulation: Simulation
+    public: Tensor
+    head_layer: int
+    present: np.ndarray
+    audited: np.ndarray
+    scale: float
+
+
+def plant(
+    network: Network,
+    mechanism: Mechanism,
+    schedule: Schedule,
+    privacy: PrivacyConfig,
+    shard_sizes: np.ndarray,
+    position: Position,
+    copies: int,
+    seed: int,
+) -> Canaries:
+    """Copies of the subtree of a position's first device, half of them with a canary.
+
+    Clipping, noise and sampling rate are the configured mechanism's. The audited shard has
+    only as many records as the worst case needs; where clipped sums are divided by q·D, noise
+    grows as the divisor shrinks. All other devices use whole shards of one filler.
+
+    Args:
+        shard_sizes: int64 (N_L,), D_j of the configured devices.
+    """
+    device = position.members[0]
+    layer, head = noise_adders(network)[device]
+    ranges = _subtree(network.tree, int(layer), int(head))
+    first = ranges[-1].start
+    per_copy = len(ranges[-1])
+    audited = np.arange(copies) * per_copy + (device - first)
+    whole = privacy.unit == "device"
+    by_record = mechanism.clipping.divide_by == "expected"
+    rate = 1.0 if whole else position.sampling_rate
+    fillers = 0 if whole or by_record else ceil(_EXPECTED_FILLERS / rate)
+    present = np.arange(copies) % 2 == 1
+    copied = _copied_network(network, int(layer), ranges, copies)
+    marked = not by_record and privacy.mechanism == "upload" and privacy.drift == "worst_case"
+    active = privacy.mechanism == "upload" and not by_record
+    shards = _shards(per_copy, copies, device - first, rate, fillers, active)
+    replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
+    starts = np.cumsum(shards.sizes) - shards.sizes
+    slots = torch.as_tensor(starts[audited])
+    shards.labels[slots] = torch.as_tensor(np.where(present, CANARY, replaced))
+    owners = torch.as_tensor(np.repeat(np.arange(len(shards.sizes)), shards.sizes))
+    shards.labels.add_(owners * _KINDS)
+    public = torch.zeros(len(shards.sizes), 2 if marked else 1, dtype=torch.float64)
+    scale = float(shard_sizes[device]) if by_record else 1.0
+    norm = privacy.clipping_norm
+    simulation = build_simulation(
+        copied,
+        _copied_mechanism(mechanism, copied, ranges, copies, scale),
+        schedule,
+        _model(
+            norm,
+            public,
+            _LEAST_MARK * schedule.learning_rate * norm if marked else None,
+            outweigh=not by_record,
+        ),
+        shards,
+        _randomness(privacy, position, seed),
+        chunk_size=8192,
+    )
+    return Canaries(simulation, public, int(layer), present, audited, scale)
+
+
+def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:
+    """The copies' draws: as the audited run's, from the seed or from entropy."""
+    if privacy.secure_rng:
+        return from_entropy()
+    return seeded(seed, f"audit of {position} under {privacy}".encode())
+
+
+def _model(norm: float, public: Tensor, least_mark: float | None, outweigh: bool) -> Model:
+    """A linear map of the constant feature 1: scores are the parameters (x, mark), or x alone."""
+
+    def loss(scores: Tensor, labels: Tensor) -> Tensor:
+        kinds, owners = labels % _KINDS, labels // _KINDS
+        here = scores.detach()
+        push = torch.zeros_like(here)
+        push[:, 0] = (kinds == FILLER) * _FILLER_SIZE
+        if least_mark is not None:
+            moved = (here[:, 1] - public[owners, 1]).abs() > least_mark
+            push[:, 0] = torch.where(moved, -push[:, 0], push[:, 0])
+        sign = (kinds == CANARY) * 1.0 - (kinds == OPPOSITE) * 1.0
+        size = _CANARY_SIZE if outweigh else _FILLER_SIZE
+        push[:, 0] -= sign * size
+        if least_mark is not None:
+            push[:, 1] -= sign * size * _MARK
+        return (scores * push * norm).sum(-1)
+
+    layer = nn.Linear(1, public.shape[1], bias=False, dtype=torch.float64)
+    nn.init.zeros_(layer.weight)
+    return Model("canary", nn.Sequential(nn.Flatten(), layer), loss, linear=True)
+
+
+def _shards(
+    per_copy: int, copies: int, audited: int, rate: float, fillers: int, active: bool
+) -> Shards:
+    """A slot and fillers at the audited device, one record, always drawn, at the others."""
+    sizes = np.ones(per_copy, dtype=np.int64)
+    rates = np.ones(per_copy)
+    sizes[audited] += fillers
+    rates[audited] = rate
+    sizes, rates = np.tile(sizes, copies), np.tile(rates, copies)
+    total = int(sizes.sum())
+    return Shards(
+        torch.ones(total, 1, 1, 1, dtype=torch.float64),
+        torch.full((total,), FILLER if active else ABSENT),
+        sizes,
+        rates,
+    )
+
+
+def _subtree(tree: Tree, layer: int, head: int) -> list[range]:
+    """The nodes of layers `layer`…L below a node, itself included; children are contiguous."""
+    ranges = [range(head, head + 1)]
+    for parents in tree.parents[layer:]:
+        start, stop = np.searchsorted(parents, (ranges[-1].start, ranges[-1].stop))
+        ranges.append(range(int(start), int(stop)))
+    return ranges
+
+
+def _copied_network(network: Network, layer: int, ranges: list[range], copies: int) -> Network:
+    """One untrusted server a layer down to the heads' parent, then the copies."""
+    path = [np.zeros(1, dtype=np.int64) for _ in range(1, layer)]
+    below = []
+    for nodes, parents_of in zip(ranges[1:], network.tree.parents[layer:], strict=True):
+        above = ranges[len(below)]
+        local = parents_of[nodes.start : nodes.stop] - above.start
+        below.append(
+            (local[None] + np.arange(copies)[:, None] * len(above)).ravel().astype(np.int64)
+        )
+    parents = (*path, np.zeros(copies, dtype=np.int64), *below)
+    counts = [1, *(len(p) for p in parents)]
+    names = tuple(tuple(f"{at}-{i}" for i in range(n)) for at, n in enumerate(counts))
+    tree = Tree(parents, names)
+    trust = tuple(np.full(counts[at], at >= layer) for at in range(tree.depth))
+    # Heads that are devices are the copies: all of them take part.
+    participants = network.participants if layer < tree.depth else None
+    return Network(tree, trust, noise_plan(tree, trust), participants)
+
+
+def _copied_mechanism(
+    mechanism: Mechanism, copied: Network, ranges: list[range], copies: int, scale: float
+) -> Mechanism:
+    """The subtree's part of the mechanism, for every copy."""
+    depth = copied.tree.depth
+    top = depth - len(ranges) + 1
+
+    def tiled(values: tuple[np.ndarray, ...], first: int) -> tuple[np.ndarray, ...]:
+        """`values` starts with layer `first`; nodes above the heads noise nothing."""
+        result = []
+        for at, of_layer in enumerate(values, start=first):
+            if at < top:
+                result.append(np.zeros(1))
+            else:
+                nodes = ranges[at - top]
+                result.append(np.tile(of_layer[nodes.start : nodes.stop], copies) * scale)
+        return tuple(result)
+
+    lock_step = mechanism.lock_step
+    devices = ranges[-1]
+    groups, local = np.unique(lock_step.group_of[devices.start : devices.stop], return_inverse=True)
+    layers, indices = lock_step.nodes[groups].T
+    lengths = np.array([len(ranges[at - top]) for at in layers])
+    inside = indices - np.array([ranges[at - top].start for at in layers])
+    repeat = np.arange(copies)[:, None]
+    nodes = np.stack([np.tile(layers, copies), (inside + repeat * lengths).ravel()], axis=1)
+    return Mechanism(
+        mechanism.clipping,
+        LockStep(
+            nodes,
+            (local + repeat * len(groups)).ravel(),
+            np.tile(lock_step.weights[devices.start : devices.stop], copies),
+        ),
+        Noise(
+            np.tile(mechanism.noise.steps[groups], copies) * scale,
+            tiled(mechanism.noise.messages, 1),
+            tiled(mechanism.noise.broadcasts, 0),
+        ),
+        mechanism.private,
+        mechanism.ledger,
+    )

@@ -1,0 +1,133 @@
+"""A paper's claims about the runs of a study, and their check before any run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from m2fdp.claims.frames import ARM, VERSION, comparable
+from m2fdp.claims.measures import DEVICES, FANOUTS, MEASURES
+from m2fdp.config import Block
+from m2fdp.errors import InputError
+
+
+class _Claim(Block):
+    """What all claims have. A selection, column -> value, is exactly one run a seed and version."""
+
+    claim: str  # in our own words
+    source: str  # where the paper says it
+    paper: str  # what the paper says
+    measure: str
+    of: dict[str, Any]  # a selection; a trend has one for each value of its column
+    # The claim is judged in these versions of the study only; null = in each.
+    versions: Annotated[list[str], Field(min_length=1)] | None = None
+    # Why the runs differ from the paper; shown only where they do.
+    reason: str | None = None
+
+
+class ThresholdClaim(_Claim):
+    """A mean over seeds is at least or at most so much, or between the two.
+
+    The mean is that of the measure itself, of its difference (of - over), or of its reduction
+    ((over - of) / over), the latter two paired by seed.
+    """
+
+    over: dict[str, Any] | None = None  # a selection
+    comparison: Literal["difference", "reduction"] | None = Field(default=None, alias="as")
+    at_least: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    at_most: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _decidable(self) -> ThresholdClaim:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("give at_least, at_most or both")
+        if None not in (self.at_least, self.at_most) and self.at_least > self.at_most:
+            raise ValueError("at_least is above at_most; nothing lies between them")
+        if (self.over is None) != (self.comparison is None):
+            raise ValueError("over and as (difference or reduction) belong together")
+        return self
+
+
+class TrendClaim(_Claim):
+    """The measure rises or falls over the values of a column."""
+
+    trend: str
+    direction: Literal["rises", "falls"]
+
+    @model_validator(mode="after")
+    def _free(self) -> TrendClaim:
+        if self.trend in self.of:
+            raise ValueError(f"of fixes {self.trend}, over whose values the trend is; remove it")
+        return self
+
+
+def _kind(claim: Any) -> str:
+    if isinstance(claim, Mapping):
+        return "trend" if {"trend", "direction"} & claim.keys() else "threshold"
+    return "trend" if isinstance(claim, TrendClaim) else "threshold"
+
+
+Claim = Annotated[
+    Annotated[ThresholdClaim, Tag("threshold")] | Annotated[TrendClaim, Tag("trend")],
+    Discriminator(_kind),
+]
+
+
+def check_claims(
+    claims: Sequence[ThresholdClaim | TrendClaim],
+    columns: Collection[str],
+    versions: Collection[str] = (),
+    measures: Collection[str] = tuple(MEASURES),
+    values: Mapping[str, Collection[Any]] | None = None,
+) -> None:
+    """Refuse claims that no run could decide; meant to be called before any run starts.
+
+    Args:
+        claims: of one study.
+        columns: in which the study's runs differ, such as `arm` and dotted keys of parameters.
+            `algorithm` is one always; seeds and versions are not for `of` and `over` to select.
+        versions: of the study.
+        measures: that the study's runs have.
+        values: column -> all its values, of those columns whose values are known.
+
+    Raises:
+        InputError: two claims in the same words, or an unknown column, measure, value or version.
+    """
+    values = values or {}
+    selectable = [column for column in columns if column not in ("algorithm", "seed", VERSION)]
+    for claim, count in Counter(claim.claim for claim in claims).items():
+        if count > 1:
+            raise InputError(
+                "claims", claim, f"is there {count} times; word each claim differently"
+            )
+    for claim in claims:
+        _check_known(claim, "measure", claim.measure, measures)
+        for version in claim.versions or ():
+            _check_known(claim, "versions", version, versions)
+        if isinstance(claim, TrendClaim):
+            orders = [key for key in selectable if key != ARM]
+            if FANOUTS in orders:
+                orders.append(DEVICES)
+            _check_known(claim, "trend", claim.trend, orders)
+        for side, selection in selections(claim).items():
+            for column, value in selection.items():
+                _check_known(claim, side, column, ["algorithm", *selectable])
+                if column in values:
+                    _check_known(claim, f"{side}.{column}", value, values[column])
+
+
+def selections(claim: ThresholdClaim | TrendClaim) -> dict[str, dict[str, Any]]:
+    """What a claim selects: `of` -> column -> value, and `over` likewise where it compares."""
+    over = getattr(claim, "over", None)
+    return {"of": claim.of} | ({} if over is None else {"over": over})
+
+
+def _check_known(
+    claim: ThresholdClaim | TrendClaim, key: str, value: object, known: Collection[object]
+) -> None:
+    if comparable(value) not in map(comparable, known):
+        valid = ", ".join(map(str, known)) or "(none in this study)"
+        raise InputError(f"claim {claim.claim!r}, {key}", value, f"is none of {valid}")

@@ -1,0 +1,344 @@
+"""A paper's claims judged against the runs of a study: numbers, and a verdict on each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, selections
+from m2fdp.claims.frames import RUN_COLUMNS, VERSION, comparable, swept_columns
+from m2fdp.claims.measures import MEASURES
+from m2fdp.errors import InputError
+from m2fdp.formatting import nominal, upper_bound
+
+# Verdicts of a claim in one version; HOLDS and FAILS are those over all versions too.
+HOLDS, HOLDS_NARROWLY = "holds", "holds within one std"
+FAILS, FAILS_NARROWLY = "does not hold", "does not hold, within one std"
+NOT_REACHED, NOT_MEASURED = "not reached", "not measured"
+UNFINISHED, UNPAIRED, ONE_VALUE = "no finished runs", "no shared seeds", "one value only"
+_AWAITED = (UNFINISHED, UNPAIRED, ONE_VALUE)
+
+_CONDITIONAL = " (conditional)"
+
+# Verified epsilons are computed by bisection and meet the nominal one up to this.
+_EPSILON_SLACK = 1 + 1e-9
+# Differences of exact shares such as 0.85 - 0.80 miss a threshold by some 1e-17.
+SLACK = 1e-12
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim in one version of a study."""
+
+    claim: str
+    source: str
+    paper: str
+    reason: str  # "" = none is given
+    version: str  # "" in a study without versions
+    measure: str
+    comparison: str  # value, difference, reduction or trend
+    # Over seeds: mean and sample standard deviation (NaN for fewer than two), in units of the
+    # measure or, of a reduction, as a share. Of a trend: the last mean minus the first, and the
+    # larger standard deviation of the two.
+    mean: float
+    std: float
+    # Seeds with a finished run on each side; how many have the measure `of` and `over`; and on both
+    # sides, which the numbers are made from. Of a trend: at the value that lacks the measure most,
+    # or has the fewest seeds.
+    seeds: int
+    reached_of: int
+    reached_over: int
+    n: int
+    at_least: float  # NaN = no such bound
+    at_most: float
+    trend: str  # the column; "" of a threshold
+    values: tuple[float | tuple[float, ...], ...]  # of that column, in order
+    means: tuple[float, ...]  # at these values
+    # The largest of the private runs, reached or not; NaN = no private run.
+    epsilon_nominal: float
+    epsilon_verified: float
+    within_nominal: bool  # no private run's verified epsilon passes its own nominal one
+    conditional: bool  # a private run's guarantee is conditional
+    verdict: str
+
+
+JUDGED_COLUMNS = tuple(field.name for field in fields(Judgement))
+VERDICT_COLUMNS = ("claim", "source", "paper", "verdict", "reason")
+
+
+def judge(
+    claims: Sequence[ThresholdClaim | TrendClaim],
+    measured: pd.DataFrame,
+    versions: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Compare what a paper claims with what the runs measure.
+
+    Thresholds hold if the mean over seeds meets them, and clearly so if it does by at least one
+    standard deviation. A trend holds if no step goes the wrong way, and the last mean lies in the
+    right direction from the first; both count from the larger standard deviation of the two points.
+
+    Args:
+        claims: of one study.
+        measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
+            a run has none), the study's arms and swept parameters, and `version` where it has them.
+        versions: of the study, in its order, so that those without a finished run are there too;
+            None = those of the runs and of the claims. Without a column `version` there are none.
+
+    Returns:
+        `JUDGED_COLUMNS`, a row a claim and version, in the order of both. `version` is an ordered
+        categorical of all versions, so that their order is known where a claim names but some.
+
+    Raises:
+        InputError: as `check_claims`, several runs of one seed where a claim asks for one, or a
+            trend over what are not numbers.
+    """
+    if VERSION not in measured.columns:
+        versions = ()
+    elif versions is None:
+        named = (claim.versions or () for claim in claims)
+        versions = sorted(set(measured[VERSION]).union(*named))
+    columns = swept_columns(measured.columns, (*RUN_COLUMNS, *MEASURES))
+    measures = [name for name in MEASURES if name in measured.columns]
+    check_claims(claims, columns, versions, measures)
+    versions = versions or ("",)
+    rows = []
+    for claim in claims:
+        judged = _judge_trend if isinstance(claim, TrendClaim) else _judge_threshold
+        for version in versions:
+            if version and claim.versions is not None and version not in claim.versions:
+                continue
+            runs = measured[measured[VERSION] == version] if version else measured
+            rows.append(asdict(judged(claim, version, runs)))
+    judged = pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
+    return judged.astype({VERSION: pd.CategoricalDtype(list(versions), ordered=True)})
+
+
+def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
+    """One verdict a claim, over the versions of the study.
+
+    A claim holds if it does in a version whose runs keep to their nominal epsilon. Else it holds
+    only at the smallest verified epsilon of a version in which it does.
+
+    Args:
+        judged: as `judge` returns it.
+
+    Returns:
+        `VERDICT_COLUMNS`, texts, a row a claim; the reason is empty where the claim simply holds
+        or is not judged yet.
+    """
+    rows = []
+    for _, versions in judged.groupby("claim", sort=False):
+        first = versions.iloc[0]
+        verdict = _over_versions(versions)
+        plain = verdict in (HOLDS, HOLDS + _CONDITIONAL, *_AWAITED)
+        rows.append(
+            {name: first[name] for name in ("claim", "source", "paper")}
+            | {"verdict": verdict, "reason": "" if plain else first["reason"]}
+        )
+    return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+
+
+def _select(
+    claim: ThresholdClaim | TrendClaim, side: str, runs: pd.DataFrame, by: str | None = None
+) -> pd.DataFrame:
+    """The runs that one side of a claim is about, in the order of their seeds.
+
+    Args:
+        claim: its selection counts.
+        side: `of` or `over`.
+        runs: of one version.
+        by: the column of a trend, each value of which has runs of its own.
+
+    Raises:
+        InputError: several runs of one seed (and value of `by`).
+    """
+    wanted = selections(claim)[side]
+    chosen = np.ones(len(runs), dtype=bool)
+    for column, value in wanted.items():
+        chosen &= np.array(
+            [comparable(cell) == comparable(value) for cell in runs[column]], dtype=bool
+        )
+    runs = runs[chosen].sort_values("seed")
+    keys = ["seed"] if by is None else ["seed", by]
+    twice = runs[runs.duplicated(keys, keep=False)]
+    if len(twice):
+        _, first = next(iter(twice.groupby(keys, sort=False, dropna=False)))
+        columns = ["algorithm", *swept_columns(runs.columns, (*RUN_COLUMNS, *MEASURES))]
+        apart = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
+        remedy = f"select by {' or '.join(apart)} too" if apart else "keep one of them"
+        raise InputError(
+            f"claim {claim.claim!r}, {side}",
+            wanted,
+            f"selects {len(first)} runs of seed {first['seed'].iloc[0]}; {remedy}",
+        )
+    return runs
+
+
+def _guarantees(runs: pd.DataFrame) -> dict[str, Any]:
+    """What the private ones among the runs promise, as fields of a `Judgement`."""
+    private = runs[runs["privacy"] != "none"]
+    bound = private["epsilon_verified"].astype(float).fillna(math.inf)
+    target = private["epsilon_nominal"].astype(float).fillna(math.inf)
+    kept = np.isfinite(bound) & (bound <= target * _EPSILON_SLACK)
+    return {
+        "epsilon_nominal": float(target.max()),
+        "epsilon_verified": float(bound.max()),
+        "within_nominal": bool(kept.all()),
+        "conditional": bool((private["privacy"] == "conditional").any()),
+    }
+
+
+def _declared(claim: ThresholdClaim | TrendClaim) -> dict[str, str]:
+    return {
+        "claim": claim.claim,
+        "source": claim.source,
+        "paper": claim.paper,
+        "reason": claim.reason or "",
+        "measure": claim.measure,
+    }
+
+
+def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) -> Judgement:
+    sides = {side: _select(claim, side, runs).set_index("seed") for side in selections(claim)}
+    of, over = sides["of"], sides.get("over", sides["of"])
+    seeds = of.index.intersection(over.index)
+    of, over = of.loc[seeds], over.loc[seeds]
+    ours, theirs = of[claim.measure].astype(float), over[claim.measure].astype(float)
+    if claim.comparison is None:
+        values = ours
+    elif claim.comparison == "difference":
+        values = ours - theirs
+    else:
+        # A reduction of nothing is not defined.
+        values = (theirs - ours) / theirs.where(theirs != 0)
+    values = values.dropna()
+    mean, std = float(values.mean()), float(values.std())
+    at_least = math.nan if claim.at_least is None else claim.at_least
+    at_most = math.nan if claim.at_most is None else claim.at_most
+    if len(values):
+        # Bounds that are not there are NaN, which the minimum and the maximum pass over.
+        margin = float(np.fmin(mean - at_least, at_most - mean))
+        largest = float(np.fmax(abs(at_least), abs(at_most)))
+        verdict = _against(margin, std, SLACK * max(1.0, largest))
+    elif len(seeds):
+        verdict = _missing(claim.measure)
+    else:
+        verdict = UNPAIRED if all(map(len, sides.values())) else UNFINISHED
+    return Judgement(
+        **_declared(claim),
+        version=version,
+        comparison=claim.comparison or "value",
+        mean=mean,
+        std=std,
+        seeds=len(seeds),
+        reached_of=int(ours.notna().sum()),
+        reached_over=int(theirs.notna().sum()),
+        n=len(values),
+        at_least=at_least,
+        at_most=at_most,
+        trend="",
+        values=(),
+        means=(),
+        **_guarantees(pd.concat([of, over])),
+        verdict=verdict,
+    )
+
+
+def _against(margin: float, std: float, slack: float) -> str:
+    """The verdict on a mean that passes its nearest bound by `margin`; std is NaN for one seed."""
+    clear = math.isnan(std) or abs(margin) + slack >= std
+    if margin >= -slack:
+        return HOLDS if clear else HOLDS_NARROWLY
+    return FAILS if clear else FAILS_NARROWLY
+
+
+def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgement:
+    runs = _select(claim, "of", runs, by=claim.trend)
+    groups: dict[tuple[float, ...], list[float]] = {}
+    for place, value in zip(runs[claim.trend], runs[claim.measure].astype(float), strict=True):
+        groups.setdefault(_place(claim, place), []).append(value)
+    places = sorted(groups)
+    points = [pd.Series(groups[place], dtype=float) for place in places]
+    means = np.array([point.mean() for point in points])
+    stds = np.array([point.std() for point in points])
+    worst = min(points, key=lambda point: (point.count() / len(point), len(point)), default=None)
+    seeds, n = (0, 0) if worst is None else (len(worst), int(worst.count()))
+    if len(points) < 2:
+        verdict = ONE_VALUE if points else UNFINISHED
+    elif not n:
+        verdict = _missing(claim.measure)
+    else:
+        verdict = _along(means if claim.direction == "rises" else -means, stds)
+    ends = stds[[0, -1]] if points else np.array([math.nan])
+    return Judgement(
+        **_declared(claim),
+        version=version,
+        comparison="trend",
+        mean=float(means[-1] - means[0]) if points else math.nan,
+        std=float(np.fmax.reduce(ends)),
+        seeds=seeds,
+        reached_of=n,
+        reached_over=n,
+        n=n,
+        at_least=math.nan,
+        at_most=math.nan,
+        trend=claim.trend,
+        values=tuple(place[0] if len(place) == 1 else place for place in places),
+        means=tuple(means.tolist()),
+        **_guarantees(runs),
+        verdict=verdict,
+    )
+
+
+def _along(means: np.ndarray, stds: np.ndarray) -> str:
+    """The verdict on means that should rise; a standard deviation is NaN for one seed."""
+    stds = np.nan_to_num(stds)
+    slack = SLACK * max(1.0, np.abs(means).max())
+    back = np.diff(means) < -np.maximum(stds[1:], stds[:-1]) - slack
+    rises = means[-1] - means[0] > max(stds[0], stds[-1]) + slack
+    return HOLDS if rises and not back.any() else FAILS
+
+
+def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
+    """Where a value of the trend's column stands in the order: numbers, or lists of numbers."""
+    normal = comparable(value)
+    numbers = normal if isinstance(normal, tuple) else (normal,)
+    if not numbers or not all(isinstance(number, float) for number in numbers):
+        raise InputError(
+            f"claim {claim.claim!r}, trend",
+            claim.trend,
+            f"a run that is selected has {value!r}, which is not a number; select fewer",
+        )
+    return numbers
+
+
+def _missing(measure: str) -> str:
+    return NOT_REACHED if measure.endswith("_to_target") else NOT_MEASURED
+
+
+def _over_versions(rows: pd.DataFrame) -> str:
+    """The verdict of one claim over its versions, all of which are `rows`."""
+    holding = rows[rows["verdict"].isin((HOLDS, HOLDS_NARROWLY))]
+    if holding.empty:
+        return next(
+            verdict
+            for verdict in (FAILS, NOT_REACHED, NOT_MEASURED, *_AWAITED)
+            if rows["verdict"].str.startswith(verdict).any()
+        )
+    kept = holding[holding["within_nominal"]]
+    if len(kept):
+        return HOLDS + (_CONDITIONAL if kept["conditional"].all() else "")
+    best = holding.sort_values(["epsilon_verified", "conditional"], kind="stable").iloc[0]
+    condition = _CONDITIONAL if best["conditional"] else ""
+    # Where runs differ in their nominal epsilon, the largest ones do not tell which pass theirs.
+    hidden = best["epsilon_verified"] <= best["epsilon_nominal"] * _EPSILON_SLACK
+    return (
+        f"holds only at verified ε = {upper_bound(best['epsilon_verified'])} "
+        f"(nominal {nominal(best['epsilon_nominal'])}"
+        f"{'; some runs pass theirs' if hidden else ''}){condition}"
+    )

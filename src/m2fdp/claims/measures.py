@@ -1,0 +1,131 @@
+"""Measures of runs: what figures and claims compare beside the final accuracy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.claims.frames import comparable
+from m2fdp.errors import InputError
+
+# The size of a network, which is no result but what results are shown over.
+DEVICES, FANOUTS = "devices", "topology.fanouts"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a measure is written."""
+
+    label: str  # on an axis, with the unit
+    unit: str = ""  # "" of shares, whose differences are in points
+    digits: int | None = None  # after the decimal point; None = three in all
+
+
+MEASURES: Mapping[str, Measure] = {
+    "accuracy": Measure("accuracy", digits=3),
+    "volatility": Measure("volatility of the accuracy", digits=4),
+    "rounds_to_target": Measure("rounds to the target", "rounds", 1),
+    "energy_to_target": Measure("energy to the target (J)", "J"),
+    "delay_to_target": Measure("delay to the target (s)", "s"),
+    "local_steps": Measure("K (local steps a round)", "steps", 1),
+    "s_trusted": Measure("s below trusted nodes (devices)", "devices", 1),
+    "s_untrusted": Measure("s below untrusted nodes (devices)", "devices", 1),
+    DEVICES: Measure("devices of the network", "devices", 0),
+}
+# The controller's decisions in a round.
+DECISIONS = ("K", "s_trusted", "s_untrusted")
+_TO_TARGET = {
+    "round": "rounds_to_target",
+    "energy_j": "energy_to_target",
+    "delay_s": "delay_to_target",
+}
+_LEAST_EVALUATIONS = 3
+
+
+def measure_runs(
+    runs: pd.DataFrame,
+    history: pd.DataFrame,
+    decisions: pd.DataFrame | None = None,
+    target_accuracy: float | None = None,
+) -> pd.DataFrame:
+    """The runs with a column for each measure.
+
+    Args:
+        runs: one row a run, of `m2fdp.studies.records.load_runs`; its index is run_id.
+        history: one row a run and evaluated round, of `load_history`.
+        decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
+        target_accuracy: of the measures to a target.
+
+    Returns:
+        The columns of `runs`, and float
+
+        volatility: sample standard deviation of the accuracy's differences from one evaluation to
+            the next in the second half of the rounds (J Sec. VI-B, "accuracy perturbation"); NaN
+            for fewer than three evaluations there.
+        rounds_to_target, energy_to_target (J), delay_to_target (s): at the first evaluation that
+            reaches `target_accuracy`, NaN if none does; only with a target.
+        local_steps, s_trusted, s_untrusted: mean of K and of the devices that take part below a
+            node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
+            without a controller.
+        devices: of the network; only where the fan-outs vary.
+    """
+    history = history.sort_values(["run_id", "round"])
+    measured = runs.assign(volatility=_by_run(_volatility(history), runs))
+    if target_accuracy is not None:
+        reached = history[history["accuracy"] >= target_accuracy].drop_duplicates("run_id")
+        reached = reached.set_index("run_id")
+        for column, measure in _TO_TARGET.items():
+            measured[measure] = _by_run(reached[column], runs)
+    names = {"K": "local_steps"}
+    for decision in DECISIONS:
+        means = pd.Series(dtype=float)
+        if decisions is not None:
+            chosen = decisions[decisions["round"] > 1].sort_values(["run_id", "round"])
+            means = chosen.groupby("run_id")[decision].mean()
+        measured[names.get(decision, decision)] = _by_run(means, runs)
+    if FANOUTS in runs:
+        measured[DEVICES] = runs[FANOUTS].map(_devices).astype(float)
+    return measured
+
+
+def check_measure(name: str, columns: Collection[str], target_accuracy: float | None) -> None:
+    """Refuse a measure that the runs of a study can't have.
+
+    Args:
+        columns: arm, version and parameters in which the runs differ.
+        target_accuracy: of the study; None = none.
+
+    Raises:
+        InputError: naming what is valid.
+    """
+    if name not in MEASURES:
+        raise InputError("measure", name, f"is unknown; valid are {', '.join(MEASURES)}")
+    if name in _TO_TARGET.values() and target_accuracy is None:
+        raise InputError("measure", name, "needs the study's target_accuracy")
+    if name == DEVICES and FANOUTS not in columns:
+        raise InputError("measure", name, f"needs a study that varies {FANOUTS}")
+
+
+def _by_run(values: pd.Series, runs: pd.DataFrame) -> pd.Series:
+    return values.reindex(runs.index).astype(float)
+
+
+def _volatility(history: pd.DataFrame) -> pd.Series:
+    last = history.groupby("run_id")["round"].transform("max")
+    late = history[2 * history["round"] > last]
+    return late.groupby("run_id")["accuracy"].agg(_std_of_differences)
+
+
+def _std_of_differences(accuracies: pd.Series) -> float:
+    if len(accuracies) < _LEAST_EVALUATIONS:
+        return math.nan
+    return float(np.std(np.diff(accuracies), ddof=1))
+
+
+def _devices(fanouts: object) -> float:
+    value = comparable(fanouts)
+    return math.prod(value) if isinstance(value, tuple) else math.nan

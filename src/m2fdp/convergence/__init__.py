@@ -1,0 +1,1 @@
+"""Convergence bounds, and what they bound, measured along a run."""

@@ -1,0 +1,114 @@
+"""The bound that the steps of J's proof of Theorem 1 give when each is carried through.
+
+Theorem 1 as printed lacks factors and does not follow from its own condition on the step size
+(see `m2fdp.convergence.bound`). The same steps, under the same assumptions, for any step sizes and
+for the noise that a run really adds. With E over all that is drawn in round t, eq. 34 gives
+
+    E F(w^(t+1)) - F(w^(t)) <= -eta <grad F, sum_k E g_k> + beta/2 E||eta sum_k g_k - n||^2,
+
+where g_k is the devices' mean gradient at step k and n the round's noise, of mean zero. By eq. 84,
+smoothness and ||a + b||^2 <= 2||a||^2 + 2||b||^2 (n moves later gradients, so the two are
+correlated, which eq. 35 drops),
+
+    eta K/2 ||grad F||^2 <= F(w^(t)) - E F(w^(t+1)) + eta^3 beta^2 K (K-1)(2K-1)/6 H
+                            + eta beta^2 K V + eta^2 beta K^2 H + beta N,
+
+with H = G^2 + sigma^2, V the squared noise that a device's model has gathered in local
+aggregations and N that of the global model. Both are eta^2 times what the mechanism draws. Summed
+over t and divided by the sum of eta K/2, this bounds the mean of ||grad F(w^(t))||^2 in which
+round t counts eta^t; for a constant step size that is the plain mean of Theorem 1.
+
+It assumes, like J, that minibatch gradients are unbiased: that clipping changes none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from m2fdp.convergence.bound import Bound, Constants
+from m2fdp.privacy.mechanisms import LockStep, Noise
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.topology.network import Network
+
+
+@dataclass(frozen=True)
+class RoundNoise:
+    """Expected squared norms of one round's noise, in units of eta^2.
+
+    Attributes:
+        arriving: N, of the noise in the global model at the round's end.
+        gathered: V, at most, of the noise in a device's model before it, in the mean over devices.
+    """
+
+    arriving: float
+    gathered: float
+
+
+def round_noise(
+    network: Network, lock_step: LockStep, noise: Noise, schedule: Schedule, n_parameters: int
+) -> RoundNoise:
+    """What a mechanism draws in one round, step by step and message by message."""
+    tree = network.tree
+    shares = [np.ones(1)]  # of every node in the global model, by layer
+    for layer, weights in enumerate(network.weights, start=1):
+        shares.append(weights * shares[-1][tree.parents[layer - 1]])
+    # How often a node's message is sent at all.
+    odds = [np.ones_like(share) for share in shares]
+    odds[-1] = (network.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
+
+    heads = [(int(layer), int(node)) for layer, node in lock_step.nodes]
+    head_shares = np.array([shares[layer][node] for layer, node in heads])
+    variances = noise.steps**2 * np.array([odds[layer][node] for layer, node in heads])
+    arriving = schedule.local_steps * float(head_shares**2 @ variances)
+    gathered = schedule.local_steps * float(head_shares @ variances)
+    for step in range(1, schedule.local_steps + 1):
+        top = schedule.aggregation_layer(step)
+        if top is None:
+            continue
+        for layer in range(tree.depth, top, -1):
+            sent = odds[layer] * noise.messages[layer - 1] ** 2
+            arriving += float(shares[layer] ** 2 @ sent)
+            if top > 0:
+                # Its weight at the ancestor whose model its devices take over.
+                above = shares[top][_ancestors(network, layer, top)]
+                gathered += float((shares[layer] ** 2 / above) @ sent)
+        if top > 0:
+            sent = noise.broadcasts[top] ** 2
+            arriving += float(shares[top] ** 2 @ sent)
+            gathered += float(shares[top] @ sent)
+    return RoundNoise(n_parameters * arriving, n_parameters * gathered)
+
+
+def _ancestors(network: Network, layer: int, top: int) -> np.ndarray:
+    """The ancestors at layer `top` of the nodes of a layer below it: int64 (N_l,)."""
+    nodes = np.arange(network.tree.n_nodes(layer))
+    for above in range(layer, top, -1):
+        nodes = network.tree.parents[above - 1][nodes]
+    return nodes
+
+
+def descent_bound(
+    constants: Constants, noise: RoundNoise, step_sizes: np.ndarray, loss_drop: np.ndarray
+) -> Bound:
+    """The bound after each of some numbers of rounds.
+
+    Args:
+        step_sizes: eta^t for t = 1…T, (T,).
+        loss_drop: F(w^(1)) - F(w^(t+1)) for t = 1…T, (T,).
+
+    Returns:
+        By term, (T,): entry t-1 bounds the mean, weighted by eta, over the first t rounds.
+    """
+    beta, steps = constants.smoothness, constants.local_steps
+    energy = constants.gradient_norm**2 + constants.gradient_variance
+    elapsed = np.cumsum(step_sizes)
+    squares = np.cumsum(step_sizes**2) / elapsed
+    cubes = np.cumsum(step_sizes**3) / elapsed
+    return Bound(
+        a1=2 * np.asarray(loss_drop) / (steps * elapsed),
+        a2=energy
+        * (2 * beta * steps * squares + beta**2 * (steps - 1) * (2 * steps - 1) / 3 * cubes),
+        b=2 * beta**2 * noise.gathered * cubes + 2 * beta * noise.arriving / steps * squares,
+    )

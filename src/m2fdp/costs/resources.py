@@ -1,0 +1,204 @@
+"""Energy and delay of a round (J Sec. V-B, VI-A).
+
+A message of M parameters has M·Q bits; its delay is bits over rate and its energy power times
+delay. Only uplinks count. Links into the cloud are wired, all others wireless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from m2fdp.config import ResourcesConfig
+from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.simulation.sampling import sibling_rank
+from m2fdp.topology.network import Network
+from m2fdp.topology.tree import Tree
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Energy in joules and delay in seconds."""
+
+    energy_j: float
+    delay_s: float
+
+
+def watts(dbm: float) -> float:
+    """Power in watts from dBm: 30 dBm are 1 W."""
+    return 10 ** ((dbm - 30) / 10)
+
+
+def message_cost(layer: int, n_parameters: int, config: ResourcesConfig) -> Cost:
+    """Cost of one model or gradient sent by a node of layer l = 1…L to its parent."""
+    wired = layer == 1
+    power_dbm = config.wired_power_dbm if wired else config.wireless_power_dbm
+    rate_mbps = config.wired_rate_mbps if wired else config.wireless_rate_mbps
+    delay = n_parameters * config.bits_per_parameter / (rate_mbps * 1e6)
+    return Cost(watts(power_dbm) * delay, delay)
+
+
+def round_cost(
+    network: Network,
+    lock_step: LockStep,
+    schedule: Schedule,
+    n_parameters: int,
+    config: ResourcesConfig,
+) -> Cost:
+    """Cost of one round: local steps, lock-step gradients, local and global aggregations.
+
+    In a lock-step group every device's gradient travels to the group's head at every local
+    step; the head has the group's model already, so an aggregation starts there. A step ends
+    when its slowest group has.
+    """
+    tree = network.tree
+    inside = _inside_groups(tree, lock_step)
+    # Which devices take part changes, how many does not: let it be the first ones.
+    rank = sibling_rank(tree, np.arange(tree.n_devices))
+    present = rank < network.present[tree.parents[-1]]
+    energy = schedule.local_steps * present.sum() * config.step_energy_j
+    delay = schedule.local_steps * config.step_delay_s
+    for step in range(1, schedule.local_steps + 1):
+        top = schedule.aggregation_layer(step)
+        sending = tuple(
+            mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
+        )
+        sending = (*sending[:-1], sending[-1] & present)
+        cost = _journey_cost(tree, sending, n_parameters, config)
+        energy += cost.energy_j
+        delay += cost.delay_s
+    return Cost(energy, delay)
+
+
+@dataclass(frozen=True, eq=False)
+class CostGrid:
+    """Cost of one round for every K, s_T and s_U: joules and seconds, float64 (k, a, b) each."""
+
+    energy_j: np.ndarray
+    delay_s: np.ndarray
+
+
+def round_costs(
+    network: Network,
+    lock_step: LockStep,
+    aggregate_every: int | None,
+    n_parameters: int,
+    config: ResourcesConfig,
+    local_steps: np.ndarray,
+    sizes: tuple[np.ndarray, np.ndarray],
+) -> CostGrid:
+    """`round_cost` as a function of K and participation (E and Gamma of J Sec. V-B for one round).
+
+    Local aggregations are at layer 1 only. J sums the delays of the local aggregations of all
+    servers; here, as in `round_cost`, different servers receive side by side.
+
+    Args:
+        network: of depth L >= 2; its own participation plays no part.
+        aggregate_every: local steps between local aggregations; None = there are none.
+        local_steps: int (k,), the values of K.
+        sizes: int (a,) and (b,), the values of s_T and s_U: how many devices take part, at most,
+            below a lowest server whose ancestor at layer 1 is trusted, and is not.
+    """
+    tree = network.tree
+    below_trusted = network.trust[1][tree.ancestors[1]]
+    inside = _inside_groups(tree, lock_step)
+    journeys = (  # a step by itself, a step that ends at layer 1, and the last one
+        inside,
+        tuple(mask | (layer > 1) for layer, mask in enumerate(inside, start=1)),
+        tuple(np.ones_like(mask) for mask in inside),
+    )
+    trusted, untrusted = (
+        _branch_costs(tree, branch, values, journeys, n_parameters, config)
+        for branch, values in zip((below_trusted, ~below_trusted), sizes, strict=True)
+    )
+    # Axes: journey, K, s_T, s_U.
+    energy = trusted.energy_j[:, None, :, None] + untrusted.energy_j[:, None, None, :]
+    delay = np.maximum(trusted.delay_s[:, None, :, None], untrusted.delay_s[:, None, None, :])
+    wired = message_cost(1, n_parameters, config)
+    for journey, masks in enumerate(journeys):
+        messages = int(masks[0].sum())
+        in_turn = messages if config.uplinks == "sequential" else min(messages, 1)
+        energy[journey] += messages * wired.energy_j
+        delay[journey] += in_turn * wired.delay_s
+
+    steps = np.asarray(local_steps)[:, None, None]
+    locally = np.zeros_like(steps) if aggregate_every is None else (steps - 1) // aggregate_every
+    times = np.stack([steps - 1 - locally, locally, np.ones_like(steps)])
+    present = trusted.present[:, None] + untrusted.present[None, :]
+    return CostGrid(
+        (times * energy).sum(axis=0) + steps * present * config.step_energy_j,
+        (times * delay).sum(axis=0) + steps * config.step_delay_s,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _BranchCosts:
+    """Energy and delay of journeys up to layer 1, (journeys, sizes), and devices (sizes,)."""
+
+    energy_j: np.ndarray
+    delay_s: np.ndarray
+    present: np.ndarray
+
+
+def _branch_costs(
+    tree: Tree,
+    branch: np.ndarray,
+    sizes: np.ndarray,
+    journeys: tuple[tuple[np.ndarray, ...], ...],
+    n_parameters: int,
+    config: ResourcesConfig,
+) -> _BranchCosts:
+    """Costs of the devices in `branch`, bool (N_L,), and of the servers between; no others send."""
+    rank = sibling_rank(tree, np.arange(tree.n_devices))
+    members = []
+    for layer in range(1, tree.depth + 1):
+        member = np.zeros(tree.n_nodes(layer), dtype=bool)
+        member[tree.ancestors[layer][branch]] = layer > 1
+        members.append(member)
+    energy, delay = np.zeros((2, len(journeys), len(sizes)))
+    present = np.zeros(len(sizes), dtype=np.int64)
+    for i, size in enumerate(sizes):
+        taking_part = (*members[:-1], members[-1] & (rank < size))
+        present[i] = taking_part[-1].sum()
+        for journey, masks in enumerate(journeys):
+            sending = tuple(mask & own for mask, own in zip(masks, taking_part, strict=True))
+            cost = _journey_cost(tree, sending, n_parameters, config)
+            energy[journey, i], delay[journey, i] = cost.energy_j, cost.delay_s
+    return _BranchCosts(energy, delay, present)
+
+
+def _inside_groups(tree: Tree, lock_step: LockStep) -> tuple[np.ndarray, ...]:
+    """For layer l = 1…L, bool (N_l,): is the node below the head of a lock-step group."""
+    head_layer = lock_step.nodes[lock_step.group_of, 0]
+    inside = []
+    for layer in range(1, tree.depth + 1):
+        mask = np.zeros(tree.n_nodes(layer), dtype=bool)
+        mask[tree.ancestors[layer][head_layer < layer]] = True
+        inside.append(mask)
+    return tuple(inside)
+
+
+def _journey_cost(
+    tree: Tree, sending: tuple[np.ndarray, ...], n_parameters: int, config: ResourcesConfig
+) -> Cost:
+    """The messages of the sending nodes of layer l = 1…L, from the devices up.
+
+    A parent sends on when the last of its children has arrived; siblings transmit in turn or
+    at once, and different parents receive side by side.
+    """
+    energy, delay = 0.0, 0.0
+    ready = np.zeros(tree.n_devices)
+    for layer in range(tree.depth, 0, -1):
+        senders = np.flatnonzero(sending[layer - 1])
+        parents = tree.parents[layer - 1][senders]
+        cost = message_cost(layer, n_parameters, config)
+        energy += cost.energy_j * len(senders)
+        messages = np.bincount(parents, minlength=tree.n_nodes(layer - 1))
+        in_turn = messages if config.uplinks == "sequential" else np.minimum(messages, 1)
+        arrived = np.zeros(tree.n_nodes(layer - 1))
+        np.maximum.at(arrived, parents, ready[senders])
+        ready = arrived + in_turn * cost.delay_s
+        delay = max(delay, float(ready.max()))
+    return Cost(float(energy), delay)

@@ -1,0 +1,83 @@
+"""Small audited systems that the tests put together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from m2fdp.adversaries import audit, plant
+from m2fdp.adversaries.audit import audited_lines
+from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.topology.builders import tree_from_fanouts
+from m2fdp.topology.network import Network, noise_plan
+from m2fdp.topology.trust import explicit_trust
+
+
+@dataclass(frozen=True)
+class System:
+    """A network with its mechanism, ready to be audited."""
+
+    network: Network
+    mechanism: Mechanism
+    schedule: Schedule
+    privacy: PrivacyConfig
+    sizes: np.ndarray
+
+    def plant(self, copies, seed=1, which=0):
+        line = audited_lines(self.mechanism.ledger, self.schedule.rounds)[which]
+        canaries = plant(
+            self.network,
+            self.mechanism,
+            self.schedule,
+            self.privacy,
+            self.sizes,
+            line.position,
+            copies,
+            seed,
+        )
+        return canaries, line
+
+    def audit(self, repetitions, confidence=0.95, seed=1):
+        return audit(
+            self.network,
+            self.mechanism,
+            self.schedule,
+            self.privacy,
+            self.sizes,
+            self.schedule.rounds,
+            AuditConfig(repetitions=repetitions, confidence=confidence),
+            seed,
+        )
+
+
+@pytest.fixture(scope="session")
+def make_system():
+    """Two edge servers with three devices each, the first trusted, unless told otherwise."""
+
+    def make(
+        fanouts=(2, 3),
+        untrusted=("server-1-1",),
+        rounds=3,
+        steps=4,
+        local_aggregation=None,
+        size=100,
+        rate=0.5,
+        step_size="constant",
+        **privacy,
+    ):
+        tree = tree_from_fanouts(list(fanouts))
+        trust = explicit_trust(tree, list(untrusted))
+        network = Network(tree, trust, noise_plan(tree, trust))
+        schedule = Schedule(rounds, steps, local_aggregation or {}, 0.1, step_size)
+        config = PrivacyConfig(**({"epsilon": 2.0, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
+        sizes = np.full(tree.n_devices, size)
+        rates = np.full(tree.n_devices, rate)
+        mechanism = build_mechanism(
+            network, sizes, rates, schedule.round_plans(), config, ThreatConfig()
+        )
+        return System(network, mechanism, schedule, config, sizes)
+
+    return make

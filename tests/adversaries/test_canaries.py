@@ -1,0 +1,109 @@
+"""The audited copies: the noise is the configured one, and canaries attain the ledger's shift."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from m2fdp.adversaries import listen
+from m2fdp.simulation.engine import run_round
+from m2fdp.simulation.simulation import initial_state
+
+UPLOAD = {"mechanism": "upload"}
+SYSTEMS = {
+    "upload": UPLOAD | {"local_aggregation": {1: 2}},
+    "upload, decaying steps": UPLOAD | {"local_aggregation": {1: 2}, "step_size": "inverse_sqrt"},
+    "paper": UPLOAD | {"local_aggregation": {1: 2}, "calibration": "paper"},
+    "smooth": UPLOAD | {"drift": "smooth", "smoothness": 1e-9},
+    "non_expansive": UPLOAD | {"drift": "non_expansive"},
+    "downlink": UPLOAD | {"local_aggregation": {1: 2}, "downlink_noise": True},
+    "device": UPLOAD | {"local_aggregation": {1: 2}, "unit": "device"},
+    "gradient": {"local_aggregation": {1: 2}},
+    "gradient, device": {"unit": "device"},
+    "deep": UPLOAD
+    | {
+        "fanouts": (2, 2, 3),
+        "untrusted": ("server-1-1", "server-2-3"),
+        "local_aggregation": {2: 2, 1: 4},
+        "steps": 8,
+    },
+}
+
+
+def silent(canaries):
+    """Without noise, so that only the canary's own effect is left."""
+    mechanism = canaries.simulation.mechanism
+    noise = mechanism.noise
+    quiet = replace(
+        noise,
+        steps=noise.steps * 0,
+        messages=tuple(scale * 0 for scale in noise.messages),
+        broadcasts=tuple(scale * 0 for scale in noise.broadcasts),
+    )
+    return replace(
+        canaries,
+        simulation=replace(canaries.simulation, mechanism=replace(mechanism, noise=quiet)),
+    )
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_canaries_attain_the_largest_shift_of_the_ledger(make_system, name):
+    # At q = 1 the record enters at the first step, which is the worst.
+    system = make_system(rate=1.0, **SYSTEMS[name])
+    for which in range(3 if name == "deep" else 2):
+        canaries, line = system.plant(4, which=which)
+        quiet = silent(canaries)
+        seen = listen(quiet, 2, system.privacy.downlink_noise)
+        moved = seen[..., canaries.present].mean(-1) - seen[..., ~canaries.present].mean(-1)
+        laws = system.mechanism.ledger.laws(line.position, system.schedule.round_plan(1))
+        # Under `gradient` a message holds the sum of its steps.
+        together = sum(law.largest * count for law, count in laws)
+        expected = together * line.position.unit * canaries.scale
+        assert moved.sum(axis=1) == pytest.approx([expected] * 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_releases_carry_the_configured_noise(make_system, name):
+    system = make_system(rate=1.0, rounds=2, **SYSTEMS[name])
+    for which in range(2):
+        canaries, line = system.plant(3000, which=which)
+        seen = listen(canaries, 2, system.privacy.downlink_noise)[..., ~canaries.present]
+        steps = system.schedule.local_steps / seen.shape[1]
+        scale = line.noise * line.position.unit * canaries.scale
+        if system.privacy.mechanism == "gradient":
+            scale *= np.sqrt(steps)
+        # The spread of 1,500 draws lies within 8 % with probability 1 - 1e-5.
+        assert seen.std(axis=-1) / scale == pytest.approx(np.ones(seen.shape[:2]), rel=0.08)
+
+
+def test_the_canary_is_drawn_as_often_as_its_rate_says(make_system):
+    system = make_system(rate=0.3, steps=1)
+    canaries, line = system.plant(2000)
+    seen = listen(silent(canaries), 3, False)
+    moved = seen[..., canaries.present] > 1e-9
+    # 3,000 draws: five standard deviations are 0.042.
+    assert moved.mean() == pytest.approx(0.3, abs=0.042)
+    assert not (seen[..., ~canaries.present] > 1e-9).any()
+
+
+def test_who_listens_changes_nothing(make_system):
+    canaries, _ = make_system(rate=1.0, **SYSTEMS["upload"]).plant(6)
+    heard = []
+
+    def tap(direction, layer, models):
+        heard.append((direction, layer, tuple(models.shape)))
+
+    # Heard messages have noises of their own; without noise nothing differs.
+    simulation = silent(canaries).simulation
+    with_tap = run_round(simulation, initial_state(simulation), tap)
+    without = run_round(simulation, initial_state(simulation))
+    assert torch.equal(with_tap.weights, without.weights)
+    assert with_tap.weights.any()
+    # The audited server is trusted; its local aggregation at step 2 stays below it.
+    assert heard == [
+        ("up", 2, (18, 2)),
+        ("down", 1, (6, 2)),
+        ("up", 2, (18, 2)),
+        ("up", 1, (6, 2)),
+    ]

@@ -1,0 +1,111 @@
+"""Claims of a paper: what they may say, and refusals before any run."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import yaml
+from pydantic import TypeAdapter, ValidationError
+from tests.claims.claim_frames import GAIN, SAVING, TREND, parse, without
+
+from m2fdp.claims.declared import Claim, ThresholdClaim, TrendClaim, check_claims
+from m2fdp.errors import InputError
+
+
+def test_yaml_makes_claims_of_both_kinds():
+    text = """
+    - claim: trust gains 5 points
+      source: J Sec. VI-B.1
+      paper: + 5 points
+      measure: accuracy
+      of: {arm: p1_0.5}
+      over: {arm: hfl_dp}
+      as: difference
+      at_least: 0.05
+    - claim: K rises with alpha_1
+      source: J Sec. VI-D.3
+      paper: K rises
+      measure: local_steps
+      of: {arm: D5}
+      trend: control.alpha_1
+      direction: rises
+    """
+    assert TypeAdapter(list[Claim]).validate_python(yaml.safe_load(text)) == [
+        ThresholdClaim.model_validate(GAIN),
+        TrendClaim.model_validate(TREND),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (GAIN | {"at_most": -0.1}, "nothing lies between"),
+        (without(GAIN, "at_least"), "at_least, at_most or both"),
+        (without(GAIN, "as"), "belong together"),
+        (without(GAIN, "over"), "belong together"),
+        (GAIN | {"as": "ratio"}, "'difference' or 'reduction'"),
+        (GAIN | {"at_least": math.inf}, "finite"),
+        (GAIN | {"versions": []}, "at least 1 item"),
+        (GAIN | {"about": 0.05}, "Extra inputs"),
+        (TREND | {"at_least": 1.0}, "Extra inputs"),
+        (without(TREND, "direction"), "direction"),
+        (without(TREND, "trend"), "trend"),
+        (TREND | {"direction": "up"}, "'rises' or 'falls'"),
+        (TREND | {"of": {"control.alpha_1": 1.0}}, "of fixes control.alpha_1"),
+        (without(GAIN, "source"), "source"),
+    ],
+)
+def test_claims_that_cannot_be_meant(wrong, message):
+    with pytest.raises(ValidationError, match=message):
+        parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        (
+            GAIN | {"measure": "speed"},
+            "measure = 'speed': is none of accuracy, volatility, rounds_to_target, ",
+        ),
+        (GAIN | {"of": {"epsilon": 1.0}}, "of = 'epsilon': is none of algorithm, arm, seed_count"),
+        (GAIN | {"over": {"version": "paper"}}, "over = 'version': is none of algorithm, arm"),
+        (GAIN | {"over": {"arm": "hfl"}}, "over.arm = 'hfl': is none of D5, p1_0.5, hfl_dp"),
+        (GAIN | {"versions": ["ours"]}, "versions = 'ours': is none of paper, verified"),
+        (TREND | {"of": {}, "trend": "arm"}, "trend = 'arm': is none of seed_count"),
+        (TREND, "trend = 'control.alpha_1': is none of seed_count"),
+    ],
+)
+def test_unknown_names_are_refused_before_any_run(claim, message):
+    columns = ("arm", "version", "seed", "seed_count")
+    with pytest.raises(InputError) as refused:
+        check_claims(
+            parse(claim),
+            columns,
+            versions=("paper", "verified"),
+            values={"arm": ("D5", "p1_0.5", "hfl_dp")},
+        )
+    assert message in str(refused.value)
+    assert f"claim {claim['claim']!r}" in str(refused.value)
+
+
+def test_good_claims_pass():
+    claims = parse(GAIN | {"versions": ["verified"]}, TREND)
+    check_claims(claims, ("arm", "control.alpha_1"), versions=("verified",))
+
+
+def test_measures_that_a_study_lacks_are_refused():
+    with pytest.raises(InputError, match="energy_to_target.*none of accuracy$"):
+        check_claims(parse(SAVING), ("arm",), measures=("accuracy",))
+
+
+def test_a_trend_over_the_size_of_the_network_needs_fanouts_that_vary():
+    claims = parse(TREND | {"measure": "accuracy", "trend": "devices"})
+    check_claims(claims, ("arm", "topology.fanouts"))
+    with pytest.raises(InputError, match="devices"):
+        check_claims(claims, ("arm", "control.alpha_1"))
+
+
+def test_claims_in_the_same_words_are_refused():
+    with pytest.raises(InputError, match="is there 2 times"):
+        check_claims(parse(GAIN, GAIN), ("arm",))

@@ -1,0 +1,427 @@
+"""Claims judged against runs: hand-computed numbers, honest verdicts and refusals."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.claims.claim_frames import (
+    GAIN,
+    SAVING,
+    TREND,
+    frame,
+    in_version,
+    only,
+    pairs,
+    parse,
+    run,
+    trend_runs,
+    without,
+)
+
+from m2fdp.claims.judging import JUDGED_COLUMNS, VERDICT_COLUMNS, judge, verdicts
+from m2fdp.errors import InputError
+
+# --- thresholds ---
+
+
+def test_differences_are_paired_by_seed():
+    row = only(GAIN, *pairs([0.80, 0.90, 0.85], [0.70, 0.82, 0.79]))
+    assert row["mean"] == pytest.approx(0.08)
+    assert row["std"] == pytest.approx(0.02)  # of 0.10, 0.08, 0.06
+    assert (row["n"], row["seeds"], row["at_least"]) == (3, 3, 0.05)
+    assert row["verdict"] == "holds"
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ([-0.01, 0.0, 0.01], "holds"),  # 0 ± 0.01 between -0.03 and 0.03
+        ([-0.03, -0.02, -0.01], "holds"),  # as far from the nearer one as its std
+        ([0.0, 0.02, 0.04], "holds within one std"),  # 0.02 ± 0.02
+        ([0.02, 0.04, 0.06], "does not hold, within one std"),  # 0.04 ± 0.02
+        ([-0.07, -0.05, -0.03], "does not hold"),  # -0.05 ± 0.02
+    ],
+)
+def test_between_two_thresholds_the_nearer_one_decides(gains, verdict):
+    between = GAIN | {"at_least": -0.03, "at_most": 0.03}
+    rows = pairs([0.5 + gain for gain in gains], [0.5] * len(gains))
+    assert only(between, *rows)["verdict"] == verdict
+
+
+@given(st.permutations(range(8)))
+def test_the_order_of_runs_does_not_matter(order):
+    runs = frame(*pairs([0.1, 0.7, 0.3001, 1e-9], [0.2, 0.9, 0.01, 0.79]))
+    claims = parse(GAIN)
+    assert judge(claims, runs.iloc[order]).to_csv() == judge(claims, runs).to_csv()
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ([0.08, 0.10, 0.12], "holds"),  # 0.10 ± 0.02 against 0.05
+        ([0.04, 0.06, 0.08], "holds within one std"),  # 0.06 ± 0.02
+        ([0.02, 0.04, 0.06], "does not hold, within one std"),  # 0.04 ± 0.02
+        ([0.00, 0.02, 0.04], "does not hold"),  # 0.02 ± 0.02
+        ([0.05], "holds"),
+        ([0.04], "does not hold"),
+    ],
+)
+def test_verdicts_by_hand(gains, verdict):
+    rows = pairs([0.5 + gain for gain in gains], [0.5] * len(gains))
+    assert only(GAIN, *rows)["verdict"] == verdict
+    mirrored = without(GAIN, "at_least") | {"at_most": -0.05}
+    rows = pairs([0.5 - gain for gain in gains], [0.5] * len(gains))
+    assert only(mirrored, *rows)["verdict"] == verdict
+
+
+def test_a_gain_of_exactly_the_threshold_holds_though_floats_fall_short():
+    assert 0.85 - 0.80 < 0.05
+    assert only(GAIN, *pairs([0.85], [0.80]))["verdict"] == "holds"
+    # Equal differences whose rounding errors differ have no spread.
+    assert only(GAIN, *pairs([0.85, 0.55], [0.80, 0.50]))["verdict"] == "holds"
+
+
+def test_one_seed_has_no_spread():
+    assert math.isnan(only(GAIN, *pairs([0.8], [0.7]))["std"])
+
+
+def test_reductions_by_hand():
+    row = only(SAVING, *pairs([60.0, 80.0], [100.0, 160.0], "energy_to_target"))
+    assert row["mean"] == pytest.approx(0.45)  # of 0.4 and 0.5
+    assert row["std"] == pytest.approx(0.05 * 2**0.5)
+    assert row["verdict"] == "holds"
+
+
+def test_a_reduction_of_nothing_is_not_counted():
+    row = only(SAVING, *pairs([60.0, 0.0, 5.0], [100.0, 0.0, 0.0], "energy_to_target"))
+    assert (row["n"], row["mean"]) == (1, pytest.approx(0.4))
+
+
+def test_a_trend_over_the_size_of_the_network_takes_the_devices_of_its_fanouts():
+    claim = TREND | {"measure": "accuracy", "of": {"arm": "C.1"}, "trend": "devices"}
+    sizes = {"[10, 5]": (50.0, 0.8), "[2, 5]": (10.0, 0.5), "[4, 5]": (20.0, 0.6)}
+    rows = [
+        run("C.1", seed, accuracy, devices=devices, **{"topology.fanouts": fanouts})
+        for fanouts, (devices, accuracy) in sizes.items()
+        for seed in (0, 1)
+    ]
+    row = only(claim, *rows)
+    assert (row["values"], row["verdict"]) == ((10.0, 20.0, 50.0), "holds")
+
+
+# --- runs that lack something ---
+
+
+def test_only_seeds_where_both_reached_the_target_are_compared():
+    rows = pairs([50.0, 60.0, None, 70.0], [100.0, None, 100.0, 100.0], "energy_to_target")
+    row = only(SAVING, *rows)
+    assert (row["n"], row["seeds"], row["reached_of"], row["reached_over"]) == (2, 4, 3, 3)
+    assert row["mean"] == pytest.approx(0.4)
+
+
+def test_a_target_that_nobody_reaches():
+    row = only(SAVING, *pairs([50.0, 60.0], [None, None], "energy_to_target"))
+    assert (row["verdict"], row["n"]) == ("not reached", 0)
+    assert math.isnan(row["mean"])
+
+
+def test_what_has_no_target_is_not_measured_rather_than_not_reached():
+    claim = without(GAIN, "over", "as") | {"measure": "local_steps"}
+    assert only(claim, run(local_steps=None))["verdict"] == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        ([run("p1_0.5", 0)], "no finished runs"),
+        ([run("hfl_dp", 0)], "no finished runs"),
+        ([run("other", 0)], "no finished runs"),
+        ([run("p1_0.5", 0), run("hfl_dp", 1)], "no shared seeds"),
+    ],
+)
+def test_unfinished_studies(rows, verdict):
+    row = only(GAIN | {"reason": "it differs"}, *rows)
+    assert (row["verdict"], row["seeds"]) == (verdict, 0)
+    (overall,) = verdicts(pd.DataFrame([row])).to_dict("records")
+    assert (overall["verdict"], overall["reason"]) == (verdict, "")
+
+
+def test_seeds_that_one_side_lacks_are_left_out():
+    rows = [*pairs([0.8, 0.8], [0.7, 0.7]), run("p1_0.5", 2, accuracy=0.1, verified=9.0)]
+    row = only(GAIN, *rows)
+    assert (row["n"], row["mean"]) == (2, pytest.approx(0.1))
+    assert row["epsilon_verified"] == 0.75
+
+
+# --- selection ---
+
+
+@pytest.mark.parametrize(
+    ("column", "in_yaml", "in_runs", "other"),
+    [
+        ("privacy.epsilon", 1.0, 1, 2),
+        ("privacy.epsilon", 1, 1.0, 2.0),
+        ("topology.trust.ratios", [0.5], "[0.5]", "[1.0]"),
+        ("topology.trust.ratios", [1], "[1.0]", "[0.5]"),
+        ("topology.trust.ratios", [0.5, None], "[0.5, None]", "[0.5]"),
+        ("training.batch_size", None, math.nan, 32.0),
+        ("control.enabled", True, "True", "False"),
+        ("model.name", "svm", "svm", "softmax"),
+        ("algorithm", "hfl", "hfl", "m2fdp"),
+    ],
+)
+def test_values_match_however_they_are_written(column, in_yaml, in_runs, other):
+    claim = without(GAIN, "over", "as") | {"of": {column: in_yaml}, "at_least": 0.9}
+    rows = [run(accuracy=0.95) | {column: in_runs}, run(accuracy=0.1) | {column: other}]
+    row = only(claim, *rows)
+    assert (row["mean"], row["n"]) == (0.95, 1)
+
+
+def test_true_is_not_one():
+    claim = without(GAIN, "over", "as") | {"of": {"control.enabled": True}}
+    assert only(claim, run(**{"control.enabled": 1.0}))["verdict"] == "no finished runs"
+
+
+def test_two_runs_of_one_seed_are_refused_with_what_tells_them_apart():
+    rows = [
+        run(seed=seed, **{"privacy.epsilon": epsilon, "model.name": "svm"})
+        for seed in (0, 1)
+        for epsilon in (1.0, 2.0)
+    ]
+    with pytest.raises(InputError) as refused:
+        only(without(GAIN, "over", "as"), *rows)
+    assert str(refused.value) == (
+        "claim 'trust gains 5 points', of = {'arm': 'p1_0.5'}: selects 2 runs of seed 0; "
+        "select by privacy.epsilon too"
+    )
+
+
+def test_a_run_that_lacks_a_parameter_differs_in_it():
+    rows = [run() | {"control.tau": tau} for tau in (None, 400.0)]
+    with pytest.raises(InputError, match="select by control.tau too"):
+        only(without(GAIN, "over", "as"), *rows)
+
+
+def test_two_equal_runs_of_one_seed_are_refused():
+    with pytest.raises(InputError, match="over = .* selects 2 runs of seed 0; keep one of them"):
+        only(GAIN, run("p1_0.5"), run("hfl_dp"), run("hfl_dp", accuracy=0.7))
+    with pytest.raises(InputError, match="of = .* selects 2 runs of seed 0; select by algorithm"):
+        only(
+            TREND,
+            *trend_runs((1.0, 0.0), (2.0, 0.0)),
+            *trend_runs((1.0, 0.0), algorithm="hfl_dp"),
+        )
+
+
+def test_measures_that_the_runs_lack_are_refused():
+    with pytest.raises(InputError, match="energy_to_target.*none of accuracy$"):
+        judge(parse(SAVING), frame(*pairs([0.8], [0.7])))
+
+
+def test_versions_of_a_study_without_any_are_refused():
+    with pytest.raises(InputError, match="versions = 'paper': is none of .none in this study"):
+        judge(parse(GAIN | {"versions": ["paper"]}), frame(*pairs([0.8], [0.7])))
+
+
+# --- trends ---
+
+
+@pytest.mark.parametrize(
+    ("points", "holds"),
+    [
+        ([(1.0, 0.1), (2.3, 0.1), (5.1, 0.1)], True),
+        ([(1.0, 0.1), (3.0, 0.1), (2.95, 0.02)], True),  # a step back within 0.1
+        ([(1.0, 0.1), (3.0, 0.1), (2.8, 0.02)], False),  # a step back beyond it
+        ([(1.0, 0.1), (2.0, 0.1), (1.9, 2.0)], False),  # arrives within the last one's 2.0
+        ([(1.0, 2.0), (1.5, 0.1), (2.0, 0.1)], False),  # or the first one's
+        ([(1.0, 0.0), (2.0, 0.0)], True),
+        ([(2.0, 0.0), (1.0, 0.0)], False),
+        ([(2.0, 0.0), (2.0, 0.0), (2.0, 0.0)], False),
+    ],
+)
+def test_trends_by_hand(points, holds):
+    verdict = "holds" if holds else "does not hold"
+    assert only(TREND, *trend_runs(*points))["verdict"] == verdict
+    mirrored = [(10.0 - mean, std) for mean, std in points]
+    assert only(TREND | {"direction": "falls"}, *trend_runs(*mirrored))["verdict"] == verdict
+
+
+def test_the_values_of_a_trend_are_in_the_order_of_numbers():
+    rows = trend_runs((1.0, 0.1), (2.3, 0.1), (5.1, 0.2))
+    row = only(TREND, *rows[::-1])
+    assert row["values"] == (1.0, 10.0, 100.0)
+    assert row["means"] == pytest.approx((1.0, 2.3, 5.1))
+    assert (row["mean"], row["std"]) == (pytest.approx(4.1), pytest.approx(0.2))
+
+
+def test_lists_of_numbers_have_an_order():
+    rows = [
+        run("D5", accuracy=accuracy, **{"topology.fanouts": fanouts})
+        for fanouts, accuracy in (("[10, 5]", 0.8), ("[2, 25]", 0.7), ("[2, 5]", 0.6))
+    ]
+    claim = TREND | {"measure": "accuracy", "trend": "topology.fanouts"}
+    row = only(claim, *rows)
+    assert row["verdict"] == "holds"
+    assert row["values"] == ((2.0, 5.0), (2.0, 25.0), (10.0, 5.0))
+    one = [run("D5", local_steps=k) | {"p": p} for k, p in ((2, "[1.0]"), (1, "[0.5]"))]
+    assert only(TREND | {"trend": "p"}, *one)["values"] == (0.5, 1.0)
+
+
+@pytest.mark.parametrize("value", ["svm", math.nan, "[]", "['svm']"])
+def test_a_trend_over_what_has_no_order_is_refused(value):
+    rows = [run("D5", local_steps=1.0) | {"x": value}, run("D5", 1, local_steps=2.0) | {"x": value}]
+    with pytest.raises(InputError, match="trend = 'x'.*not a number"):
+        only(TREND | {"trend": "x"}, *rows)
+
+
+def test_a_trend_that_lacks_values_is_not_judged():
+    assert only(TREND, *trend_runs((1.0, 0.0)))["verdict"] == "one value only"
+    row = only(TREND, *trend_runs((1.0, 0.0), arm="D6"))
+    assert (row["verdict"], row["n"]) == ("no finished runs", 0)
+    rows = trend_runs((1.0, 0.0), (2.0, 0.0))
+    for unmeasured in rows[2:]:
+        unmeasured["local_steps"] = None
+    assert only(TREND, *rows)["verdict"] == "not measured"
+
+
+def test_the_seeds_of_a_trend_are_those_of_the_value_that_is_reached_least():
+    rows = trend_runs((10.0, 0.0), (20.0, 0.0))
+    for row in rows:
+        row["energy_to_target"] = row["local_steps"]
+    rows[3]["energy_to_target"] = None
+    row = only(TREND | {"measure": "energy_to_target"}, *rows)
+    assert (row["n"], row["seeds"], row["verdict"]) == (1, 2, "holds")
+
+
+def test_runs_that_a_trend_does_not_tell_apart_are_refused():
+    rows = [run("D5", local_steps=k) | {"control.alpha_1": None} for k in (1.0, 2.0)]
+    with pytest.raises(InputError, match="selects 2 runs of seed 0; keep one of them"):
+        only(TREND, *rows)
+
+
+# --- guarantees and versions ---
+
+
+def test_the_largest_epsilons_of_the_private_runs_count():
+    rows = [
+        run("p1_0.5", 0, verified=0.7),
+        run("p1_0.5", 1, verified=0.98),
+        run("hfl_dp", 0, privacy="none"),
+        run("hfl_dp", 1, privacy="none"),
+        run("other", 0, verified=9.0),
+    ]
+    row = only(GAIN, *rows)
+    assert (row["epsilon_verified"], row["epsilon_nominal"]) == (0.98, 1.0)
+    assert row["within_nominal"]
+
+
+def test_both_sides_of_a_comparison_count():
+    rows = [run("p1_0.5", verified=0.5), run("hfl_dp", verified=3.0, privacy="conditional")]
+    row = only(GAIN, *rows)
+    assert (row["epsilon_verified"], row["within_nominal"], row["conditional"]) == (3, False, True)
+
+
+@pytest.mark.parametrize("target", [1.0, None])
+def test_a_private_run_without_a_bound_has_an_infinite_one(target):
+    row = only(GAIN, run("p1_0.5", verified=None, epsilon_nominal=target), run("hfl_dp"))
+    assert math.isinf(row["epsilon_verified"])
+    assert not row["within_nominal"]
+
+
+def test_runs_without_privacy_have_no_epsilon_to_keep():
+    rows = pairs([0.8], [0.7], privacy="none")
+    row = only(GAIN, *rows)
+    assert math.isnan(row["epsilon_verified"]) and math.isnan(row["epsilon_nominal"])
+    assert verdicts(judge(parse(GAIN), frame(*rows)))["verdict"].item() == "holds"
+
+
+@pytest.mark.parametrize(
+    ("versions", "verdict"),
+    [
+        ([("paper", 0.1, 24.121), ("verified", 0.1, 1.0)], "holds"),
+        ([("paper", 0.0, 24.121), ("verified", 0.1, 1.0 + 1e-10)], "holds"),
+        (
+            [("paper", 0.1, 24.121), ("verified", 0.0, 1.0)],
+            "holds only at verified ε = 24.2 (nominal 1)",
+        ),
+        (
+            [("paper", 0.1, 24.121), ("verified", 0.1, 1.001)],
+            "holds only at verified ε = 1.01 (nominal 1)",
+        ),
+        ([("paper", 0.1, None)], "holds only at verified ε = ∞ (nominal 1)"),
+        ([("paper", 0.0, 24.0), ("verified", 0.0, 1.0)], "does not hold"),
+        ([("a", 0.1, 0.9, "conditional"), ("b", 0.0, 0.9)], "holds (conditional)"),
+        ([("a", 0.1, 0.9, "conditional"), ("b", 0.1, 0.95)], "holds"),
+        (
+            [("a", 0.1, 2.0, "conditional"), ("b", 0.1, 3.0)],
+            "holds only at verified ε = 2 (nominal 1) (conditional)",
+        ),
+        (
+            [("a", 0.1, 2.0, "conditional"), ("b", 0.1, 2.0)],
+            "holds only at verified ε = 2 (nominal 1)",
+        ),
+    ],
+)
+def test_verdicts_over_versions(versions, verdict):
+    rows = [row for version in versions for row in in_version(*version)]
+    reason = "because"
+    (overall,) = verdicts(judge(parse(GAIN | {"reason": reason}), frame(*rows))).to_dict("records")
+    assert tuple(overall) == VERDICT_COLUMNS
+    assert overall["verdict"] == verdict
+    assert overall["reason"] == ("" if verdict in ("holds", "holds (conditional)") else reason)
+
+
+def test_a_mean_over_seeds_that_holds_narrowly_holds():
+    rows = pairs([0.54, 0.56, 0.58], [0.5] * 3)
+    judged = judge(parse(GAIN), frame(*rows))
+    assert judged["verdict"].item() == "holds within one std"
+    assert verdicts(judged)["verdict"].item() == "holds"
+
+
+def test_every_run_keeps_to_its_own_nominal_epsilon():
+    """Else a claim over several budgets would hide what the smallest one loses."""
+    rows = [
+        run("D5", accuracy=accuracy, verified=7.75, epsilon_nominal=nominal)
+        | {"privacy.epsilon": nominal}
+        for nominal, accuracy in ((1.0, 0.6), (8.0, 0.7))
+    ]
+    claim = TREND | {"measure": "accuracy", "trend": "privacy.epsilon"}
+    judged = judge(parse(claim), frame(*rows))
+    assert judged["verdict"].item() == "holds"
+    assert verdicts(judged)["verdict"].item() == (
+        "holds only at verified ε = 7.75 (nominal 8; some runs pass theirs)"
+    )
+
+
+def test_versions_in_the_studys_order_and_only_those_of_the_claim():
+    rows = in_version("paper", 0.1, 24.0)
+    claims = parse(GAIN, SAVING | {"measure": "accuracy", "versions": ["verified"]})
+    judged = judge(claims, frame(*rows), versions=["verified", "paper"])
+    assert tuple(judged.columns) == JUDGED_COLUMNS
+    assert judged[["claim", "version", "verdict"]].to_numpy().tolist() == [
+        ["trust gains 5 points", "verified", "no finished runs"],
+        ["trust gains 5 points", "paper", "holds"],
+        ["control saves a quarter", "verified", "no finished runs"],
+    ]
+    assert judged["version"].cat.categories.tolist() == ["verified", "paper"]
+    assert judge(claims, frame(*rows))["version"].tolist() == ["paper", "verified", "verified"]
+
+
+def test_numbers_stay_numbers():
+    judged = judge(parse(GAIN), frame(*pairs([0.8], [0.7])))
+    for name in ("mean", "std", "at_least", "at_most", "epsilon_nominal", "epsilon_verified"):
+        assert judged[name].dtype == float
+    for name in ("n", "seeds", "reached_of", "reached_over"):
+        assert judged[name].dtype == int
+    for name in ("within_nominal", "conditional"):
+        assert judged[name].dtype == bool
+
+
+def test_no_claims():
+    judged = judge([], frame(run()))
+    assert list(judged.columns) == list(JUDGED_COLUMNS) and judged.empty
+    assert verdicts(judged).empty
