@@ -12,9 +12,10 @@ import pytest
 from mlflow.entities import Metric, Param, RunTag
 from tests.studies.parameters import BASE
 
+from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
 from m2fdp.errors import InputError
-from m2fdp.reporting.figures import HISTORY_COLUMNS, comparison
-from m2fdp.reporting.tables import RUN_COLUMNS, comparison_table
+from m2fdp.reporting.figures import comparison
+from m2fdp.reporting.tables import comparison_table
 from m2fdp.studies import records
 from m2fdp.studies.grid import Setting, expand, varied_keys
 from m2fdp.studies.records import load_decisions, load_history, load_runs, planned_runs
@@ -197,6 +198,23 @@ def test_varied_parameters_are_columns_numbers_where_they_can_be():
         assert frame["topology.trust.ratios"].tolist() == ["[0.5]", "[1.0]"]
         assert math.isnan(frame["training.batch"].iloc[0])
         assert frame["training.batch"].iloc[1] == 8
+
+
+def test_a_run_older_than_a_key_has_its_default():
+    old, new = log_run(seed=0), log_run(seed=1, **{"topology.weights": "uniform"})
+    other = log_run(seed=0, **{"topology.weights": "samples"})
+    assert len(load_runs([old, new])) == 2
+    with pytest.raises(InputError, match=r"topology.weights = \['samples', 'uniform'\]"):
+        load_runs([old, new, other])
+    frame = load_runs([old, new, other], ["topology.weights"])
+    assert frame["topology.weights"].tolist() == ["uniform", "uniform", "samples"]
+
+
+def test_a_key_that_is_later_than_others_is_planned_with_its_default_too():
+    study = Study(title="", grid={"topology.weights": ["uniform", "samples"]})
+    cells = expand(Setting("tiny", study, BASE, {}, {}), {})
+    planned = planned_runs(cells, varied_keys(study))
+    assert planned["topology.weights"].tolist() == ["uniform", "samples"]
 
 
 def test_an_arm_stands_for_what_its_runs_share():

@@ -10,9 +10,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.errors import InputError
-from m2fdp.reporting.measures import select_runs
-from m2fdp.reporting.style import ARM, VERSION
 from m2fdp.studies.grid import Point, points, varied_keys
 from m2fdp.studies.study import Study
 
@@ -53,9 +52,10 @@ def part_of(study: Study, only: Sequence[str]) -> tuple[Point, ...]:
 def _as_yaml(text: str) -> Any:
     """The value, as `--params` reads one; what is no YAML stays text, which selects nothing."""
     try:
-        return OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]
+        read: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
     except (OmegaConfBaseException, YAMLError):
         return text
+    return read["value"]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
+from m2fdp.claims.declared import Claim
 from m2fdp.config import Block
 from m2fdp.errors import InputError
 from m2fdp.files import shown
-from m2fdp.reporting.claims import Claim
 from m2fdp.reporting.panels import Layout
 from m2fdp.yaml_files import read_block
 
@@ -162,7 +162,7 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
         names = ", ".join(known) or f"(none in {folders[0]})"
         raise InputError("study", name, f"no such study; the studies are {names}")
     files = dict.fromkeys(folder / f"{name}.yml" for folder in folders)
-    merged = OmegaConf.create({})
+    merged: DictConfig | ListConfig = OmegaConf.create({})
     for file in filter(Path.is_file, files):
         read_block(file)
         try:
