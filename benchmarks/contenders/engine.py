@@ -17,8 +17,9 @@ from benchmarks.works import (
 )
 from m2fdp.algorithms import build_plan
 from m2fdp.config import PrivacyConfig, ThreatConfig, TopologyConfig, TrainingConfig, TrustConfig
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import no_privacy
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_together
+from m2fdp.privacy.mechanisms import Clipping, silence, step_together
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
@@ -75,7 +76,7 @@ def build(work: Work, workers: int, device: str) -> Simulation:
     )
 
 
-def _noised(mechanism: Mechanism, network: Network, work: Work) -> Mechanism:
+def _noised(mechanism: CalibratedMechanism, network: Network, work: Work) -> CalibratedMechanism:
     """Noise by the given multiplier instead of by a target: calibration is not measured."""
     lock_step = step_together(network)
     shift = np.zeros(len(lock_step.nodes))

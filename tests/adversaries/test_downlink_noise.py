@@ -19,8 +19,9 @@ from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.accounting import least_noise, subsampled
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_alone
-from m2fdp.privacy.observers import build_ledger
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.ledger import build_ledger
+from m2fdp.privacy.mechanisms import Clipping, silence, step_alone
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
@@ -85,7 +86,7 @@ def received_by_the_cloud(copies):
     nn.init.zeros_(layer.weight)
     simulation = build_simulation(
         network,
-        Mechanism(Clipping("drawn", batch_norm=G), single, noise, True, None),
+        CalibratedMechanism(Clipping("drawn", batch_norm=G), single, noise, True, None),
         Schedule(1, STEPS, {2: EVERY}, ETA, "constant"),
         Model("attack", nn.Sequential(nn.Flatten(), layer), loss, linear=True),
         Shards(

@@ -21,7 +21,8 @@ from m2fdp.control.course import controlled_plan, fixed_plan, run_course
 from m2fdp.costs.resources import round_cost
 from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
-from m2fdp.privacy.calibration import build_mechanisms, who_steps_together
+from m2fdp.privacy.calibration import build_mechanisms
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
@@ -61,7 +62,7 @@ class Setting:
         config = {"max_local_steps": 6, "tau": 20, "alpha_3": 0.1} | control
         self.controller = build_controller(
             self.network,
-            who_steps_together(self.network, privacy),
+            get_mechanism(privacy.mechanism).lock_step(self.network),
             self.schedule,
             self.model.n_parameters,
             0.5,

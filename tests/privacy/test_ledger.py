@@ -10,9 +10,8 @@ import pytest
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
-from m2fdp.privacy.ledger import undominated
+from m2fdp.privacy.ledger import build_ledger, undominated
 from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
-from m2fdp.privacy.observers import build_ledger
 from m2fdp.privacy.positions import positions
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
@@ -50,7 +49,7 @@ def test_two_tiers_by_hand(network_of, plans_of, mechanism_of):
     network = network_of([4, 3], ["server-1-0", "server-1-1"])
     mechanism = mechanism_of(network, plans_of(5, 4, {1: 2}))
     own = mechanism.noise.messages[2][0] / 2  # the unit is 2G
-    device = {kind: line.noise for kind, line in lines_of(mechanism, True).items()}
+    device = {kind: line.deviation for kind, line in lines_of(mechanism, True).items()}
     assert device == pytest.approx(
         {
             "servers": own,
@@ -63,7 +62,7 @@ def test_two_tiers_by_hand(network_of, plans_of, mechanism_of):
         }
     )
     own = mechanism.noise.messages[1][3] / 2
-    trusted = {kind: line.noise for kind, line in lines_of(mechanism, False).items()}
+    trusted = {kind: line.deviation for kind, line in lines_of(mechanism, False).items()}
     assert trusted == pytest.approx(
         {
             "cloud": own,
@@ -81,7 +80,7 @@ def test_two_tiers_by_hand(network_of, plans_of, mechanism_of):
 
 def test_the_star_has_no_servers_and_no_far_devices(network_of, plans_of, mechanism_of):
     mechanism = mechanism_of(network_of([5]), plans_of(3, 2))
-    noise = {kind: line.noise for kind, line in lines_of(mechanism, True).items()}
+    noise = {kind: line.deviation for kind, line in lines_of(mechanism, True).items()}
     own = mechanism.noise.messages[1][0] / 2
     assert noise == pytest.approx(
         {
@@ -186,7 +185,7 @@ def test_noised_broadcasts_leave_the_cloud_the_head_s_noise(network_of, plans_of
     noise = [np.zeros(1), np.zeros(1), np.full(4, 3.0), np.zeros(8)]
     for downlink_noise, behind in ((True, 3.0), (False, 3.0 * sqrt(4))):
         ledger = ledger_of(network, noise, plans_of(2, 4, {2: 2}), downlink_noise=downlink_noise)
-        found = {line.kind: line.noise for line in ledger.lines}
+        found = {line.kind: line.deviation for line in ledger.lines}
         kinds = ["cloud", "far_devices", "public"]
         assert [found[kind] for kind in kinds] == pytest.approx([behind] * 3)
 
@@ -196,7 +195,7 @@ def test_noise_below_a_trusted_parent_is_seen_through_its_mean(network_of, plans
     network = network_of([2, 4])
     noise = (np.zeros(1), np.zeros(2), np.full(8, 3.0))
     ledger = ledger_of(replace(network, noise=noise), noise, plans_of(2, 4, {1: 2}))
-    found = {line.kind: line.noise for line in ledger.lines}
+    found = {line.kind: line.deviation for line in ledger.lines}
     assert found["trusted_servers"] == found["uplinks"] == 3
     assert found["cloud"] == found["public"] == pytest.approx(3 * sqrt(4))
     assert found["siblings"] == pytest.approx(3 * sqrt(3))
@@ -210,8 +209,8 @@ def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mech
     for is_device in (True, False):
         lines = lines_of(mechanism, is_device)
         in_clear = set() if is_device else {"uplinks", "trusted_servers"}
-        assert {kind for kind, line in lines.items() if line.noise == 0} == in_clear
-        assert len({line.noise for line in lines.values() if line.noise}) == 1
+        assert {kind for kind, line in lines.items() if line.deviation == 0} == in_clear
+        assert len({line.deviation for line in lines.values() if line.deviation}) == 1
 
 
 # --- what is verified ----------------------------------------------------------------------

@@ -10,7 +10,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import epsilon, least_noise, scaled, subsampled
 from m2fdp.privacy.calibration import build_mechanism, check_delta, no_privacy
-from m2fdp.privacy.observers import build_ledger
+from m2fdp.privacy.ledger import build_ledger
 from m2fdp.privacy.summary import summary, warnings
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts

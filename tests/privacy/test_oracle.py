@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
-from m2fdp.privacy.observers import build_ledger
+from m2fdp.privacy.ledger import build_ledger
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, exposed_devices, heads_of, noise_plan

@@ -8,8 +8,9 @@ import torch
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import build_model
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, Noise
+from m2fdp.privacy.mechanisms import Clipping, Noise
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.records import Shards
@@ -80,7 +81,7 @@ def schedule():
 def silent():
     """A mechanism with its noise and its clipping taken away; the rest stays."""
 
-    def silence(mechanism: Mechanism) -> Mechanism:
+    def silence(mechanism: CalibratedMechanism) -> CalibratedMechanism:
         noise = Noise(
             np.zeros_like(mechanism.noise.steps),
             tuple(np.zeros_like(scale) for scale in mechanism.noise.messages),

@@ -10,9 +10,9 @@ from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import (
     Network,
     exposed_devices,
+    heads_of,
     network_table,
     no_noise,
-    heads_of,
     noise_plan,
 )
 from m2fdp.topology.tree import Tree

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from m2fdp.config import PrivacyConfig
 from m2fdp.models.registry import Model
-from m2fdp.privacy.mechanisms import LockStep, Mechanism, Noise
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import LockStep, Noise, get_mechanism
 from m2fdp.privacy.positions import Position
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.records import Shards
@@ -65,25 +66,29 @@ class Canaries:
     scale: float
 
 
-def plant(
-    network: Network,
-    mechanism: Mechanism,
-    schedule: Schedule,
-    privacy: PrivacyConfig,
-    shard_sizes: np.ndarray,
-    position: Position,
-    copies: int,
-    seed: int,
-) -> Canaries:
+@dataclass(frozen=True, eq=False)
+class AuditedRun:
+    """What is audited.
+
+    Attributes:
+        shard_sizes: int64 (N_L,), D_j.
+    """
+
+    network: Network
+    mechanism: CalibratedMechanism
+    schedule: Schedule
+    privacy: PrivacyConfig
+    shard_sizes: np.ndarray
+
+
+def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canaries:
     """Copies of the subtree of a position's first device, half of them with a canary.
 
     Clipping, noise and sampling rate are the configured mechanism's. The audited shard has
     only as many records as the worst case needs; where clipped sums are divided by q·D, noise
     grows as the divisor shrinks. All other devices use whole shards of one filler.
-
-    Args:
-        shard_sizes: int64 (N_L,), D_j of the configured devices.
     """
+    network, mechanism, schedule, privacy = run.network, run.mechanism, run.schedule, run.privacy
     device = position.members[0]
     layer, head = heads_of(network)[device]
     ranges = _subtree(network.tree, int(layer), int(head))
@@ -96,8 +101,9 @@ def plant(
     fillers = 0 if whole or by_record else ceil(_EXPECTED_FILLERS / rate)
     present = np.arange(copies) % 2 == 1
     copied = _copied_network(network, int(layer), ranges, copies)
-    marked = not by_record and privacy.mechanism == "upload" and privacy.drift == "worst_case"
-    active = privacy.mechanism == "upload" and not by_record
+    # Only between noised releases can others' steps follow a canary's.
+    active = not by_record and not get_mechanism(privacy.mechanism).noises_every_step
+    marked = active and privacy.drift == "worst_case"
     shards = _shards(per_copy, copies, device - first, rate, fillers, active)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
     starts = np.cumsum(shards.sizes) - shards.sizes
@@ -106,7 +112,7 @@ def plant(
     owners = torch.as_tensor(np.repeat(np.arange(len(shards.sizes)), shards.sizes))
     shards.labels.add_(owners * _KINDS)
     public = torch.zeros(len(shards.sizes), 2 if marked else 1, dtype=torch.float64)
-    scale = float(shard_sizes[device]) if by_record else 1.0
+    scale = float(run.shard_sizes[device]) if by_record else 1.0
     norm = privacy.clipping_norm
     simulation = build_simulation(
         copied,
@@ -219,8 +225,8 @@ def _tiled(
 
 
 def _copied_mechanism(
-    mechanism: Mechanism, copied: Network, ranges: list[range], copies: int, scale: float
-) -> Mechanism:
+    mechanism: CalibratedMechanism, copied: Network, ranges: list[range], copies: int, scale: float
+) -> CalibratedMechanism:
     """The subtree's part of the mechanism, for every copy."""
     top = copied.tree.depth - len(ranges) + 1
     nobody = [np.zeros(1) for _ in range(top)]  # above the heads
@@ -237,7 +243,7 @@ def _copied_mechanism(
     inside = indices - np.array([ranges[at - top].start for at in layers])
     repeat = np.arange(copies)[:, None]
     nodes = np.stack([np.tile(layers, copies), (inside + repeat * lengths).ravel()], axis=1)
-    return Mechanism(
+    return CalibratedMechanism(
         mechanism.clipping,
         LockStep(
             nodes,

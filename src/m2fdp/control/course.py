@@ -20,7 +20,7 @@ from m2fdp.convergence.measurement import first_look, gradients_at
 from m2fdp.convergence.smoothness import Smoothness, observe
 from m2fdp.costs.resources import Cost, round_cost
 from m2fdp.errors import InputError
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.engine import run_round
@@ -72,7 +72,7 @@ def controlled_plan(controller: Controller, network: Network, schedule: Schedule
 def run_course(
     simulation: Simulation,
     plan: RunPlan,
-    mechanisms: Sequence[Mechanism],
+    mechanisms: Sequence[CalibratedMechanism],
     resources: ResourcesConfig,
     smoothness: float | None,
 ) -> Course:

@@ -16,7 +16,7 @@ from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.manifest import Shards as Samples
 from m2fdp.data.manifest import shards_of
 from m2fdp.models.registry import build_model
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.simulation import Simulation, build_simulation
@@ -27,7 +27,7 @@ from m2fdp.topology.network import Network
 
 def configured_simulation(
     plan: Plan,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     dataset: Dataset,
     manifest: pd.DataFrame,
     config: Config,

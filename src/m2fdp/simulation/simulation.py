@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.aggregation import Aggregator, build_aggregator
 from m2fdp.simulation.backends import Backend, build_backend
@@ -36,7 +36,7 @@ class Simulation:
     """
 
     network: Network
-    mechanism: Mechanism
+    mechanism: CalibratedMechanism
     schedule: Schedule
     model: Model
     shards: Shards
@@ -58,7 +58,7 @@ class State:
 
 def build_simulation(
     network: Network,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     schedule: Schedule,
     model: Model,
     shards: Shards,
@@ -102,7 +102,7 @@ def build_simulation(
 
 
 def with_participation(
-    simulation: Simulation, network: Network, mechanism: Mechanism
+    simulation: Simulation, network: Network, mechanism: CalibratedMechanism
 ) -> Simulation:
     """The same run over a network in which others take part, with the mechanism for it."""
     features = simulation.shards.features

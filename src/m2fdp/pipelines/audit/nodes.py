@@ -11,13 +11,13 @@ from rich.console import Console
 from m2fdp.algorithms import Plan
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.data.manifest import shards_of
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.reporting import privacy_figures, tables
 
 
 def audit_mechanism(
     plan: Plan,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     affordable_rounds: int,
     manifest: pd.DataFrame,
     privacy: PrivacyConfig,
@@ -26,16 +26,12 @@ def audit_mechanism(
 ) -> tuple[dict[str, Any], float, float]:
     """What every audited observer could learn at least and at most, and the largest of both."""
     # Every run imports this module, for its pipeline; only an audit needs SciPy's distributions.
-    from m2fdp.adversaries import audit, bounds_table
+    from m2fdp.adversaries import AuditedRun, audit, bounds_table
 
     rounds = min(affordable_rounds, config.rounds or affordable_rounds)
     table = bounds_table(
         audit(
-            plan.network,
-            mechanism,
-            plan.schedule,
-            privacy,
-            shards_of(manifest).sizes,
+            AuditedRun(plan.network, mechanism, plan.schedule, privacy, shards_of(manifest).sizes),
             rounds,
             config,
             seed,

@@ -24,7 +24,7 @@ from m2fdp.convergence.tables import (
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import shards_of
 from m2fdp.pipelines.simulating import configured_simulation
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.reporting import bound_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 def measure(
     plan: Plan,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     affordable_rounds: int,
     dataset: Dataset,
     manifest: pd.DataFrame,
@@ -50,7 +50,7 @@ def bound(
     measured: pd.DataFrame,
     n_parameters: int,
     plan: Plan,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     manifest: pd.DataFrame,
     training: TrainingConfig,
     privacy: PrivacyConfig,

@@ -26,8 +26,9 @@ from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
 from m2fdp.privacy import ledger_tables
-from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.calibration import build_mechanisms, no_privacy
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
 from m2fdp.reporting import privacy_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
@@ -51,7 +52,7 @@ def plan_rounds(
     rates = sampling_rates(shards_of(manifest).sizes, training.batch_size)
     controller = build_controller(
         plan.network,
-        who_steps_together(plan.network, privacy),
+        get_mechanism(privacy.mechanism).lock_step(plan.network),
         plan.schedule,
         build_model(model, dataset.shape, dataset.n_classes, seed=0).n_parameters,
         float(rates.max()),
@@ -69,7 +70,7 @@ def calibrate(
     training: TrainingConfig,
     privacy: PrivacyConfig,
     threat: ThreatConfig,
-) -> tuple[tuple[Mechanism, ...], Mechanism, int]:
+) -> tuple[tuple[CalibratedMechanism, ...], CalibratedMechanism, int]:
     """The mechanisms of the run's networks, the first of them, and how many rounds the budget
     affords."""
     sizes = shards_of(manifest).sizes
@@ -99,7 +100,7 @@ def calibrate(
 
 
 def summarise_privacy(
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     affordable_rounds: int,
     manifest: pd.DataFrame,
     parameters: dict[str, Any],
@@ -135,7 +136,7 @@ def summarise_privacy(
 
 
 def tabulate_ledger(
-    mechanism: Mechanism, affordable_rounds: int, parameters: dict[str, Any]
+    mechanism: CalibratedMechanism, affordable_rounds: int, parameters: dict[str, Any]
 ) -> pd.DataFrame:
     """One row for each observer of each position of a data owner."""
     conditions = conditions_of(parse_config(parameters))
@@ -156,7 +157,7 @@ def draw_ledger(table: pd.DataFrame) -> Figure:
     return privacy_figures.ledger_heat_map(table)
 
 
-def trace_epsilon(mechanism: Mechanism, affordable_rounds: int) -> pd.DataFrame:
+def trace_epsilon(mechanism: CalibratedMechanism, affordable_rounds: int) -> pd.DataFrame:
     """Epsilon of each kind of observer after some rounds, to plan a budget."""
     return ledger_tables.epsilon_over_rounds(mechanism.ledger, affordable_rounds)
 

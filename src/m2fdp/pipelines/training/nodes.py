@@ -18,7 +18,7 @@ from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.simulating import configured_simulation, records
 from m2fdp.pipelines.training.checkpointing import begin
 from m2fdp.pipelines.training.tracking import tracked_progress
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.training import divergence, train
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 def train_model(
     plan: Plan,
     run_plan: RunPlan,
-    mechanisms: tuple[Mechanism, ...],
+    mechanisms: tuple[CalibratedMechanism, ...],
     affordable_rounds: int,
     dataset: Dataset,
     manifest: pd.DataFrame,
