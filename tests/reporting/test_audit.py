@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from m2fdp.formatting import lower_bound
 from m2fdp.reporting.privacy_figures import audit_bounds
-from m2fdp.reporting.style import lower_bound
 from m2fdp.reporting.tables import print_audit
 
 

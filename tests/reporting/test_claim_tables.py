@@ -7,21 +7,21 @@ import io
 import pandas as pd
 import pytest
 from rich.console import Console
-from tests.reporting.claim_frames import (
+from tests.claims.claim_frames import (
     GAIN,
     SAVING,
     TREND,
-    course,
     frame,
     only,
     pairs,
     parse,
     run,
+    trend_runs,
     without,
 )
 
+from m2fdp.claims.judging import judge
 from m2fdp.reporting.claim_tables import measured_text, print_claims, to_markdown
-from m2fdp.reporting.judging import judge
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from m2fdp.reporting.judging import judge
         ),
         (
             TREND,
-            course((1.0, 0.1), (2.3, 0.1), (5.1, 0.2)),
+            trend_runs((1.0, 0.1), (2.3, 0.1), (5.1, 0.2)),
             "1.0 → 2.3 → 5.1 steps at control.alpha_1 = 1, 10, 100 (n = 2)",
         ),
     ],
@@ -76,7 +76,7 @@ def test_differences_have_a_sign_and_those_of_shares_are_points(measure, ours, t
 
 
 def test_a_constant_is_told():
-    row = only(TREND, *course((7.0, 0.0), (7.0, 0.0)))
+    row = only(TREND, *trend_runs((7.0, 0.0), (7.0, 0.0)))
     assert measured_text(row).startswith("7.0 → 7.0 steps (constant) at control.alpha_1 = 1, 10")
 
 
@@ -126,7 +126,7 @@ def test_what_has_no_target_is_measured_rather_than_reached():
     ],
 )
 def test_a_trend_tells_of_the_value_that_is_reached_least(lacking, text):
-    rows = course((10.0, 0.0), (20.0, 0.0))
+    rows = trend_runs((10.0, 0.0), (20.0, 0.0))
     for number, row in enumerate(rows):
         row["energy_to_target"] = None if number in lacking else row["local_steps"]
     row = only(TREND | {"measure": "energy_to_target"}, *rows)
@@ -135,7 +135,7 @@ def test_a_trend_tells_of_the_value_that_is_reached_least(lacking, text):
 
 def test_nothing_is_told_of_runs_that_are_not_finished():
     assert measured_text(only(GAIN, run("p1_0.5"))) == ""
-    assert measured_text(only(TREND, *course((1.0, 0.0), arm="D6"))) == ""
+    assert measured_text(only(TREND, *trend_runs((1.0, 0.0), arm="D6"))) == ""
 
 
 def test_guarantees():
@@ -149,7 +149,7 @@ def two_versions(reason: str) -> pd.DataFrame:
     rows = [
         *pairs([0.80, 0.82], [0.70, 0.72], version="paper", verified=24.121),
         *pairs([0.74, 0.76], [0.72, 0.74], version="verified"),
-        *course((1.0, 0.0), (2.0, 0.0), version="verified"),
+        *trend_runs((1.0, 0.0), (2.0, 0.0), version="verified"),
     ]
     claims = parse(GAIN | {"reason": reason}, TREND | {"versions": ["verified"]})
     return judge(claims, pd.DataFrame(rows, columns=dict.fromkeys(k for r in rows for k in r)))
@@ -180,9 +180,9 @@ def test_versions_are_columns_in_the_studys_order_whichever_claim_names_them_fir
     names = ("paper", "ours", "verified")
     assert " | ".join(f"measured ({name})" for name in names) in header
     assert "other" not in header
-    told = "+10.0 points (n = 1), ε = 0.75: holds"
-    assert f"| – | no finished runs | {told} | holds |" in first
-    assert f"| {told} | no finished runs | {told} | holds |" in second
+    verdict = "+10.0 points (n = 1), ε = 0.75: holds"
+    assert f"| – | no finished runs | {verdict} | holds |" in first
+    assert f"| {verdict} | no finished runs | {verdict} | holds |" in second
 
 
 def test_markdown_without_versions_and_of_conditional_and_unfinished_runs():

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from m2fdp.claims.frames import RUN_COLUMNS
 from m2fdp.errors import InputError
 from m2fdp.reporting.tables import (
-    RUN_COLUMNS,
     TABLE_COLUMNS,
     comparison_table,
     displayed,

@@ -12,9 +12,10 @@ import pytest
 from mlflow.entities import Metric, Param, RunTag
 from tests.studies.parameters import BASE
 
+from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
 from m2fdp.errors import InputError
-from m2fdp.reporting.figures import HISTORY_COLUMNS, comparison
-from m2fdp.reporting.tables import RUN_COLUMNS, comparison_table
+from m2fdp.reporting.figures import comparison
+from m2fdp.reporting.tables import comparison_table
 from m2fdp.studies import records
 from m2fdp.studies.grid import Setting, expand, varied_keys
 from m2fdp.studies.records import load_decisions, load_history, load_runs, planned_runs

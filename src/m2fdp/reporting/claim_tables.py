@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from m2fdp.reporting.judging import SLACK, verdicts
-from m2fdp.reporting.measures import MEASURES
-from m2fdp.reporting.style import parameter
-from m2fdp.reporting.tables import markdown, quantity, verified
+from m2fdp.claims.judging import SLACK, verdicts
+from m2fdp.claims.measures import MEASURES
+from m2fdp.formatting import parameter, quantity, verified
+from m2fdp.reporting.tables import markdown
 
 
 def displayed(judged: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +72,7 @@ def measured_text(row: Mapping[str, Any]) -> str:
         return ""
     parts = []
     if row["comparison"] == "trend":
-        parts.append(_course(row))
+        parts.append(_trend(row))
     elif row["n"]:
         parts.append(_mean_and_std(row))
     if row["n"] < row["seeds"]:
@@ -97,7 +97,7 @@ def _heading(version: str) -> str:
     return f"measured ({version})" if version else "measured"
 
 
-def _course(row: Mapping[str, Any]) -> str:
+def _trend(row: Mapping[str, Any]) -> str:
     """`1.0 → 2.3 → 5.1 steps at control.alpha_1 = 0.01, 1, 100 (n = 3)`."""
     means = pd.Series(row["means"], dtype=float)
     unit = MEASURES[row["measure"]].unit

@@ -10,21 +10,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from m2fdp.algorithms import get_algorithm
+from m2fdp.claims.frames import HISTORY_COLUMNS, TAGS, swept_columns
 from m2fdp.errors import InputError
+from m2fdp.formatting import parameter
 from m2fdp.reporting import style
 from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
 
-HISTORY_COLUMNS = (
-    "run_id",
-    "algorithm",
-    "seed",
-    "round",
-    "accuracy",
-    "loss",
-    "energy_j",
-    "delay_s",
-    "epsilon",
-)
 MARKED_POINTS = 40  # more would run into one another
 LARGEST_NUMBERED_MATRIX = 30
 WIDTH = 10.0  # inches, of the comparison
@@ -176,16 +167,14 @@ def comparison(history: pd.DataFrame) -> Figure:
 
 def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFrame]]:
     """Label, look and means over seeds of each line, baselines first."""
-    swept = style.swept_columns(history.columns, HISTORY_COLUMNS)
+    swept = swept_columns(history.columns, HISTORY_COLUMNS)
     for algorithm in sorted(history["algorithm"].unique(), key=style.position):
         own = history[history["algorithm"] == algorithm]
         varied = [name for name in swept if own[name].nunique(dropna=False) > 1]
         groups = own.groupby(varied, dropna=False) if varied else [((), own)]
         for variant, (values, runs) in enumerate(groups):
             parts = [
-                style.parameter(value)
-                if name in style.TAGS
-                else f"{name} = {style.parameter(value)}"
+                parameter(value) if name in TAGS else f"{name} = {parameter(value)}"
                 for name, value in zip(varied, values, strict=True)
             ]
             seeds = runs["seed"].nunique()

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation
 
+from m2fdp.claims.measures import MEASURES
 from m2fdp.reporting import style
-from m2fdp.reporting.measures import MEASURES
 from m2fdp.reporting.panels import ROUND, Content, Layout, panel_contents
 from m2fdp.reporting.seeds import draw_band, legend_below, legend_columns, over_seeds
 
@@ -40,7 +40,7 @@ def draw(
 
     Args:
         layout: checked by `m2fdp.reporting.panels.check_layout`.
-        measured: one row a run, of `m2fdp.reporting.measures.measure_runs`.
+        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
         history: one row a run and evaluated round, of `m2fdp.studies.records.load_history`.
         labels: the arms' texts, in the order in which lines are listed; arms without one are
             listed after them, by their names.

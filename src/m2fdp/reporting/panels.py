@@ -10,16 +10,17 @@ import pandas as pd
 from pydantic import Field
 
 from m2fdp.algorithms import get_algorithm
+from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, comparable, select_runs, swept_columns
+from m2fdp.claims.measures import MEASURES, check_measure
 from m2fdp.config import Block
 from m2fdp.errors import InputError
+from m2fdp.formatting import parameter
 from m2fdp.reporting import style
-from m2fdp.reporting.measures import MEASURES, check_measure, comparable, select_runs
-from m2fdp.reporting.tables import RUN_COLUMNS
 
 ROUND = "round"  # as x: accuracy over the rounds
 # Columns that every frame of runs has and that tell runs apart.
 _ALWAYS = ("algorithm", "seed")
-NAMES = ("algorithm", *style.TAGS)  # never numbers
+NAMES = ("algorithm", *TAGS)  # never numbers
 _X, _LINE = "_x", "_line"  # columns of a panel's runs
 
 
@@ -29,10 +30,10 @@ class Panel(Block):
     title: str
     # `round`, or a column in which the runs differ: lines if it has numbers, else bars.
     x: str
-    y: str = "accuracy"  # of m2fdp.reporting.measures.MEASURES
+    y: str = "accuracy"  # of m2fdp.claims.measures.MEASURES
     # For each column its value or a list of values; all runs where it is empty.
     where: dict[str, Any] = Field(default_factory=dict)
-    lines: str = style.ARM  # the column with a line for each value
+    lines: str = ARM  # the column with a line for each value
     log_x: bool = False
 
 
@@ -136,7 +137,7 @@ def panel_contents(
 
     Args:
         layout: checked by `check_layout`.
-        measured: one row a run, of `m2fdp.reporting.measures.measure_runs`.
+        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
         labels: the arms' texts, in the order in which lines are listed; arms without one are
             listed after them, by their names.
 
@@ -231,7 +232,7 @@ def _check_unmixed(runs: pd.DataFrame, key: str) -> None:
     if twice.empty:
         return
     _, mixed = next(iter(twice.groupby(point)))
-    swept = style.swept_columns(runs.columns, (*RUN_COLUMNS, *MEASURES, _X, _LINE))
+    swept = swept_columns(runs.columns, (*RUN_COLUMNS, *MEASURES, _X, _LINE))
     differing = [
         name for name in ("algorithm", *swept) if len(set(map(comparable, mixed[name]))) > 1
     ]
@@ -256,11 +257,11 @@ def _numbers(values: pd.Series) -> pd.Series | None:
 
 def _text(column: str, value: object, labels: Mapping[str, str]) -> str:
     """A value's text beside an axis that names its column."""
-    if column == style.ARM:
+    if column == ARM:
         return labels.get(str(value), str(value))
     if column == "algorithm":
         return get_algorithm(str(value)).title
-    return style.parameter(value)
+    return parameter(value)
 
 
 def _order(run: pd.Series, column: str, labels: Mapping[str, str]) -> tuple:
@@ -269,10 +270,8 @@ def _order(run: pd.Series, column: str, labels: Mapping[str, str]) -> tuple:
     numbers = value if isinstance(value, tuple) else (value,)
     numeric = all(isinstance(number, float) for number in numbers)
     return (
-        list(labels).index(run[column])
-        if column == style.ARM and run[column] in labels
-        else len(labels),
-        style.position(run["algorithm"]) if column in (style.ARM, "algorithm") else 0,
+        list(labels).index(run[column]) if column == ARM and run[column] in labels else len(labels),
+        style.position(run["algorithm"]) if column in (ARM, "algorithm") else 0,
         not numeric,
         numbers if numeric else (),
         str(run[column]),

@@ -11,6 +11,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from m2fdp.formatting import lower_bound, upper_bound
 from m2fdp.reporting import style
 from m2fdp.reporting.tables import worst_positions
 
@@ -112,9 +113,9 @@ def audit_bounds(bounds: pd.DataFrame) -> Figure:
     figure = style.new_figure(7.0, 2.2 + 0.9 * n)
     axes = figure.subplots()
     for offset, column, colour, name, written in (
-        (-0.25, "epsilon_lower", style.COLOURS[2], "lower bound (audit)", style.lower_bound),
-        (0.0, "epsilon_upper", style.EPSILON_COLOUR, "upper bound (ledger)", style.upper_bound),
-        (0.25, "epsilon_nominal", style.COLOURS[0], "nominal (target)", style.upper_bound),
+        (-0.25, "epsilon_lower", style.COLOURS[2], "lower bound (audit)", lower_bound),
+        (0.0, "epsilon_upper", style.EPSILON_COLOUR, "upper bound (ledger)", upper_bound),
+        (0.25, "epsilon_nominal", style.COLOURS[0], "nominal (target)", upper_bound),
     ):
         rows = np.arange(n) + offset
         axes.barh(rows, bounds[column], height=0.22, color=colour, label=name)
@@ -165,7 +166,7 @@ def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNor
     axes.text(
         column,
         row,
-        "–" if np.isnan(value) else style.upper_bound(value),
+        "–" if np.isnan(value) else upper_bound(value),
         fontsize=style.TICK_SIZE,
         ha="center",
         va="center",

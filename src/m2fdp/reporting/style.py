@@ -1,11 +1,8 @@
-"""How all figures and tables look: sizes, colours per algorithm, and how a bound is written."""
+"""How all figures look: sizes, and colours per algorithm."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,9 +20,6 @@ EPSILON_COLOUR = "#D55E00"
 COLOURS = ("#555555", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#56B4E9")
 LINES = ((0, (5, 2)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), "-")
 MARKERS = ("s", "v", "^", "o", "D", "X", "P")
-# Columns of a study's arms and versions: groups of parameters that go by one name.
-ARM, VERSION = "arm", "version"
-TAGS = (ARM, VERSION)
 
 
 @dataclass(frozen=True)
@@ -99,35 +93,3 @@ def colour_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> None
     bar.set_label(label, fontsize=LABEL_SIZE, color=INK)
     bar.ax.tick_params(labelsize=TICK_SIZE, colors=INK)
     bar.outline.set_visible(False)
-
-
-def upper_bound(value: float, digits: int = 3) -> str:
-    """A bound in so many significant digits, rounded up: what is shown is never too small."""
-    return _rounded(value, digits, ROUND_CEILING)
-
-
-def lower_bound(value: float, digits: int = 3) -> str:
-    """A bound in so many significant digits, rounded down: what is shown is never too large."""
-    return _rounded(value, digits, ROUND_FLOOR)
-
-
-def _rounded(value: float, digits: int, rounding: str) -> str:
-    if math.isinf(value):
-        return "∞"
-    rounded = Context(prec=digits, rounding=rounding).plus(Decimal(value))
-    if rounded and not -4 <= rounded.adjusted() <= 6:
-        return f"{rounded:e}"
-    return f"{rounded:f}"
-
-
-def swept_columns(frame_columns: Iterable[str], own: Iterable[str]) -> list[str]:
-    """The columns beyond a frame's own: arm and parameters in which its runs differ."""
-    known = set(own)
-    return [column for column in frame_columns if column not in known]
-
-
-def parameter(value: object) -> str:
-    """A swept parameter's value; a dash where the run has none."""
-    if isinstance(value, float):
-        return "–" if math.isnan(value) else f"{value:g}"
-    return str(value)

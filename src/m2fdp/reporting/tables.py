@@ -12,29 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from m2fdp.algorithms import get_algorithm
+from m2fdp.claims.frames import ARM, RUN_COLUMNS, VERSION, swept_columns
 from m2fdp.errors import InputError
-from m2fdp.reporting.style import (
-    ARM,
-    VERSION,
-    lower_bound,
-    parameter,
-    position,
-    swept_columns,
-    upper_bound,
-)
+from m2fdp.formatting import lower_bound, nominal, parameter, quantity, upper_bound, verified
+from m2fdp.reporting.style import position
 
-RUN_COLUMNS = (
-    "algorithm",
-    "seed",
-    "role",
-    "privacy",
-    "accuracy",
-    "loss",
-    "epsilon_nominal",
-    "epsilon_verified",
-    "energy_j",
-    "delay_s",
-)
 TABLE_COLUMNS = (
     "algorithm",
     "privacy",
@@ -284,23 +266,6 @@ def print_bound(table: pd.DataFrame, console: Console) -> None:
     ):
         result.add_row(Text(name), upper_bound(last[bound]), f"{last[measured]:.3g}")
     console.print(result, crop=False)
-
-
-def nominal(epsilon: float) -> str:
-    """An epsilon that is asked for."""
-    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
-
-
-def verified(privacy: str, epsilon: float) -> str:
-    """An epsilon that is proven, as the upper bound that it is; conditional ones are marked."""
-    if privacy == "none":
-        return "none"
-    return upper_bound(epsilon) + (" cond." if privacy == "conditional" else "")
-
-
-def quantity(value: float) -> str:
-    """An energy or a delay in three digits, or whole."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _text_columns(shown: pd.DataFrame) -> list[str]:

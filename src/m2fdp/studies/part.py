@@ -10,9 +10,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.errors import InputError
-from m2fdp.reporting.measures import select_runs
-from m2fdp.reporting.style import ARM, VERSION
 from m2fdp.studies.grid import Point, points, varied_keys
 from m2fdp.studies.study import Study
 

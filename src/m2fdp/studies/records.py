@@ -14,12 +14,10 @@ from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.store.tracking.dbmodels.models import SqlMetric
 from sqlalchemy import create_engine, select
 
+from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
+from m2fdp.claims.measures import DECISIONS
 from m2fdp.config import INCIDENTAL, essentials
 from m2fdp.errors import InputError
-from m2fdp.reporting.figures import HISTORY_COLUMNS
-from m2fdp.reporting.measures import DECISIONS
-from m2fdp.reporting.style import TAGS
-from m2fdp.reporting.tables import RUN_COLUMNS
 from m2fdp.studies.grid import Cell
 
 
@@ -34,7 +32,7 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
             groups of parameters (tags), and dotted keys of parameters.
 
     Returns:
-        `m2fdp.reporting.tables.RUN_COLUMNS` and one column for each of `varied` but algorithm
+        `m2fdp.claims.frames.RUN_COLUMNS` and one column for each of `varied` but algorithm
         and seed: parameters as numbers where all values are, NaN where a run has none. The
         index, `run_id`, is in the order of `run_ids`.
 
@@ -68,7 +66,7 @@ def load_history(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataF
     """The evaluated rounds of the runs that `load_runs` returns, one row a run and round.
 
     Returns:
-        `m2fdp.reporting.figures.HISTORY_COLUMNS` and one column for each of `varied` but
+        `m2fdp.claims.frames.HISTORY_COLUMNS` and one column for each of `varied` but
         algorithm and seed.
 
     Raises:
@@ -88,7 +86,7 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
     Apart from the history because they are of every round, evaluated or not.
 
     Returns:
-        run_id, round and `m2fdp.reporting.measures.DECISIONS`: K, the local steps, and
+        run_id, round and `m2fdp.claims.measures.DECISIONS`: K, the local steps, and
         s_trusted and s_untrusted, the devices that take part below each trusted and each
         untrusted node of layer 1.
     """

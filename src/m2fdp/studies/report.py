@@ -1,4 +1,4 @@
-"""What a study ends with: its runs compared, its figure, its claims judged, its searches told."""
+"""What a study ends with: its runs compared, its figure, its claims judged, its searches listed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.text import Text
 
+from m2fdp.claims.declared import check_claims
+from m2fdp.claims.frames import ARM, VERSION
+from m2fdp.claims.judging import judge
+from m2fdp.claims.measures import check_measure, measure_runs
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
-from m2fdp.reporting import claim_tables, claims, judging, panel_figures, panels
+from m2fdp.reporting import claim_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
-from m2fdp.reporting.measures import check_measure, measure_runs
-from m2fdp.reporting.style import ARM, VERSION
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import Cell, varied_keys
 from m2fdp.studies.records import (
@@ -65,7 +67,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     columns = varied_keys(study)
     names = {ARM: tuple(study.arms), VERSION: tuple(study.versions)}
     arms = {ARM: names[ARM]} if study.arms else {}
-    claims.check_claims(study.claims, columns, names[VERSION], values=arms)
+    check_claims(study.claims, columns, names[VERSION], values=arms)
     for claim in study.claims:
         check_measure(claim.measure, columns, study.target_accuracy)
     if study.figure is not None:
@@ -74,7 +76,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     runs = planned_runs(cells, columns)
     history = runs.reset_index().assign(round=1)
     measured = measure_runs(runs, history, None, study.target_accuracy)
-    judging.judge(study.claims, measured, names[VERSION])
+    judge(study.claims, measured, names[VERSION])
     if study.figure is not None:
         panels.panel_contents(study.figure, measured, _labels(study))
 
@@ -116,7 +118,7 @@ def findings(study: Study, run_ids: Iterable[str]) -> Findings:
         figure = panel_figures.draw(study.figure, measured, history, _labels(study))
     judged = None
     if study.claims:
-        judged = judging.judge(study.claims, measured, tuple(study.versions))
+        judged = judge(study.claims, measured, tuple(study.versions))
     return Findings(comparison_table(runs), figure, judged)
 
 

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from m2fdp.formatting import upper_bound
 from m2fdp.pipelines.outbox import Outbox
-from m2fdp.reporting.style import upper_bound
 from m2fdp.simulation.training import Observer, Progress, Round, RoundRecord
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, selections
+from m2fdp.claims.frames import RUN_COLUMNS, VERSION, comparable, swept_columns
+from m2fdp.claims.measures import MEASURES
 from m2fdp.errors import InputError
-from m2fdp.reporting.claims import ThresholdClaim, TrendClaim, check_claims, selections
-from m2fdp.reporting.measures import MEASURES, comparable
-from m2fdp.reporting.style import VERSION, swept_columns, upper_bound
-from m2fdp.reporting.tables import RUN_COLUMNS, nominal
+from m2fdp.formatting import nominal, upper_bound
 
 # Verdicts of a claim in one version; HOLDS and FAILS are those over all versions too.
 HOLDS, HOLDS_NARROWLY = "holds", "holds within one std"
@@ -84,10 +84,10 @@ def judge(
 
     Args:
         claims: of one study.
-        measured: one row a finished run: `m2fdp.reporting.tables.RUN_COLUMNS`, measures (NaN where
+        measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
             a run has none), the study's arms and swept parameters, and `version` where it has them.
-        versions: of the study, in its order, so that those without a finished run are told; None =
-            those of the runs and of the claims. Without a column `version` there are none.
+        versions: of the study, in its order, so that those without a finished run are there too;
+            None = those of the runs and of the claims. Without a column `version` there are none.
 
     Returns:
         `JUDGED_COLUMNS`, a row a claim and version, in the order of both. `version` is an ordered
@@ -193,7 +193,7 @@ def _guarantees(runs: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _told(claim: ThresholdClaim | TrendClaim) -> dict[str, str]:
+def _declared(claim: ThresholdClaim | TrendClaim) -> dict[str, str]:
     return {
         "claim": claim.claim,
         "source": claim.source,
@@ -230,7 +230,7 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
     else:
         verdict = UNPAIRED if all(map(len, sides.values())) else UNFINISHED
     return Judgement(
-        **_told(claim),
+        **_declared(claim),
         version=version,
         comparison=claim.comparison or "value",
         mean=mean,
@@ -276,7 +276,7 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
         verdict = _along(means if claim.direction == "rises" else -means, stds)
     ends = stds[[0, -1]] if points else np.array([math.nan])
     return Judgement(
-        **_told(claim),
+        **_declared(claim),
         version=version,
         comparison="trend",
         mean=float(means[-1] - means[0]) if points else math.nan,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import math
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from m2fdp.claims.frames import comparable
 from m2fdp.errors import InputError
-from m2fdp.reporting.style import TAGS
 
 # The size of a network, which is no result but what results are shown over.
 DEVICES, FANOUTS = "devices", "topology.fanouts"
@@ -24,7 +21,7 @@ class Measure:
     """How a measure is written."""
 
     label: str  # on an axis, with the unit
-    unit: str = ""  # "" of shares, whose differences are told in points
+    unit: str = ""  # "" of shares, whose differences are in points
     digits: int | None = None  # after the decimal point; None = three in all
 
 
@@ -111,42 +108,6 @@ def check_measure(name: str, columns: Collection[str], target_accuracy: float | 
         raise InputError("measure", name, "needs the study's target_accuracy")
     if name == DEVICES and FANOUTS not in columns:
         raise InputError("measure", name, f"needs a study that varies {FANOUTS}")
-
-
-def select_runs(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
-    """The runs whose columns have the values.
-
-    Args:
-        where: for each column its value or a list of values, as YAML has them: 1 is the column's
-            1.0, and [0.5] the parameter's text "[0.5]". Names of arms and versions are texts.
-
-    Raises:
-        InputError: there is no such column.
-    """
-    kept = np.ones(len(runs), bool)
-    for column, wanted in where.items():
-        if column not in runs:
-            raise InputError("where", column, f"is none of {', '.join(runs.columns)}")
-        as_value = str if column in TAGS else comparable
-        # A list may be the value itself, as a ratio a layer is.
-        values = {as_value(value) for value in (wanted if isinstance(wanted, list) else [])}
-        values.add(as_value(wanted))
-        kept &= np.array([as_value(value) in values for value in runs[column]], bool)
-    return runs[kept]
-
-
-def comparable(value: object) -> Hashable:
-    """A parameter's value, equal for all ways to write it: YAML's, and MLflow's texts."""
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value)
-        except (SyntaxError, TypeError, ValueError):
-            return value
-    if isinstance(value, (list, tuple)):
-        return tuple(comparable(element) for element in value)
-    if isinstance(value, bool) or not isinstance(value, Real | None):
-        return str(value)
-    return None if value is None or math.isnan(value) else float(value)
 
 
 def _by_run(values: pd.Series, runs: pd.DataFrame) -> pd.Series:

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from m2fdp.claims.frames import ARM, VERSION, comparable
+from m2fdp.claims.measures import DEVICES, FANOUTS, MEASURES
 from m2fdp.config import Block
 from m2fdp.errors import InputError
-from m2fdp.reporting.measures import DEVICES, FANOUTS, MEASURES, comparable
-from m2fdp.reporting.style import ARM, VERSION
 
 
 class _Claim(Block):

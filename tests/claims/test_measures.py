@@ -1,4 +1,4 @@
-"""Measures of runs by hand-computed values, and runs selected however YAML writes the value."""
+"""Measures of runs by hand-computed values."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from m2fdp.claims.measures import MEASURES, check_measure, measure_runs
 from m2fdp.errors import InputError
-from m2fdp.reporting.measures import (
-    MEASURES,
-    check_measure,
-    comparable,
-    measure_runs,
-    select_runs,
-)
 
 
 def runs_of(n: int = 1, **columns: object) -> pd.DataFrame:
@@ -133,73 +127,3 @@ def test_every_measure_can_be_had(name):
     check_measure(name, ["topology.fanouts"], 0.75)
     runs = runs_of(1, accuracy=0.5, **{"topology.fanouts": "[2, 3]"})
     assert name in measure_runs(runs, history_of([0.5]), target_accuracy=0.75)
-
-
-RUNS = runs_of(
-    4,
-    arm=["1", "1.0", "svm", "hfl"],
-    **{
-        "privacy.epsilon": [0.5, 1.0, 2.0, math.nan],
-        "topology.trust.ratios": ["[0.5]", "[1]", "[0.5, 0.0]", "[1.0]"],
-        "threat.distrusted": ["['servers', 'cloud']", "['cloud']", None, "None"],
-        "training.batch_size": ["8", "None", "16.0", "32"],
-    },
-)
-
-
-@pytest.mark.parametrize(
-    ("where", "selected"),
-    [
-        ({}, [0, 1, 2, 3]),
-        ({"arm": "svm"}, [2]),
-        ({"arm": ["svm", "hfl"]}, [2, 3]),
-        ({"arm": 1}, [0]),
-        ({"arm": "fedavg"}, []),
-        ({"privacy.epsilon": 1}, [1]),
-        ({"privacy.epsilon": [0.5, "2"]}, [0, 2]),
-        ({"privacy.epsilon": None}, [3]),
-        ({"topology.trust.ratios": [0.5]}, [0]),
-        ({"topology.trust.ratios": [1.0]}, [1, 3]),
-        ({"topology.trust.ratios": [[0.5], [0.5, 0]]}, [0, 2]),
-        ({"threat.distrusted": ["cloud"]}, [1]),
-        ({"threat.distrusted": None}, [2, 3]),
-        ({"training.batch_size": [None, 16]}, [1, 2]),
-        ({"algorithm": "m2fdp", "seed": [0, 2]}, [0, 2]),
-        ({"arm": ["svm", "hfl"], "privacy.epsilon": 2.0}, [2]),
-    ],
-)
-def test_runs_are_selected_however_the_value_is_written(where, selected):
-    assert select_runs(RUNS, where)["seed"].tolist() == selected
-
-
-def test_a_column_that_is_not_there_is_refused():
-    with pytest.raises(InputError, match=r"privacy.epsilom.*privacy.epsilon"):
-        select_runs(RUNS, {"privacy.epsilom": 1.0})
-
-
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.sampled_from(["softmax", "m2fdp", "a b"]),
-    lambda elements: st.lists(elements, max_size=3),
-    max_leaves=6,
-)
-
-
-@given(VALUES)
-def test_a_value_equals_its_text_as_mlflow_keeps_it(value):
-    assert comparable(str(value)) == comparable(value)
-
-
-@given(VALUES, VALUES)
-def test_different_values_stay_different(one, other):
-    assert (comparable(one) == comparable(other)) == (one == other and _kinds(one) == _kinds(other))
-
-
-def _kinds(value):
-    """True equals 1 in Python but is another parameter."""
-    if isinstance(value, list):
-        return [_kinds(element) for element in value]
-    return isinstance(value, bool)

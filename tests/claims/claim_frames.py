@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter
 
-from m2fdp.reporting.claims import Claim, ThresholdClaim, TrendClaim
-from m2fdp.reporting.judging import judge
+from m2fdp.claims.declared import Claim, ThresholdClaim, TrendClaim
+from m2fdp.claims.judging import judge
 
 GAIN = {
     "claim": "trust gains 5 points",
@@ -76,7 +76,7 @@ def pairs(ours: list[float], theirs: list[float], measure="accuracy", **other) -
     ]
 
 
-def course(*means: tuple[float, float], arm="D5", **other) -> list[dict]:
+def trend_runs(*means: tuple[float, float], arm="D5", **other) -> list[dict]:
     """Runs of two seeds with that mean and sample standard deviation of K at each value."""
     return [
         run(arm, seed, **{"control.alpha_1": 10.0**i, "local_steps": mean + sign * std / 2**0.5})

@@ -7,10 +7,10 @@ import math
 import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
-from tests.reporting.claim_frames import GAIN, SAVING, TREND, parse, without
+from tests.claims.claim_frames import GAIN, SAVING, TREND, parse, without
 
+from m2fdp.claims.declared import Claim, ThresholdClaim, TrendClaim, check_claims
 from m2fdp.errors import InputError
-from m2fdp.reporting.claims import Claim, ThresholdClaim, TrendClaim, check_claims
 
 
 def test_yaml_makes_claims_of_both_kinds():

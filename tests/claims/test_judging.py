@@ -8,22 +8,22 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.reporting.claim_frames import (
+from tests.claims.claim_frames import (
     GAIN,
     SAVING,
     TREND,
-    course,
     frame,
     in_version,
     only,
     pairs,
     parse,
     run,
+    trend_runs,
     without,
 )
 
+from m2fdp.claims.judging import JUDGED_COLUMNS, VERDICT_COLUMNS, judge, verdicts
 from m2fdp.errors import InputError
-from m2fdp.reporting.judging import JUDGED_COLUMNS, VERDICT_COLUMNS, judge, verdicts
 
 # --- thresholds ---
 
@@ -212,8 +212,8 @@ def test_two_equal_runs_of_one_seed_are_refused():
     with pytest.raises(InputError, match="of = .* selects 2 runs of seed 0; select by algorithm"):
         only(
             TREND,
-            *course((1.0, 0.0), (2.0, 0.0)),
-            *course((1.0, 0.0), algorithm="hfl_dp"),
+            *trend_runs((1.0, 0.0), (2.0, 0.0)),
+            *trend_runs((1.0, 0.0), algorithm="hfl_dp"),
         )
 
 
@@ -245,13 +245,13 @@ def test_versions_of_a_study_without_any_are_refused():
 )
 def test_trends_by_hand(points, holds):
     verdict = "holds" if holds else "does not hold"
-    assert only(TREND, *course(*points))["verdict"] == verdict
+    assert only(TREND, *trend_runs(*points))["verdict"] == verdict
     mirrored = [(10.0 - mean, std) for mean, std in points]
-    assert only(TREND | {"direction": "falls"}, *course(*mirrored))["verdict"] == verdict
+    assert only(TREND | {"direction": "falls"}, *trend_runs(*mirrored))["verdict"] == verdict
 
 
 def test_the_values_of_a_trend_are_in_the_order_of_numbers():
-    rows = course((1.0, 0.1), (2.3, 0.1), (5.1, 0.2))
+    rows = trend_runs((1.0, 0.1), (2.3, 0.1), (5.1, 0.2))
     row = only(TREND, *rows[::-1])
     assert row["values"] == (1.0, 10.0, 100.0)
     assert row["means"] == pytest.approx((1.0, 2.3, 5.1))
@@ -279,17 +279,17 @@ def test_a_trend_over_what_has_no_order_is_refused(value):
 
 
 def test_a_trend_that_lacks_values_is_not_judged():
-    assert only(TREND, *course((1.0, 0.0)))["verdict"] == "one value only"
-    row = only(TREND, *course((1.0, 0.0), arm="D6"))
+    assert only(TREND, *trend_runs((1.0, 0.0)))["verdict"] == "one value only"
+    row = only(TREND, *trend_runs((1.0, 0.0), arm="D6"))
     assert (row["verdict"], row["n"]) == ("no finished runs", 0)
-    rows = course((1.0, 0.0), (2.0, 0.0))
+    rows = trend_runs((1.0, 0.0), (2.0, 0.0))
     for unmeasured in rows[2:]:
         unmeasured["local_steps"] = None
     assert only(TREND, *rows)["verdict"] == "not measured"
 
 
 def test_the_seeds_of_a_trend_are_those_of_the_value_that_is_reached_least():
-    rows = course((10.0, 0.0), (20.0, 0.0))
+    rows = trend_runs((10.0, 0.0), (20.0, 0.0))
     for row in rows:
         row["energy_to_target"] = row["local_steps"]
     rows[3]["energy_to_target"] = None

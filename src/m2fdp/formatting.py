@@ -1,0 +1,49 @@
+"""Numbers as people read them; a bound is always rounded to the side on which it stays true."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+
+def upper_bound(value: float, digits: int = 3) -> str:
+    """A bound in so many significant digits, rounded up: what is shown is never too small."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def lower_bound(value: float, digits: int = 3) -> str:
+    """A bound in so many significant digits, rounded down: what is shown is never too large."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def nominal(epsilon: float) -> str:
+    """An epsilon that is asked for."""
+    return "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+
+
+def verified(privacy: str, epsilon: float) -> str:
+    """An epsilon that is proven, as the upper bound that it is; conditional ones are marked."""
+    if privacy == "none":
+        return "none"
+    return upper_bound(epsilon) + (" cond." if privacy == "conditional" else "")
+
+
+def quantity(value: float) -> str:
+    """An energy or a delay in three digits, or whole."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def parameter(value: object) -> str:
+    """A swept parameter's value; a dash where the run has none."""
+    if isinstance(value, float):
+        return "–" if math.isnan(value) else f"{value:g}"
+    return str(value)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    if math.isinf(value):
+        return "∞"
+    rounded = Context(prec=digits, rounding=rounding).plus(Decimal(value))
+    if rounded and not -4 <= rounded.adjusted() <= 6:
+        return f"{rounded:e}"
+    return f"{rounded:f}"
