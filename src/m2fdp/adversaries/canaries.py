@@ -23,8 +23,8 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import LockStep, Mechanism, Noise
 from m2fdp.privacy.positions import Position
-from m2fdp.schedule.schedule import Schedule
 from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.simulation import Simulation
@@ -125,9 +125,7 @@ def plant(
         _randomness(privacy, position, seed),
     )
     process = build_process(simulation, ExecutionSettings(chunk_size=8192))
-    return Canaries(
-        process, schedule.round_plans(), public, int(layer), present, audited, scale
-    )
+    return Canaries(process, schedule.round_plans(), public, int(layer), present, audited, scale)
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:
