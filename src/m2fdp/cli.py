@@ -57,6 +57,7 @@ def cli() -> None:
 
 @cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
 def run(**options: Any) -> None:
+    """What `kedro run` does, and how it ends when it can't."""
     from m2fdp.pipelines.selection import check_selection
 
     with _one_line_ends(_how_a_run_goes_on):

@@ -27,7 +27,8 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
     However the process ends, its lock goes with it, so that none is ever stale. The file stays.
 
     Args:
-        key, name: what is locked, as the refusal tells it.
+        key: the kind of what is locked, as the refusal tells it.
+        name: which of its kind.
         remedy: what to do instead of waiting.
 
     Raises:
