@@ -30,9 +30,10 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-from m2fdp.algorithms import check_config, get_algorithm, surprises
+from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
+from m2fdp.experiments.checks import check_config, surprises
 from m2fdp.files import shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import tracking

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 import numpy as np
-import torch
 
 from m2fdp.algorithms.base import Algorithm, Plan
 from m2fdp.algorithms.hfl import HFL
 from m2fdp.algorithms.hfl_dp import HFL_DP
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.algorithms.pedpfl import PEDPFL
-from m2fdp.config import Config, ModelConfig, PrivacyConfig, TopologyConfig, TrainingConfig
+from m2fdp.config import TopologyConfig, TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.models.registry import Model, Shape, build_model, check_model_name
-from m2fdp.privacy.calibration import check_delta
 from m2fdp.schedule.schedule import build_schedule
-from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, exposed_devices
 from m2fdp.topology.trust import build_trust
@@ -26,16 +21,7 @@ from m2fdp.topology.trust import build_trust
 # In the order in which tables and figures list them.
 ALGORITHMS = {algorithm.name: algorithm for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP)}
 
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "Plan",
-    "build_plan",
-    "check_config",
-    "check_data",
-    "get_algorithm",
-    "surprises",
-]
+__all__ = ["ALGORITHMS", "Algorithm", "Plan", "build_plan", "get_algorithm"]
 
 
 def get_algorithm(name: str) -> Algorithm:
@@ -93,128 +79,4 @@ def _check_noise(algorithm: str, network: Network) -> None:
             f"is private, but {exposed.size} devices, such as "
             f"{network.tree.names[-1][exposed[0]]}, reach an untrusted server without noise; "
             "noise_plan(tree, trust) places it where it belongs",
-        )
-
-
-def check_config(config: Config) -> None:
-    """Everything that can be found wrong without looking at data.
-
-    Raises:
-        InputError: naming the key, its value and what would be valid.
-    """
-    plan = build_plan(config.algorithm, config.topology, config.training, config.seed)
-    check_model_name(config.model.name)
-    if config.control.enabled:
-        _check_control(config, plan)
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("device", config.device, "no CUDA device is available; use cpu")
-
-
-def surprises(config: Config) -> list[str]:
-    """A line for each thing that is allowed and is seldom what was meant."""
-    schedule = build_plan(config.algorithm, config.topology, config.training, config.seed).schedule
-    lines = []
-    if config.control.enabled:
-        schedule = replace(schedule, local_steps=config.control.max_local_steps)
-        if config.control.step_size_factor == 1.0:
-            steps = config.control.tau or config.training.rounds * config.training.local_steps
-            lines.append(
-                "control.step_size_factor = 1 is J's own: steps of at most 1/(tau beta), too small "
-                f"to get anywhere in tau steps; try {steps} (steps of 1/beta) and more"
-            )
-    if schedule.local_steps == 1:  # no round of one step has any, whatever an environment says
-        return lines
-    due = {schedule.aggregation_layer(step) for step in range(1, schedule.local_steps)}
-    for layer in sorted(schedule.local_aggregation.keys() - due):
-        lines.append(
-            f"training.local_aggregation.{layer} = {schedule.local_aggregation[layer]}: never "
-            f"comes, as a round has {schedule.local_steps} local steps and aggregations nearer "
-            "the cloud come first; use a smaller number, or null"
-        )
-    return lines
-
-
-def _check_control(config: Config, plan: Plan) -> None:
-    """What a controlled run can't be."""
-    if config.algorithm != M2FDP.name:
-        raise InputError(
-            "control.enabled", True, f"belongs to algorithm: m2fdp, not to {config.algorithm}"
-        )
-    if config.training.participants is not None:
-        raise InputError(
-            "training.participants",
-            config.training.participants,
-            "is what the controller chooses (control.enabled); use null",
-        )
-    if plan.network.tree.depth < 2:
-        raise InputError(
-            "control.enabled", True, "needs edge servers whose participation it can choose"
-        )
-    deeper = [layer for layer in plan.schedule.local_aggregation if layer > 1]
-    if deeper:
-        raise InputError(
-            "training.local_aggregation",
-            deeper[0],
-            "is a layer that the controller does not aggregate at; valid: 1",
-        )
-    if config.privacy.drift != "worst_case":
-        raise InputError(
-            "privacy.drift",
-            config.privacy.drift,
-            "needs step sizes that are known before training, and the controller (control.enabled) "
-            "chooses them in it; use worst_case",
-        )
-
-
-def check_data(
-    shape: Shape,
-    n_classes: int,
-    shard_sizes: np.ndarray,
-    model: ModelConfig,
-    training: TrainingConfig,
-    privacy: PrivacyConfig,
-) -> None:
-    """What can be found wrong once the records are dealt, before anything is written.
-
-    Args:
-        shape: (C, H, W) of the images.
-        shard_sizes: int64 (N_L,), D_j.
-
-    Raises:
-        InputError: a model that does not fit the images, a delta too large for the shards, or
-            a non-expansive drift that model and step size do not have.
-    """
-    built = build_model(model, shape, n_classes, seed=0)
-    # A device as a whole takes part for certain.
-    by_record = privacy.unit == "record"
-    rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
-    check_delta(privacy.delta, shard_sizes, rates, training.rounds * training.local_steps)
-    if privacy.drift == "non_expansive":
-        _certify_non_expansive(built, prod(shape), shard_sizes, training)
-
-
-def _certify_non_expansive(
-    model: Model, n_features: int, shard_sizes: np.ndarray, training: TrainingConfig
-) -> None:
-    """Clipped steps of eta <= 2/beta never part two models, if the clipped loss is convex.
-
-    It is for sums over classes of convex functions of the class's own score, each class
-    clipped by itself. A minibatch of n records divided by B has beta at most n/B times
-    curvature times the largest squared norm of features in [0, 1], and n/B is at most 1/q.
-    """
-    if model.class_curvature is None:
-        raise InputError(
-            "privacy.drift",
-            "non_expansive",
-            f"is not certified for model.name: {model.name}, whose clipped loss is not smooth and "
-            "convex; use model.name: logistic or drift: worst_case",
-        )
-    rate = float(sampling_rates(shard_sizes, training.batch_size).min())
-    largest = 2 * rate / (model.class_curvature * n_features)
-    if training.learning_rate > largest:
-        raise InputError(
-            "training.learning_rate",
-            training.learning_rate,
-            f"is too large for privacy.drift: non_expansive, which needs at most "
-            f"2q/beta = {largest:.4g} here",
         )

@@ -137,7 +137,7 @@ def build_controller(
 ) -> Controller:
     """The configured controller of a run; for the arguments see `build_problem`.
 
-    `m2fdp.algorithms.check_config` refuses networks and schedules that it is not made for.
+    `m2fdp.experiments.checks.check_config` refuses networks and schedules that it is not made for.
     """
     problem = build_problem(
         network, lock_step, schedule, n_parameters, sampling_rate, resources, privacy, config

@@ -13,10 +13,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from m2fdp.algorithms import check_config
 from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
+from m2fdp.experiments.checks import check_config
 from m2fdp.studies.study import Arm, Search, Study
 
 SEED = "seed"

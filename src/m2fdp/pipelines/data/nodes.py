@@ -5,7 +5,6 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from m2fdp.algorithms import check_data
 from m2fdp.config import (
     ModelConfig,
     PartitionConfig,
@@ -15,6 +14,7 @@ from m2fdp.config import (
 )
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import check_manifest, label_counts, make_manifest, shards_of
+from m2fdp.experiments.checks import check_data
 from m2fdp.reporting import figures
 from m2fdp.topology.builders import build_tree
 

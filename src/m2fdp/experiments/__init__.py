@@ -1,0 +1,1 @@
+"""The assembly room: a configuration becomes plan, mechanism, training, audit and bound."""
