@@ -36,7 +36,7 @@ class Replacing:
         with replacing(Path(path)) as unfinished:
             self._filepath = PurePosixPath(unfinished)
             try:
-                super().save(data)
+                super().save(data)  # type: ignore[misc]  # of the data set that this is mixed into
             finally:
                 self._filepath = path
 

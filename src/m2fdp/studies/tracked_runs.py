@@ -183,10 +183,10 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
 
 def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:
     """Seeds of one line must share everything else, or their mean would mean nothing."""
-    groups: dict[Hashable, list[Run]] = defaultdict(list)
+    groups: dict[tuple[str | None, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        values = (_value(run, key) for key in swept)
-        groups[(run.data.tags["algorithm"], *values)].append(run)
+        line = (_value(run, key) for key in swept)
+        groups[(run.data.tags["algorithm"], *line)].append(run)
     for (algorithm, *_), members in groups.items():
         for key in sorted({key for run in members for key in run.data.params}):
             values = sorted({str(run.data.params.get(key)) for run in members})
