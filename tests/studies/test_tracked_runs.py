@@ -213,7 +213,7 @@ def test_a_run_older_than_a_key_has_its_default():
 def test_a_key_that_is_later_than_others_is_planned_with_its_default_too():
     study = Study(title="", grid={"topology.weights": ["uniform", "samples"]})
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})
-    planned = planned_runs(cells, varied_keys(study))
+    planned = expected_runs(cells, varied_keys(study))
     assert planned["topology.weights"].tolist() == ["uniform", "samples"]
 
 
@@ -258,7 +258,7 @@ def test_the_frames_are_what_reports_take():
     assert len(comparison(load_history(ids)).axes[0].lines) == 2
 
 
-def test_planned_runs_have_the_columns_of_the_finished_ones():
+def test_expected_runs_have_the_columns_of_the_finished_ones():
     grid = {"privacy.epsilon": [1.0, 2.0], "topology.fanouts": [[3, 2]], "seed": [8]}
     study = Study(title="", arms={"a": {}}, grid=grid)
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})
