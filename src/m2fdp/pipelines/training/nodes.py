@@ -21,7 +21,7 @@ from m2fdp.errors import InputError
 from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.simulating import configured_controller, configured_process, records
 from m2fdp.pipelines.training.checkpointing import begin
-from m2fdp.pipelines.training.tracking import tracked_progress
+from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.evaluation import evaluate
