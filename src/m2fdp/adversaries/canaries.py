@@ -25,9 +25,12 @@ from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import LockStep, Noise, get_mechanism
 from m2fdp.privacy.positions import Position
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.records import Shards
-from m2fdp.simulation.simulation import Simulation, build_simulation
+from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network, heads_of
 from m2fdp.topology.tree import Tree
@@ -49,7 +52,8 @@ class Canaries:
     """A simulation to audit.
 
     Attributes:
-        simulation: the copies, in float64.
+        process: the copies, in float64.
+        plans: the rounds t = 1…T.
         public: float64 (N_L, M), the model each device last received that is public; whoever
             runs the rounds keeps it up to date, for the losses.
         head_layer: h, the layer whose nodes are the copies' heads.
@@ -58,7 +62,8 @@ class Canaries:
         scale: noise and shifts over the configured mechanism's.
     """
 
-    simulation: Simulation
+    process: TreeProcess
+    plans: tuple[RoundPlan, ...]
     public: Tensor
     head_layer: int
     present: np.ndarray
@@ -114,10 +119,9 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     public = torch.zeros(len(shards.sizes), 2 if marked else 1, dtype=torch.float64)
     scale = float(run.shard_sizes[device]) if by_record else 1.0
     norm = privacy.clipping_norm
-    simulation = build_simulation(
-        copied,
-        _copied_mechanism(mechanism, copied, ranges, copies, scale),
-        schedule,
+    simulation = Simulation(
+        (copied,),
+        (_copied_mechanism(mechanism, copied, ranges, copies, scale),),
         _model(
             norm,
             public,
@@ -126,16 +130,34 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
         ),
         shards,
         _randomness(privacy, position, seed),
-        chunk_size=8192,
     )
-    return Canaries(simulation, public, int(layer), present, audited, scale)
+    process = build_process(simulation, ExecutionSettings(chunk_size=8192))
+    return Canaries(process, schedule.round_plans(), public, int(layer), present, audited, scale)
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:
     """The copies' draws: as the audited run's, from the seed or from entropy."""
     if privacy.secure_rng:
         return from_entropy()
-    return seeded(seed, f"audit of {position} under {privacy}".encode())
+    return seeded(seed, f"audit of {_key(position)} under {privacy}".encode())
+
+
+def _key(position: Position) -> str:
+    """The text that keys a position's draws: with the words of version 0.1, whose audits repeat."""
+    facts = {
+        "members": position.members,
+        "head_layer": position.head_layer,
+        "is_device": position.is_device,
+        "shares": position.shares,
+        "sampling_rate": position.sampling_rate,
+        "unit": position.unit,
+        "noise": position.noise,
+        "crowd": position.mean,
+        "crowd_without_one": position.mean_but_one,
+        "parent_is_cloud": position.parent_is_cloud,
+        "parent_is_trusted": position.parent_is_trusted,
+    }
+    return f"Position({', '.join(f'{name}={fact!r}' for name, fact in facts.items())})"
 
 
 def _model(norm: float, public: Tensor, least_mark: float | None, outweigh: bool) -> Model:
