@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from m2fdp.privacy.variance import certain_variances, family_variances
-from m2fdp.topology.network import Network, heads_of
+from m2fdp.topology.network import Network, heads_of, no_noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class Position:
         unit: what shift 1 of the laws means.
         noise: the deviation of the head's own noise.
         inside: the variance that nodes below the head add to its message.
-        mean: the deviation of what the head and its siblings add to the mean that their parent
-            forms.
+        mean: the deviation of what the head and those of its siblings that are heads add to the
+            mean that their parent forms.
         mean_but_one: the same for the worst sibling of the head, who knows its own noise; None
             without siblings.
         above: for layer l = 0…h-1 below the head's h, the variance that its ancestor there adds.
@@ -131,7 +131,9 @@ def _by_device(
         members = np.flatnonzero(heads[:, 0] == layer)
         nodes, unit = heads[members, 1], units[members]
         weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
-        together, but_one = family_variances(network, noise, layer)
+        drawn = list(no_noise(tree))
+        drawn[layer][nodes] = noise[layer][nodes]
+        together, but_one = family_variances(network, drawn, layer)
         table["noise"][members] = noise[layer][nodes] / unit
         table["mean"][members] = (np.sqrt(together) / weights)[nodes] / unit
         siblings = tree.n_children(layer - 1)[parents[nodes]] > 1

@@ -15,7 +15,8 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
 - v is the head's own message for whoever is sent it, and for everybody further away the mean that
   the head's parent forms, although more branches join above. Where the parent sees sums only, the
   mean is the lowest that it, too, can read.
-- What lies beside the record's path counts with the noise of the head's siblings alone.
+- What lies beside the record's path counts with the noise of those of the head's siblings alone
+  that are heads themselves: what an untrusted server adds, untrusted servers know.
 - Noise on the path above v counts against observers of whom none draws it (untrusted servers are
   one kind of observer, the cloud another), and only if it is there at every release: a message of
   layer m is sent when models travel to a layer above m, and what the cloud adds is there when
