@@ -12,7 +12,8 @@ from m2fdp.algorithms import Plan, build_plan
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.config import Config, ModelConfig, PrivacyConfig, TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.models.registry import Model, Shape, build_model, check_model_name
+from m2fdp.models.checks import Shape
+from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta
 from m2fdp.simulation.sampling import sampling_rates
 
