@@ -11,7 +11,8 @@ import torch
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, ModelConfig, PrivacyConfig, TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.models.registry import Model, Shape, build_model, check_model_name
+from m2fdp.models.checks import Shape
+from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta
 from m2fdp.simulation.sampling import sampling_rates
 
