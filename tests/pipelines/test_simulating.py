@@ -200,9 +200,9 @@ def test_entropy_draws_all_that_the_promise_rests_on(assemble, kedro_run, projec
         summary = json.loads(
             (project / "data/08_reporting/single/privacy_summary.json").read_text()
         )
-        told = " ".join(summary["assumptions"])
-        assert ("the seed is secret" in told) == ("seeded generator" in told) == (secure == "false")
-        assert ("rounding of noise" in told) == (secure == "true")
+        said = " ".join(summary["assumptions"])
+        assert ("the seed is secret" in said) == ("seeded generator" in said) == (secure == "false")
+        assert ("rounding of noise" in said) == (secure == "true")
         (run, *_) = mlflow.search_runs(search_all_experiments=True, output_format="list")
         assert run.data.params["privacy.secure_rng"] == secure.title()
     assert len(set(models)) == 3

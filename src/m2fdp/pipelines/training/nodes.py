@@ -17,7 +17,7 @@ from m2fdp.data.manifest import held_by_cloud
 from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.simulating import configured_simulation, records
 from m2fdp.pipelines.training.checkpointing import begin
-from m2fdp.pipelines.training.tracking import tracked_progress
+from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.simulation.training import divergence, train
 
