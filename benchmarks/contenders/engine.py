@@ -16,14 +16,23 @@ from benchmarks.works import (
     build_work_model,
 )
 from m2fdp.algorithms import build_plan
-from m2fdp.config import PrivacyConfig, ThreatConfig, TopologyConfig, TrainingConfig, TrustConfig
+from m2fdp.config import (
+    Config,
+    PrivacyConfig,
+    ThreatConfig,
+    TopologyConfig,
+    TrainingConfig,
+    TrustConfig,
+)
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_together
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
-from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.records import Shards
+from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.simulation.simulation import Simulation, build_simulation, initial_state
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import seeded
 from m2fdp.topology.network import Network
 
@@ -33,19 +42,19 @@ _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
 def prepare(work: Work, threads: int, device: str) -> Round:
     """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
     set_exact_arithmetic()
-    simulation = build(work, threads, device)
-    state = initial_state(simulation)
+    process, plans = build(work, threads, device)
+    state = process.start()
 
     def round_() -> Tensor:
         nonlocal state
-        state = run_round(simulation, state)
+        state = process.round(state, plans[state.round])
         return state.weights
 
     return round_
 
 
-def build(work: Work, workers: int, device: str) -> Simulation:
-    """The work's simulation."""
+def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[RoundPlan, ...]]:
+    """How the work's rounds are computed, and their plans."""
     training = TrainingConfig(
         rounds=work.rounds,
         local_steps=work.local_steps,
@@ -54,7 +63,14 @@ def build(work: Work, workers: int, device: str) -> Simulation:
     )
     ratios = [1.0] * (len(work.fanouts) - 1) if work.privacy == "trusted" else None
     topology = TopologyConfig(fanouts=list(work.fanouts), trust=TrustConfig(ratios=ratios))
-    plan = build_plan(_ALGORITHMS[work.privacy], topology, training, work.seed)
+    plan = build_plan(
+        Config(
+            algorithm=_ALGORITHMS[work.privacy],
+            seed=work.seed,
+            topology=topology,
+            training=training,
+        )
+    )
     data = build_data(work, device)
     sizes = np.full(work.devices, work.records)
     shards = Shards(data.features, data.labels, sizes, sampling_rates(sizes, work.batch))
@@ -62,17 +78,15 @@ def build(work: Work, workers: int, device: str) -> Simulation:
     mechanism = no_privacy(plan.network, plan.schedule.round_plans(), privacy, ThreatConfig())
     if plan.private:
         mechanism = _noised(mechanism, plan.network, work)
-    return build_simulation(
-        plan.network,
-        mechanism,
-        plan.schedule,
+    simulation = Simulation(
+        (plan.network,),
+        (mechanism,),
         build_work_model(work),
         shards,
         seeded(work.seed, work.name.encode()),
-        training.backend,
-        training.chunk_size,
-        workers,
     )
+    settings = ExecutionSettings(training.backend, training.chunk_size, workers)
+    return build_process(simulation, settings), plan.schedule.round_plans()
 
 
 def _noised(mechanism: Mechanism, network: Network, work: Work) -> Mechanism:

@@ -13,12 +13,11 @@ import pandas as pd
 
 from m2fdp.algorithms import build_plan
 from m2fdp.config import DatasetConfig, parse_config
-from m2fdp.control import course
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.sources import load_dataset
 from m2fdp.experiments.checks import check_config, check_data
 from m2fdp.pipelines.privacy.nodes import calibrate, plan_rounds, tabulate_ledger
-from m2fdp.simulation import training
+from m2fdp.simulation.tree_process import TreeProcess
 
 
 def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -42,18 +41,9 @@ def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[
         config.training,
         config.privacy,
     )
-    plan = build_plan(config.algorithm, config.topology, config.training, config.seed)
+    plan = build_plan(config)
     manifest = _manifest(sizes)
-    run_plan = plan_rounds(
-        plan,
-        dataset,
-        manifest,
-        config.model,
-        config.training,
-        config.resources,
-        config.privacy,
-        config.control,
-    )
+    run_plan = plan_rounds(plan, dataset, manifest, parameters)
     _, mechanism, rounds = calibrate(
         plan, run_plan, manifest, config.training, config.privacy, config.threat
     )
@@ -71,17 +61,15 @@ def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[
 @contextmanager
 def cut_off_at(last: int) -> Iterator[None]:
     """Trainings within it end with an OSError once they have done so many rounds."""
-    rounds, run_round = training.rounds, course.run_round
+    whole_round = TreeProcess.round
 
-    def go_on(after: Any) -> Any:
+    def cut_off(process: TreeProcess, state: Any, plan: Any, tap: Any = None) -> Any:
+        after = whole_round(process, state, plan, tap)
         if after.round == last:
             raise OSError("cut off")
         return after
 
-    with (
-        mock.patch.object(training, "rounds", lambda *args: map(go_on, rounds(*args))),
-        mock.patch.object(course, "run_round", lambda *args: go_on(run_round(*args))),
-    ):
+    with mock.patch.object(TreeProcess, "round", cut_off):
         yield
 
 

@@ -23,7 +23,7 @@ from m2fdp.convergence.tables import (
 )
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import shards_of
-from m2fdp.pipelines.simulating import configured_simulation
+from m2fdp.pipelines.simulating import configured_process
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.reporting import bound_figures, tables
 from m2fdp.simulation.sampling import sampling_rates
@@ -41,9 +41,10 @@ def measure(
 ) -> tuple[pd.DataFrame, int]:
     """Loss, gradient and curvature along a run of the configuration, and its M."""
     config = parse_config(parameters)
-    simulation = configured_simulation(plan, mechanism, dataset, manifest, config)
-    measured = measure_run(simulation, config.training.evaluate_every, affordable_rounds)
-    return measured, simulation.model.n_parameters
+    process = configured_process((plan.network,), (mechanism,), dataset, manifest, config)
+    rounds = plan.schedule.round_plans()[:affordable_rounds]
+    measured = measure_run(process, rounds, config.training.evaluate_every)
+    return measured, process.simulation.model.n_parameters
 
 
 def bound(

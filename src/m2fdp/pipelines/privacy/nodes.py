@@ -10,55 +10,31 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import (
-    ControlConfig,
-    ModelConfig,
-    PrivacyConfig,
-    ResourcesConfig,
-    ThreatConfig,
-    TrainingConfig,
-    parse_config,
-)
-from m2fdp.control.controller import build_controller
-from m2fdp.control.course import RunPlan, controlled_plan, fixed_plan
+from m2fdp.config import PrivacyConfig, ThreatConfig, TrainingConfig, parse_config
+from m2fdp.control.policy import controlled_plan
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
-from m2fdp.models.registry import build_model
+from m2fdp.pipelines.simulating import configured_controller
 from m2fdp.privacy import ledger_tables
-from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
+from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
 from m2fdp.reporting import privacy_figures, tables
+from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.sampling import sampling_rates
 
 logger = logging.getLogger(__name__)
 
 
 def plan_rounds(
-    plan: Plan,
-    dataset: Dataset,
-    manifest: pd.DataFrame,
-    model: ModelConfig,
-    training: TrainingConfig,
-    resources: ResourcesConfig,
-    privacy: PrivacyConfig,
-    control: ControlConfig,
+    plan: Plan, dataset: Dataset, manifest: pd.DataFrame, parameters: dict[str, Any]
 ) -> RunPlan:
     """The rounds as scheduled, or as the controller will choose them."""
-    if not control.enabled:
-        return fixed_plan(plan.network, plan.schedule)
-    rates = sampling_rates(shards_of(manifest).sizes, training.batch_size)
-    controller = build_controller(
-        plan.network,
-        who_steps_together(plan.network, privacy),
-        plan.schedule,
-        build_model(model, dataset.shape, dataset.n_classes, seed=0).n_parameters,
-        float(rates.max()),
-        resources,
-        privacy,
-        control,
-    )
+    config = parse_config(parameters)
+    controller = configured_controller(plan, dataset, manifest, config)
+    if controller is None:
+        return RunPlan((plan.network,), plan.schedule.round_plans())
     return controlled_plan(controller, plan.network, plan.schedule)
 
 

@@ -11,16 +11,7 @@ def create_pipeline() -> Pipeline:
         [
             Node(
                 nodes.plan_rounds,
-                [
-                    "plan",
-                    "dataset",
-                    "checked_manifest",
-                    "params:model",
-                    "params:training",
-                    "params:resources",
-                    "params:privacy",
-                    "params:control",
-                ],
+                ["plan", "dataset", "checked_manifest", "parameters"],
                 "run_plan",
                 name="plan_rounds",
             ),
