@@ -16,7 +16,14 @@ from benchmarks.works import (
     build_work_model,
 )
 from m2fdp.algorithms import build_plan
-from m2fdp.config import PrivacyConfig, ThreatConfig, TopologyConfig, TrainingConfig, TrustConfig
+from m2fdp.config import (
+    Config,
+    PrivacyConfig,
+    ThreatConfig,
+    TopologyConfig,
+    TrainingConfig,
+    TrustConfig,
+)
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping, silence, step_together
@@ -57,7 +64,14 @@ def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[Rou
     )
     ratios = [1.0] * (len(work.fanouts) - 1) if work.privacy == "trusted" else None
     topology = TopologyConfig(fanouts=list(work.fanouts), trust=TrustConfig(ratios=ratios))
-    plan = build_plan(_ALGORITHMS[work.privacy], topology, training, work.seed)
+    plan = build_plan(
+        Config(
+            algorithm=_ALGORITHMS[work.privacy],
+            seed=work.seed,
+            topology=topology,
+            training=training,
+        )
+    )
     data = build_data(work, device)
     sizes = np.full(work.devices, work.records)
     shards = Shards(data.features, data.labels, sizes, sampling_rates(sizes, work.batch))

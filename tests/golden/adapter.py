@@ -41,7 +41,7 @@ def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[
         config.training,
         config.privacy,
     )
-    plan = build_plan(config.algorithm, config.topology, config.training, config.seed)
+    plan = build_plan(config)
     manifest = _manifest(sizes)
     run_plan = plan_rounds(plan, dataset, manifest, parameters)
     _, mechanism, rounds = calibrate(

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from m2fdp.algorithms import Plan, build_plan
-from m2fdp.config import TopologyConfig, TrainingConfig
+from m2fdp.config import Config, TopologyConfig, TrainingConfig
 from m2fdp.topology.drawing import draw_network
 from m2fdp.topology.network import network_table
 
@@ -15,7 +15,7 @@ def lay_out_network(
     algorithm: str, topology: TopologyConfig, training: TrainingConfig, seed: int
 ) -> Plan:
     """The plan of the configured algorithm."""
-    return build_plan(algorithm, topology, training, seed)
+    return build_plan(Config(algorithm=algorithm, topology=topology, training=training, seed=seed))
 
 
 def tabulate_network(plan: Plan) -> pd.DataFrame:
