@@ -24,11 +24,11 @@ def layers() -> list[list[str]]:
 
 
 def sentence(name: str) -> str:
-    """The first line of a room's or module's docstring."""
+    """The first sentence of a room's or module's docstring."""
     folder = ROOT / "src" / "m2fdp" / name
     file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
-    text = ast.get_docstring(ast.parse(file.read_text())) or ""
-    return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".").replace("`", "")
+    text = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0]
+    return " ".join(text.split()).partition(". ")[0].rstrip(".").replace("`", "")
 
 
 def picture() -> str:
