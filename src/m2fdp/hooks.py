@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
-from m2fdp.experiments.checks import check_config, surprises
+from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
 from m2fdp.files import shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import tracking
@@ -43,7 +43,6 @@ from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.resuming import Unfinished, find_unfinished
 from m2fdp.pipelines.selection import check_inputs
 from m2fdp.pipelines.store import check_store
-from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.checkpoints import differences
 
 LIBRARIES = (
@@ -198,7 +197,6 @@ class RunHooks:
         except InputError as error:
             raise BadInput(str(error)) from None
         yield
-        set_exact_arithmetic()
         run = mlflow.active_run()
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         for stale in tracking.close_stale_runs():
@@ -286,9 +284,8 @@ class RunHooks:
         if self._makes_other_split(pipeline):
             remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
             raise InputError("resume", True, remedy)
-        if self._config.control.enabled and {"audit", "bound"} & pipeline.all_outputs():
-            remedy = "audit and bound are made for rounds that are all alike; use false"
-            raise InputError("control.enabled", True, remedy)
+        if {"audit", "bound"} & pipeline.all_outputs():
+            check_equal_rounds(self._config)
 
     def _how_to_send(self) -> str:
         again = "Once it answers, the same command"

@@ -1,26 +1,16 @@
-"""Simulations as the pipelines put them together: what is shared between two runs, and what not."""
+"""What is shared between the draws of two experiments, and what not."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
-import mlflow
 import pytest
 import torch
-from kedro.config import OmegaConfigLoader
+from tests.builders import experiment_of
 
-from m2fdp.config import parse_config
-from m2fdp.data.sources import load_dataset
-from m2fdp.pipelines.data.nodes import split
-from m2fdp.pipelines.privacy.nodes import calibrate, plan_rounds
-from m2fdp.pipelines.simulating import configured_simulation
-from m2fdp.pipelines.topology.nodes import lay_out_network
 from m2fdp.privacy.mechanisms import silence
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.simulation import initial_state
 from m2fdp.streams import KeyedStreams, SecureStreams
 
-REPOSITORY = Path(__file__).parents[2]
 ONE_STEP = {
     "algorithm": "hfl_dp",
     "topology": {"fanouts": "4|3"},
@@ -28,48 +18,9 @@ ONE_STEP = {
 }
 
 
-def merged(one, other):
-    result = dict(one)
-    for key, value in other.items():
-        nested = isinstance(value, dict) and isinstance(one.get(key), dict)
-        result[key] = merged(one[key], value) if nested else value
-    return result
-
-
-@pytest.fixture(scope="module")
-def assemble():
-    """A function that makes the simulation of a configuration, node by node."""
-    base = OmegaConfigLoader(REPOSITORY / "conf", base_env="base", default_run_env="base")
-
-    def assemble(changes=None, change_data=lambda dataset: dataset):
-        config = parse_config(merged(merged(base["parameters"], ONE_STEP), changes or {}))
-        dataset = change_data(load_dataset(config.dataset))
-        plan = lay_out_network(config.algorithm, config.topology, config.training, config.seed)
-        manifest = split(
-            dataset,
-            config.partition,
-            config.topology,
-            config.model,
-            config.training,
-            config.privacy,
-            config.seed,
-        )
-        run_plan = plan_rounds(
-            plan,
-            dataset,
-            manifest,
-            config.model,
-            config.training,
-            config.resources,
-            config.privacy,
-            config.control,
-        )
-        _, mechanism, _ = calibrate(
-            plan, run_plan, manifest, config.training, config.privacy, config.threat
-        )
-        return configured_simulation(plan, mechanism, dataset, manifest, config)
-
-    return assemble
+def assemble(*changes, change_data=None):
+    """The simulation of a run of one step."""
+    return experiment_of(ONE_STEP, *changes, change_data=change_data).simulation()
 
 
 def model_of(simulation):
@@ -94,7 +45,7 @@ def alike(one, other):
     return abs(float(noise_in(one) @ noise_in(other))) / len(noise_in(one))
 
 
-def test_two_epsilons_do_not_cancel_each_others_noise(assemble):
+def test_two_epsilons_do_not_cancel_each_others_noise():
     """With one noise in both, sigma_1 w_2 - sigma_2 w_1 has none."""
     one, other = (assemble({"privacy": {"epsilon": epsilon}}) for epsilon in (1.0, 2.0))
     sigma, sigma_ = (float(s.mechanism.noise.steps[0]) for s in (one, other))
@@ -132,12 +83,12 @@ def darker(dataset):
     ],
     ids=str,
 )
-def test_noise_differs_wherever_a_release_does(assemble, changes):
+def test_noise_differs_wherever_a_release_does(changes):
     """M = 640: an accidental correlation of 0.25 has a probability below 1e-9."""
     assert alike(assemble(), assemble(changes)) < 0.25
 
 
-def test_noise_differs_where_a_file_has_changed_under_its_name(assemble):
+def test_noise_differs_where_a_file_has_changed_under_its_name():
     assert alike(assemble(), assemble(change_data=darker)) < 0.25
 
 
@@ -151,14 +102,14 @@ def test_noise_differs_where_a_file_has_changed_under_its_name(assemble):
     ],
     ids=str,
 )
-def test_noise_is_the_same_where_the_releases_are(assemble, changes):
+def test_noise_is_the_same_where_the_releases_are(changes):
     assert torch.equal(model_of(assemble()), model_of(assemble(changes)))
 
 
-def test_with_a_controller_what_it_decides_by_counts(assemble):
+def test_with_a_controller_what_it_decides_by_counts():
     controlled = {"algorithm": "m2fdp", "control": {"enabled": True, "smoothness": 1.0}}
     keys = [
-        assemble(merged(controlled, changes)).randomness.noise
+        assemble(controlled, changes).randomness.noise
         for changes in (
             {},
             {"resources": {"step_energy_j": 2.0}},
@@ -168,13 +119,13 @@ def test_with_a_controller_what_it_decides_by_counts(assemble):
     assert len(set(keys)) == 3
 
 
-def test_only_noise_depends_on_more_than_the_seed(assemble):
+def test_only_noise_depends_on_more_than_the_seed():
     one, other = assemble(), assemble({"algorithm": "pedpfl", "privacy": {"epsilon": 1.0}})
     assert one.randomness.sampling == other.randomness.sampling == KeyedStreams(0)
     assert one.randomness.noise != other.randomness.noise
 
 
-def test_entropy_draws_all_that_the_promise_rests_on(assemble, kedro_run, project, monkeypatch):
+def test_entropy_draws_all_that_the_promise_rests_on(monkeypatch):
     """Splits and initial weights stay the seed's; minibatches, participants and noise are not."""
     used = set()
     keyed = KeyedStreams.generator
@@ -184,27 +135,22 @@ def test_entropy_draws_all_that_the_promise_rests_on(assemble, kedro_run, projec
         return keyed(self, purpose, *indices)
 
     monkeypatch.setattr(KeyedStreams, "generator", listening)
-    params = (
-        "topology.fanouts=2|3,training.rounds=2,training.local_steps=2,training.batch_size=16,"
-        "training.participants=2,privacy.secure_rng={}"
-    )
+    small = {
+        "topology": {"fanouts": "2|3"},
+        "training": {"rounds": 2, "local_steps": 2, "batch_size": 16, "participants": 2},
+    }
     models = []
-    for secure in ("true", "true", "false"):
+    for secure in (True, True, False):
         used.clear()
-        result = kedro_run("--params", params.format(secure))
-        assert result.exit_code == 0, result.output
-        models.append((project / "data/06_models/single/model.pt").read_bytes())
+        experiment = experiment_of(small, {"privacy": {"secure_rng": secure}})
+        trained = experiment.train()
+        models.append(trained.state_dict["1.weight"].numpy().tobytes())
         drawn = {"minibatch", "participants", "step-noise", "summed-noise"}
-        assert used & drawn == (set() if secure == "true" else drawn)
+        assert used & drawn == (set() if secure else drawn)
         assert "partition-records" in used
-        summary = json.loads(
-            (project / "data/08_reporting/single/privacy_summary.json").read_text()
-        )
-        told = " ".join(summary["assumptions"])
-        assert ("the seed is secret" in told) == ("seeded generator" in told) == (secure == "false")
-        assert ("rounding of noise" in told) == (secure == "true")
-        (run, *_) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-        assert run.data.params["privacy.secure_rng"] == secure.title()
+        told = " ".join(experiment.summary()["assumptions"])
+        assert ("the seed is secret" in told) == ("seeded generator" in told) == (not secure)
+        assert ("rounding of noise" in told) == secure
     assert len(set(models)) == 3
     simulation = assemble({"privacy": {"secure_rng": True}})
     assert simulation.randomness.sampling == simulation.randomness.noise == SecureStreams()
