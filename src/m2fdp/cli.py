@@ -19,7 +19,7 @@ REPORT = "report"  # reserved as a study's name
 def _merged(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Any:
     """What `--params` says each time that it is given; the later wins."""
     if context.get_parameter_source(option.name) is ParameterSource.DEFAULT_MAP:
-        given = (context.default_map[option.name],)  # of the file of --config
+        given = ((context.default_map or {})[option.name],)  # of the file of --config
     read = [_read_params(context, option, part) for part in given]
     return OmegaConf.to_container(OmegaConf.merge({}, *read))
 
@@ -30,7 +30,7 @@ def _read_params(context: click.Context, option: click.Parameter, given: Any) ->
     from m2fdp.hooks import BadInput
 
     try:
-        return KEDRO_OPTIONS[option.name].callback(context, option, given)
+        return KEDRO_OPTIONS[option.name].process_value(context, given)
     except click.UsageError:
         remedy = "give KEY=VALUE, several separated by commas"
     except (YAMLError, OmegaConfBaseException) as error:
@@ -62,7 +62,7 @@ def run(**options: Any) -> None:
     with _one_line_ends(_how_a_run_goes_on):
         check_selection(options)
         _check_not_async(options)
-        kedro_run.callback(**options)
+        click.get_current_context().invoke(kedro_run, **options)
 
 
 @cli.command(params=[OPTIONS["env"], OPTIONS["params"]])

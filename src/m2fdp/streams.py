@@ -112,7 +112,8 @@ def _digest(
 
 
 def _philox(key: bytes) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(_Key(key)))
+    # NumPy takes an ISeedSequence, which its own annotation leaves out.
+    return np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

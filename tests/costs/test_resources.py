@@ -23,7 +23,8 @@ WIRED_J = 6.30957344 * WIRED_S  # 38 dBm
 
 
 def training(**changes):
-    return TrainingConfig(**({"rounds": 1, "local_steps": 20, "learning_rate": 1} | changes))
+    one_round = {"rounds": 1, "local_steps": 20, "learning_rate": 1, "local_aggregation": None}
+    return TrainingConfig(**(one_round | changes))
 
 
 def cost_of(tree, trust, schedule_config, privacy, resources=None):

@@ -8,7 +8,8 @@ from m2fdp.schedule.schedule import build_schedule
 
 
 def training(**changes):
-    return TrainingConfig(**({"rounds": 3, "local_steps": 20, "learning_rate": 2} | changes))
+    three_rounds = {"rounds": 3, "local_steps": 20, "learning_rate": 2, "local_aggregation": None}
+    return TrainingConfig(**(three_rounds | changes))
 
 
 def test_aggregations_of_one_round():

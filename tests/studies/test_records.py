@@ -200,6 +200,23 @@ def test_varied_parameters_are_columns_numbers_where_they_can_be():
         assert frame["training.batch"].iloc[1] == 8
 
 
+def test_a_run_older_than_a_key_has_its_default():
+    old, new = log_run(seed=0), log_run(seed=1, **{"topology.weights": "uniform"})
+    other = log_run(seed=0, **{"topology.weights": "samples"})
+    assert len(load_runs([old, new])) == 2
+    with pytest.raises(InputError, match=r"topology.weights = \['samples', 'uniform'\]"):
+        load_runs([old, new, other])
+    frame = load_runs([old, new, other], ["topology.weights"])
+    assert frame["topology.weights"].tolist() == ["uniform", "uniform", "samples"]
+
+
+def test_a_key_that_is_later_than_others_is_planned_with_its_default_too():
+    study = Study(title="", grid={"topology.weights": ["uniform", "samples"]})
+    cells = expand(Setting("tiny", study, BASE, {}, {}), {})
+    planned = planned_runs(cells, varied_keys(study))
+    assert planned["topology.weights"].tolist() == ["uniform", "samples"]
+
+
 def test_an_arm_stands_for_what_its_runs_share():
     varied = ("arm", "seed")
     arms = {"1": {"training.rounds": 60}, "2": {"training.rounds": 80}}

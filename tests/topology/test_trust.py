@@ -67,6 +67,6 @@ def test_unknown_names_and_wrong_lengths():
 def test_no_trust_configured_means_nobody_is_trusted():
     tree = tree_from_fanouts([2, 2])
     for built, expected in zip(
-        build_trust(tree, TrustConfig(), 0), all_untrusted(tree), strict=True
+        build_trust(tree, TrustConfig(ratios=None), 0), all_untrusted(tree), strict=True
     ):
         np.testing.assert_array_equal(built, expected)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import importlib
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models import losses
+from m2fdp.models.checks import Loss, Shape, check_loss, check_module
+from m2fdp.own_code import FORM, guarded, is_own, load
 from m2fdp.streams import torch_seed
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-Shape = tuple[int, int, int]
-
+MODELS = ("svm", "softmax", "logistic", "cnn12")
+_KEY = "model.name"
 # The widths that give M = 7840 parameters at ten classes (J Sec. VI-A), by image channels.
 _CNN12_CHANNELS = {1: (16, 18, 20), 3: (5, 17, 22)}
 
@@ -88,30 +82,32 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
 
     Raises:
         InputError: an unknown name, images too small for `cnn12`, a key that the model does
-            not have, an own function that raises or returns no module, or a module that does not
-            fit the images and classes, that per-sample clipping can't train, or whose scores are
-            random.
+            not have, or own code that raises or that `check_module` or `check_loss` refuses.
     """
     if config.channels is not None and config.name != "cnn12":
         raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
-        if config.name in {"svm", "softmax", "logistic"}:
-            return _linear(config, shape, n_classes)
-        if config.name == "cnn12":
-            return Model("cnn12", _cnn12(config, shape, n_classes), losses.cross_entropy, False)
-        module = _imported(config.name, shape, n_classes)
-    _check_trainable(config.name, module)
-    _check_fits(config.name, module, shape, n_classes)
-    _check_repeatable(config.name, module, shape)
-    _check_alone(config.name, module, shape)
-    return Model(config.name, module, losses.cross_entropy, linear=False)
+        model = _named(config, shape, n_classes)
+    return model if config.loss is None else _with_own_loss(model, config.loss, n_classes)
 
 
 def check_model_name(name: str) -> None:
     """Raises InputError unless the name is known or names an importable function."""
-    if name not in {"svm", "softmax", "logistic", "cnn12"}:
-        _import_function(name)
+    if is_own(name):
+        load(_KEY, name)
+    elif name not in MODELS:
+        raise InputError(_KEY, name, f"is none of {', '.join(MODELS)}, and no {FORM}")
+
+
+def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    check_model_name(config.name)
+    if config.name == "cnn12":
+        return Model("cnn12", _cnn12(config, shape, n_classes), losses.cross_entropy, linear=False)
+    if config.name in MODELS:
+        return _linear(config, shape, n_classes)
+    module = _imported(config.name, shape, n_classes)
+    return Model(config.name, module, losses.cross_entropy, linear=False)
 
 
 def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
@@ -155,156 +151,16 @@ def _cnn12(config: ModelConfig, shape: Shape, n_classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, n_classes))
 
 
-def _import_function(name: str) -> Callable[[Shape, int], nn.Module]:
-    key = "model.name"
-    module_name, _, function_name = name.partition(":")
-    if not function_name:
-        raise InputError(
-            key, name, "is none of svm, softmax, logistic, cnn12, and no package.module:function"
-        )
-    with _own_code(name, "can't be imported"):
-        function = getattr(importlib.import_module(module_name), function_name)
-    if not callable(function):
-        raise InputError(key, name, f"is no function but {type(function).__name__}")
-    return function
-
-
 def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:
-    function = _import_function(name)
-    with _own_code(name, f"can't be called with ({shape}, {n_classes})"):
+    function = load(_KEY, name)
+    with guarded(_KEY, name, f"can't be called with ({shape}, {n_classes})"):
         module = function(shape, n_classes)
-    if not isinstance(module, nn.Module):
-        raise InputError(
-            "model.name", name, f"must return a torch.nn.Module, not {type(module).__name__}"
-        )
+    check_module(name, module, shape, n_classes)
     return module
 
 
-@contextmanager
-def _own_code(name: str, what: str) -> Iterator[None]:
-    """Whatever the user's code raises, sys.exit too, is one line with its own last place."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        frames = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)[1:]
-            if "site-packages" not in frame.filename and not frame.filename.startswith("<frozen")
-        ]
-        own = [frame for frame in frames if frame.filename not in (__file__, importlib.__file__)]
-        place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError("model.name", name, f"{what}: {reason}{place}") from error
-
-
-def _check_trainable(name: str, module: nn.Module) -> None:
-    from opacus.validators import ModuleValidator  # seconds to import, needed only here
-
-    errors = ModuleValidator.validate(module, strict=False)
-    if errors:
-        reason = str(errors[0]).split("\n")[0]
-        raise InputError(
-            "model.name",
-            name,
-            f"can't be trained with differential privacy: "
-            f"{reason} (batch norm mixes the records of a batch; group or layer "
-            f"norm does not)",
-        )
-    buffers = [buffer for buffer, _ in module.named_buffers()]
-    if buffers:
-        raise InputError(
-            "model.name",
-            name,
-            f"has the buffer {buffers[0]}, state that no "
-            "aggregation averages and no noise covers; remove it",
-        )
-
-
-def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> None:
-    """Send some records through the module, as training will."""
-
-    def refuse(problem: str) -> InputError:
-        return InputError("model.name", name, problem)
-
-    parameters = dict(module.named_parameters())
-    if not parameters:
-        raise refuse("has no parameters to train")
-    for key, parameter in parameters.items():
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise refuse(f"has the lazy parameter {key}; give its layer the size of its input")
-        if not parameter.requires_grad:
-            raise refuse(
-                f"has the frozen parameter {key}, but all parameters are trained and noised; "
-                "compute with a constant instead"
-            )
-        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
-            raise refuse(
-                f"has the parameter {key} of {parameter.dtype} on {parameter.device}; "
-                "valid: torch.float32 on cpu (`device` moves the model itself)"
-            )
-    records = _some_records(shape)
-    sent = records.clone()
-    with _own_code(name, f"can't take records of shape {shape}"):
-        scores = module(sent)
-    if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
-        given = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise refuse(
-            f"makes {given} of {len(records)} records; valid: one score a class, "
-            f"{(len(records), n_classes)}"
-        )
-    if not torch.equal(sent, records):
-        raise refuse("changes the records that it is given in place; work on a copy")
-    if not scores.requires_grad:
-        raise refuse("makes scores that no gradient leads back from to its parameters")
-    gradients = torch.autograd.grad(scores.sum(), list(parameters.values()), allow_unused=True)
-    for key, gradient in zip(parameters, gradients, strict=True):
-        if gradient is None:
-            raise refuse(f"makes no use of the parameter {key}; remove it")
-
-
-def _check_alone(name: str, module: nn.Module, shape: Shape) -> None:
-    """Refuse modules that mix records, whose gradients then are no record's own."""
-    records = _some_records(shape)
-    with torch.no_grad():
-        together, alone = module(records), torch.cat([module(one[None]) for one in records])
-    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True):
-        raise InputError(
-            "model.name",
-            name,
-            "makes other scores of a record when other records are beside it; per-record "
-            "clipping, and so privacy, needs each record's to be its own",
-        )
-
-
-def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
-    """Refuse modules whose scores are drawn, or others in training than in evaluation.
-
-    torch's own draws are no stream of the run's: no run would repeat, nor end as it was trained.
-    """
-    for place, part in module.named_modules():
-        if isinstance(part, nn.RReLU) or (isinstance(part, _DropoutNd) and part.p > 0):
-            where = f" (layer {place})" if place else ""
-            raise InputError(
-                "model.name",
-                name,
-                f"has {type(part).__name__}{where}, which draws at random in training, so that no "
-                "run repeats; leave it out or set its rate to 0",
-            )
-    probe = copy.deepcopy(module)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        for parameter in probe.parameters():  # all may start at zero, which hides any difference
-            parameter.add_(torch.randn_like(parameter), alpha=0.1)
-        records = torch.rand(8, *shape)
-        once, again = probe.train()(records), probe(records)
-        evaluated = probe.eval()(records)
-    if not torch.allclose(once, again, equal_nan=True):
-        raise InputError("model.name", name, "draws at random: two passes of one record differ")
-    if not torch.allclose(once, evaluated, rtol=1e-4, atol=1e-6, equal_nan=True):
-        raise InputError(
-            "model.name", name, "gives other scores in training than in evaluation; use one mode"
-        )
-
-
-def _some_records(shape: Shape) -> Tensor:
-    return torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
+def _with_own_loss(model: Model, name: str, n_classes: int) -> Model:
+    """The model with another loss, whose derivative and curvature nobody has told."""
+    loss = load("model.loss", name)
+    check_loss(name, loss, n_classes, vectorised=not model.linear)
+    return replace(model, loss=loss, loss_gradient=None, class_curvature=None)

@@ -13,7 +13,7 @@ from m2fdp.errors import chain
 
 _SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
 # What a disk that is full, read-only, broken or another's answers.
-_DISK = {
+_DISK: set[int] = {
     getattr(errno, name)
     for name in ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO"]
 }

@@ -47,7 +47,7 @@ class _Replacing:
         with replacing(Path(path)) as unfinished:
             self._filepath = PurePosixPath(unfinished)
             try:
-                super().save(data)
+                super().save(data)  # type: ignore[misc]  # of the data set that this is mixed into
             finally:
                 self._filepath = path
 

@@ -73,10 +73,10 @@ def check_inputs(
     for name in sorted(pipeline.inputs()):
         if catalog.exists(name) or not (makers := _makers(name)):
             continue
-        dataset = catalog.get(name)
-        if hasattr(dataset, "_filepath"):
+        file = getattr(catalog.get(name), "_filepath", None)
+        if file is not None:
             remedy = f"no such file; kedro run --pipelines={makers[0]} makes it"
-            raise InputError("file", shown(dataset._filepath), remedy)
+            raise InputError("file", shown(file), remedy)
         asked = {parameter: run_params[parameter] for parameter in OPTIONS if run_params[parameter]}
         node = next(node for node in pipelines[makers[0]].nodes if name in node.outputs)
         _refuse(asked, f"{name} lives in memory only; select {node.name}, which makes it, too")

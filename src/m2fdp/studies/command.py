@@ -121,7 +121,8 @@ def report() -> None:
         InputError: there are none.
     """
     project = find_kedro_project(Path.cwd()) or Path.cwd()
-    with KedroSession.create(project, save_on_close=False) as session:
+    session = KedroSession.create(project, save_on_close=False)
+    with session:
         session.load_context()  # points MLflow at the project's store
     latest: dict[str, Run] = {}
     for run in search_runs("tags.role = 'study' and tags.`order` LIKE '{%'"):
@@ -207,7 +208,8 @@ def _setting(project: Path, order: Order) -> Setting:
         plan = scaled(order.name, plan, order.scale)
         last = plan.scales[order.scale].parameters
     check_size(order.name, plan)
-    with KedroSession.create(project, save_on_close=False, env=order.env or plan.env) as session:
+    session = KedroSession.create(project, save_on_close=False, env=order.env or plan.env)
+    with session:
         # Checks the environment and points MLflow at the project's store.
         base = session.load_context().config_loader["parameters"]
     setting = Setting(order.identity, plan, base, last, order.params)

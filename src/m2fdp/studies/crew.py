@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import mlflow
@@ -75,9 +76,10 @@ class Crew:
 
     def _outcomes(
         self, cells: Sequence[Cell], tags: Mapping[str, str]
-    ) -> Iterator[tuple[Cell, dict[str, str]]]:
+    ) -> Generator[tuple[Cell, dict[str, str]], None, None]:
         """Run the cells in processes that share the cores, here or on Ray."""
-        workers, threads, run = self.workers, 1, run_ray_tasks
+        workers, threads = self.workers, 1
+        run: Callable[..., Generator[tuple[int, Any], None, None]] = run_ray_tasks
         if not self.on_ray:
             cores = available_cores()
             workers = max(1, min(workers or cores, len(cells)))

@@ -17,7 +17,7 @@ from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config
-from m2fdp.studies.study import Arm, Search, Study
+from m2fdp.studies.study import Arm, Search, Space, Study
 
 SEED = "seed"
 MAX_RUNS = 10_000
@@ -162,9 +162,10 @@ def place_of_choice(study: Study, point: Point) -> str | None:
 
     Points that differ only in their seed, or in keys of `search.at`, share one choice.
     """
-    arm, search = arm_of(study, point), search_of(study, point)
-    if arm is None or search is None or arm.space not in search.spaces:
+    found = search_of(study, point)
+    if found is None:
         return None
+    search, _ = found
     values = {k: v for k, v in point.values.items() if k != SEED and k not in search.at}
     return json.dumps([point.version, point.arm, values], sort_keys=True)
 
@@ -193,7 +194,7 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
     if "resume" in flat:
         raise InputError("resume", flat["resume"], "give `kedro study` --resume instead")
     overrides = nest(flat | {"cell": f"{setting.name}/{name}"})
-    merged = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
     config = parse_config(merged)
     check_config(config)
     return Cell(name, point, overrides, config)
@@ -218,9 +219,13 @@ def arm_of(study: Study, point: Point) -> Arm | None:
     return None if point.arm is None else study.arms[point.arm]
 
 
-def search_of(study: Study, point: Point) -> Search | None:
-    """The search of the point's version, if it has one."""
-    return None if point.version is None else study.versions[point.version].search
+def search_of(study: Study, point: Point) -> tuple[Search, Space] | None:
+    """What chooses the point's schedule, and among which; None where nothing does."""
+    arm = arm_of(study, point)
+    search = None if point.version is None else study.versions[point.version].search
+    if arm is None or arm.space is None or search is None or arm.space not in search.spaces:
+        return None
+    return search, search.spaces[arm.space]
 
 
 def varied_keys(study: Study) -> tuple[str, ...]:

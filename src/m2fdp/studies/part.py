@@ -52,9 +52,10 @@ def part_of(study: Study, only: Sequence[str]) -> tuple[Point, ...]:
 def _as_yaml(text: str) -> Any:
     """The value, as `--params` reads one; what is no YAML stays text, which selects nothing."""
     try:
-        return OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))["value"]
+        read: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
     except (OmegaConfBaseException, YAMLError):
         return text
+    return read["value"]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -36,7 +36,7 @@ def run_tasks(
     workers: int,
     environment: Mapping[str, str],
     on_loss: Callable[[int], None],
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """Do `work(task)` for every task in spawned processes; yield results as they come.
 
     A worker that dies is replaced and its task is tried once more. Leaving the iterator
@@ -65,10 +65,14 @@ def run_tasks(
                     # A worker that has died meanwhile shows below, at the end of its pipe.
                     with suppress(ConnectionError):
                         worker.connection.send(tasks[worker.task])
-            busy = {worker.connection: worker for worker in pool if worker.task is not None}
+            busy: dict[Any, tuple[_Worker, int]] = {
+                worker.connection: (worker, worker.task)
+                for worker in pool
+                if worker.task is not None
+            }
             for connection in wait(list(busy)):
-                worker = busy[connection]
-                task, worker.task = worker.task, None
+                worker, task = busy[connection]
+                worker.task = None
                 try:
                     result = worker.connection.recv()
                 except (EOFError, ConnectionError):

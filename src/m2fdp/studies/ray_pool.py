@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def run_ray_tasks(
     workers: int | None,
     environment: Mapping[str, str],
     on_loss: Callable[[int], None],
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """Do `work(task)` for every task on the connected cluster, on a core each.
 
     A task whose worker or node dies is tried once more. Leaving the iterator early, by an

@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, select
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
 from m2fdp.claims.measures import DECISIONS
-from m2fdp.config import INCIDENTAL, essentials
+from m2fdp.config import INCIDENTAL, flatten, later_defaults
 from m2fdp.errors import InputError
 from m2fdp.studies.grid import Cell
 
@@ -102,7 +102,8 @@ def planned_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:
     swept = _swept(varied)
     rows = []
     for cell in cells:
-        params = {key: str(value) for key, value in essentials(cell.config).items()}
+        plain = flatten(cell.config.model_dump(mode="json"))
+        params = {key: str(value) for key, value in plain.items()}
         named = {"algorithm": cell.config.algorithm, "seed": cell.config.seed}
         rows.append(named | {key: (cell.tags if key in TAGS else params).get(key) for key in swept})
     table = pd.DataFrame(rows, index=pd.Index([cell.name for cell in cells], name="run_id"))
@@ -166,7 +167,12 @@ def _swept(varied: Sequence[str]) -> list[str]:
 
 def _value(run: Run, key: str) -> str | None:
     """The text of a run's parameter, or its arm or version."""
-    return (run.data.tags if key in TAGS else run.data.params).get(key)
+    return (run.data.tags if key in TAGS else _params(run)).get(key)
+
+
+def _params(run: Run) -> dict[str, str]:
+    """A run's parameters; one that is older than a key has run with its default."""
+    return {key: str(value) for key, value in later_defaults().items()} | run.data.params
 
 
 def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
@@ -181,7 +187,7 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
         # A user's own split is no part of the parameters.
         named["split"] = run.data.tags.get("split_sha256", "")
         configuration = frozenset(
-            item for item in (run.data.params | named).items() if item[0] not in INCIDENTAL
+            item for item in (_params(run) | named).items() if item[0] not in INCIDENTAL
         )
         other = latest.get(configuration)
         if other is None or other.info.start_time < run.info.start_time:
@@ -196,13 +202,14 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
 
 def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:
     """Seeds of one line must share everything else, or their mean would mean nothing."""
-    groups: dict[Hashable, list[Run]] = defaultdict(list)
+    groups: dict[tuple[str | None, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        values = (_value(run, key) for key in swept)
-        groups[(run.data.tags["algorithm"], *values)].append(run)
+        line = (_value(run, key) for key in swept)
+        groups[(run.data.tags["algorithm"], *line)].append(run)
     for (algorithm, *_), members in groups.items():
-        for key in sorted({key for run in members for key in run.data.params}):
-            values = sorted({str(run.data.params.get(key)) for run in members})
+        params = [_params(run) for run in members]
+        for key in sorted(set().union(*params)):
+            values = sorted({str(each.get(key)) for each in params})
             if len(values) > 1 and key not in INCIDENTAL | {"seed"}:
                 raise InputError(
                     key,

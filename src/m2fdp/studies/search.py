@@ -20,7 +20,6 @@ from m2fdp.studies.grid import (
     Point,
     Schedules,
     Setting,
-    arm_of,
     build_cell,
     place_of_choice,
     search_of,
@@ -70,8 +69,9 @@ def next_candidates(
     waiting: dict[str, Point] = {}
     every = (p for point in wanted for p in (_followed(setting.study, point), point))
     for point in filter(None, every):
-        place, search = place_of_choice(setting.study, point), search_of(setting.study, point)
-        if place is not None and search is not None and place not in done:
+        place, found = place_of_choice(setting.study, point), search_of(setting.study, point)
+        if place is not None and found is not None and place not in done:
+            search, _ = found
             values = {key: value for key, value in point.values.items() if key != SEED}
             here = {key: value for key, value in search.at.items() if key in values}
             waiting.setdefault(place, replace(point, values=values | here))
@@ -155,22 +155,23 @@ def search_markdown(table: pd.DataFrame) -> str:
 
 def _followed(study: Study, point: Point) -> Point | None:
     """The point whose chosen schedule the point's candidates start from; None if none is."""
-    arm, search = arm_of(study, point), search_of(study, point)
-    space = search.spaces.get(arm.space) if arm is not None and search is not None else None
-    if space is None or space.schedule_of is None:
+    found = search_of(study, point)
+    if found is None or found[1].schedule_of is None:
         return None
-    return replace(point, arm=space.schedule_of)
+    return replace(point, arm=found[1].schedule_of)
 
 
 def _candidates(
     setting: Setting, place: str, point: Point, schedules: Schedules
 ) -> Iterator[Candidate]:
-    arm, search = arm_of(setting.study, point), search_of(setting.study, point)
-    space = search.spaces[arm.space]
+    found = search_of(setting.study, point)
+    if found is None:
+        return
+    search, space = found
     start: Mapping[str, Any] = {}
     if (followed := _followed(setting.study, point)) is not None:
         leading = place_of_choice(setting.study, followed)
-        if leading not in schedules:
+        if leading is None or leading not in schedules:
             return
         start = schedules[leading]
     changes = (

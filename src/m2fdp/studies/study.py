@@ -7,7 +7,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
@@ -162,7 +162,7 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
         names = ", ".join(known) or f"(none in {folders[0]})"
         raise InputError("study", name, f"no such study; the studies are {names}")
     files = dict.fromkeys(folder / f"{name}.yml" for folder in folders)
-    merged = OmegaConf.create({})
+    merged: DictConfig | ListConfig = OmegaConf.create({})
     for file in filter(Path.is_file, files):
         read_block(file)
         try:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.config import flatten, parse_config
+from m2fdp.config import Config, TopologyConfig, TrustConfig, flatten, parse_config
 from m2fdp.errors import InputError
 
 VALID = {
@@ -59,7 +59,9 @@ def with_key(dotted, value):
         ("control.alpha_2", float("inf"), "finite"),
         ("control.initial_local_steps", 41, "must not pass max_local_steps"),
         ("control", {"alpha_1": 0, "alpha_2": 0, "alpha_3": 0}, "must be positive"),
-        ("dataset.name", "imagenet", "'digits'"),
+        ("dataset.name", "imagenet", "'digits', .* or package.module:function"),
+        ("partition.scheme", "even", "'iid' or package.module:function"),
+        ("topology", {"weights": "even"}, "'samples'"),
         ("seed", True, "must be a number"),
         ("training.rounds", True, "must be a number"),
         ("training.learning_rate", 1e300, "less than or equal to"),
@@ -81,11 +83,11 @@ def test_bad_values_are_told_by_key_and_remedy(key, value, words):
     assert "\n" not in str(caught.value)
 
 
-def test_missing_keys_are_named():
-    with pytest.raises(InputError, match=r"training.rounds = '\(missing\)'"):
-        parse_config(VALID | {"training": {"local_steps": 1, "learning_rate": 1}})
-    with pytest.raises(InputError, match=r"privacy = '\(missing\)'"):
-        parse_config({name: block for name, block in VALID.items() if name != "privacy"})
+def test_what_is_not_given_has_its_default():
+    config = parse_config({"training": {"rounds": 5}})
+    assert config == Config().model_copy(
+        update={"training": Config().training.model_copy(update={"rounds": 5})}
+    )
 
 
 def test_lists_and_nulls_as_the_command_line_gives_them():
@@ -106,11 +108,31 @@ def test_lists_and_nulls_as_the_command_line_gives_them():
 
 def test_a_network_needs_a_tree_and_one_kind_of_trust():
     with pytest.raises(InputError, match="give fanouts"):
-        parse_config(VALID | {"topology": {}})
+        parse_config(VALID | {"topology": {"fanouts": None}})
     with pytest.raises(InputError, match="not both"):
         parse_config(
             VALID | {"topology": {"fanouts": [2], "trust": {"ratios": [], "untrusted": []}}}
         )
+
+
+def test_a_default_gives_way_to_the_other_way_to_say_it():
+    """What is given, as in conf/base, does not."""
+    assert TopologyConfig(edges="e.csv").fanouts is None
+    assert TopologyConfig(edges="e.csv", fanouts=[2]).fanouts == [2]
+    assert TopologyConfig(edges=None).fanouts == [10, 5]
+    assert TrustConfig(untrusted=["a"]).ratios is None
+    assert TrustConfig(untrusted=None).ratios == [0.5]
+    assert TrustConfig(ratios=None).untrusted is None
+    with pytest.raises(ValueError, match="not both"):
+        TrustConfig(ratios=[0.5], untrusted=["a"])
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("dataset.name", "own_data:letters"), ("partition.scheme", "own.dealing:by_writer")],
+)
+def test_names_may_be_those_of_ones_own_code(key, name):
+    assert flatten(parse_config(with_key(key, name)).model_dump())[key] == name
 
 
 KEYS = st.text("abc", min_size=1, max_size=3)

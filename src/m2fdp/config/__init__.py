@@ -1,0 +1,69 @@
+"""The configuration of one run: every key a user may set, its type, range, default and meaning.
+
+`Config` is the root; each block is also the type of the Kedro parameter of that name. `Config()` is
+what conf/base says. Keys read like the papers' (J Sec. II-VI). Unknown keys are errors.
+docs/configuration.md and the comments in conf/base are made from the texts here, by
+`python -m m2fdp.config.reference`.
+"""
+
+from m2fdp.config.costs import ControlConfig, ResourcesConfig
+from m2fdp.config.data import DATASETS, SCHEMES, DatasetConfig, ModelConfig, PartitionConfig
+from m2fdp.config.loading import load_config
+from m2fdp.config.network import TopologyConfig, TrustConfig
+from m2fdp.config.parsing import parse_config
+from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config.root import (
+    INCIDENTAL,
+    UNRELEASED,
+    Config,
+    essentials,
+    flatten,
+    later_defaults,
+    recorded,
+    released,
+)
+from m2fdp.config.training import TrainingConfig
+from m2fdp.config.types import (
+    SINCE,
+    Alternatives,
+    Block,
+    Count,
+    Decibel,
+    NonNegative,
+    Positive,
+    Probability,
+)
+
+__all__ = [
+    "DATASETS",
+    "INCIDENTAL",
+    "SCHEMES",
+    "SINCE",
+    "UNRELEASED",
+    "Alternatives",
+    "AuditConfig",
+    "Block",
+    "Config",
+    "ControlConfig",
+    "Count",
+    "DatasetConfig",
+    "Decibel",
+    "ModelConfig",
+    "NonNegative",
+    "PartitionConfig",
+    "Positive",
+    "PrivacyConfig",
+    "Probability",
+    "ResourcesConfig",
+    "ThreatConfig",
+    "TopologyConfig",
+    "TrainingConfig",
+    "TrustConfig",
+    "essentials",
+    "flatten",
+    "later_defaults",
+    "load_config",
+    "parse_config",
+    "released",
+    "recorded",
+]

@@ -1,0 +1,138 @@
+"""Blocks of the promise: the mechanism, against whom it holds, and how it is tested."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from m2fdp.config.types import Block, Count, FromText, Positive
+
+
+class PrivacyConfig(Block):
+    """The mechanism, its calibration and the target (J Sec. III-C)."""
+
+    mechanism: Literal["gradient", "upload"] = Field(
+        "gradient",
+        description="Where noise is added: at every local step (gradient), or to uploaded models "
+        "(upload, the papers').",
+    )
+    calibration: Literal["accountant", "paper"] = Field(
+        "accountant",
+        description="accountant: the least noise that meets epsilon. paper: J Prop. 1 (upload "
+        "only).",
+    )
+    alpha: Positive = Field(
+        1.0, description="alpha_l of J Prop. 1, a factor of the papers' noise (calibration: paper)."
+    )
+    epsilon: Annotated[Positive, Field(le=1e6)] = Field(
+        4.0, description="The target that every distrusted observer stays within."
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        1e-5, description="The target's delta, below one over the records of the largest shard."
+    )
+    clipping_norm: Positive = Field(
+        1.0,
+        description="C of a record's gradient (gradient), G of a minibatch gradient (upload, J "
+        "Assumption 2), or S of a device's (unit: device).",
+    )
+    adjacency: Literal["add_remove", "zero_out", "replace_one"] = Field(
+        "add_remove",
+        description="How two neighbouring data sets differ; replace_one is for mechanism: gradient "
+        "and unit: record.",
+    )
+    unit: Literal["record", "device"] = Field(
+        "record", description="Whose presence is hidden: a record's, or a device's as a whole."
+    )
+    drift: Literal["worst_case", "smooth", "non_expansive"] = Field(
+        "worst_case", description="How far two runs that differ may part (upload); docs/privacy.md."
+    )
+    smoothness: Positive | None = Field(
+        None, description="beta of the loss, declared (drift: smooth)."
+    )
+    downlink_noise: bool = Field(
+        False,
+        description="Trusted servers noise what they broadcast after a local aggregation (upload).",
+    )
+    budget: Positive | None = Field(
+        None,
+        description="Training ends before the round that would pass this verified epsilon; null = "
+        "no such end.",
+    )
+    secure_rng: bool = Field(
+        False,
+        description="Noise, minibatches and participants from the operating system's entropy "
+        "instead of the seed. No run repeats then, and one that is resumed goes on with other "
+        "draws.",
+    )
+
+    @model_validator(mode="after")
+    def _defined(self) -> PrivacyConfig:
+        for wrong, message in (
+            (
+                self.mechanism == "gradient" and self.calibration == "paper",
+                "calibration: paper is not defined for mechanism: gradient; use accountant",
+            ),
+            (
+                self.mechanism == "gradient" and self.drift != "worst_case",
+                "drift belongs to mechanism: upload; with noise at every step there is none",
+            ),
+            (
+                self.mechanism == "gradient" and self.downlink_noise,
+                "downlink_noise belongs to mechanism: upload; under gradient all is noised",
+            ),
+            (
+                (self.drift == "smooth") != (self.smoothness is not None),
+                "smoothness (beta) and drift: smooth belong together",
+            ),
+            (
+                self.unit == "device" and self.drift != "worst_case",
+                "unit: device clips whole updates and needs no drift; use drift: worst_case",
+            ),
+            (
+                self.adjacency == "replace_one"
+                and (self.mechanism == "upload" or self.unit == "device"),
+                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
+                "use add_remove",
+            ),
+            (
+                self.calibration == "paper"
+                and (self.unit == "device" or self.drift == "non_expansive" or self.downlink_noise),
+                "calibration: paper knows records, clipped minibatches and uplinks only",
+            ),
+        ):
+            if wrong:
+                raise ValueError(message)
+        return self
+
+
+class ThreatConfig(Block):
+    """Who must not learn more than the target; everybody else is only reported."""
+
+    distrusted: Annotated[
+        list[Literal["servers", "cloud", "siblings", "cousins", "far_devices", "public"]],
+        FromText,
+        Field(min_length=1),
+    ] = Field(
+        ["servers", "cloud"],
+        description="The observers that the target binds; far_devices are cousins too.",
+    )
+    open_links: Annotated[list[Literal["uplinks", "downlinks"]], FromText] = Field(
+        [], description="Links on which somebody listens."
+    )
+
+
+class AuditConfig(Block):
+    """How `kedro run --pipelines=audit` tests the promise."""
+
+    repetitions: Annotated[Count, Field(ge=20, le=1_000_000)] = Field(
+        1000,
+        description="Of each world, with and without the canary; bounds beyond about "
+        "ln(repetitions / 8) can't be shown.",
+    )
+    rounds: Count | None = Field(
+        None, description="At most so many of the run's rounds; null = all."
+    )
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        0.95, description="Of each lower bound."
+    )

@@ -1,0 +1,152 @@
+"""The root of the configuration, and what of it a result or a release depends on."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import Field, WithJsonSchema, model_validator
+
+from m2fdp.config.costs import ControlConfig, ResourcesConfig
+from m2fdp.config.data import DatasetConfig, ModelConfig, PartitionConfig
+from m2fdp.config.network import TopologyConfig
+from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config.training import TrainingConfig
+from m2fdp.config.types import SINCE, Block, Count, Number
+from m2fdp.own_code import FORM
+
+# Keys that no result depends on: where files go, how learners are spread over threads and memory,
+# and how a run outlives an interruption.
+INCIDENTAL = frozenset(
+    {"cell", "threads", "resume", "training.checkpoint_every", "training.chunk_size"}
+)
+# Other keys that no release depends on: what is measured of it, and where the records come from.
+UNRELEASED = frozenset(
+    {"training.evaluate_every", "training.evaluate_on", "dataset.root", "dataset.download"}
+)
+
+
+class Config(Block):
+    """Everything that defines one run."""
+
+    algorithm: str = Field(
+        "m2fdp",
+        description=f"What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, or {FORM} for an "
+        "algorithm of your own.",
+    )
+    seed: Annotated[int, Number, Field(ge=0)] = Field(
+        0,
+        description="Keys every random draw of the run (with privacy.secure_rng: splits and "
+        "initial weights only).",
+    )
+    device: Annotated[
+        str,
+        Field(pattern=r"^(cpu|cuda(:\d+)?)$"),
+        WithJsonSchema({"enum": ["cpu", "cuda", "cuda:N"]}),
+    ] = Field("cpu", description="Where models are trained: cpu, cuda, or cuda:N for GPU N.")
+    threads: Count | None = Field(
+        None,
+        description="Processes, of one thread each, that share a run's steps; null = one a core. "
+        "Never changes a result.",
+    )
+    cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", max_length=200)] = Field(
+        "single",
+        description="Names the folders that the run writes to, so that runs side by side never "
+        "collide.",
+    )
+    resume: bool = Field(
+        False, description="Go on with the cell's last run from its newest checkpoint."
+    )
+    options: dict[str, Any] = Field(
+        {},
+        description="Options of the algorithm, checked by the algorithm itself.",
+        json_schema_extra={SINCE: "0.2.0"},
+    )
+    dataset: DatasetConfig = DatasetConfig()
+    partition: PartitionConfig = PartitionConfig()
+    topology: TopologyConfig = TopologyConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
+    threat: ThreatConfig = ThreatConfig()
+    resources: ResourcesConfig = ResourcesConfig()
+    audit: AuditConfig = AuditConfig()
+    control: ControlConfig = ControlConfig()
+
+    @model_validator(mode="after")
+    def _validation_records(self) -> Config:
+        if self.training.evaluate_on == "validation" and not self.partition.validation_fraction:
+            raise ValueError(
+                "training.evaluate_on: validation needs partition.validation_fraction > 0"
+            )
+        return self
+
+
+def recorded(config: Config) -> dict[str, Any]:
+    """The configuration as plain values by dotted key: what tells it from all others.
+
+    A key that came after version 0.1.0, or whose block did (`SINCE` marks its field), is left out
+    where it has its default. So noise streams, hashes of cells and saved configurations stay what
+    they were when keys are added. It must then never change its default.
+    """
+    return flatten(less_later(config.model_dump(mode="json"), config, Config()))
+
+
+@cache
+def later_defaults() -> dict[str, Any]:
+    """The keys that `recorded` leaves out of `Config()`, with their values."""
+    every, kept = flatten(Config().model_dump(mode="json")), recorded(Config())
+    return {key: value for key, value in every.items() if key not in kept}
+
+
+def less_later(
+    dump: dict[str, Any], block: Block, default: Block, later: bool = False
+) -> dict[str, Any]:
+    """The dump of a block less what is later and equals its default, as `recorded` says.
+
+    Args:
+        later: whether the block as a whole came later.
+    """
+    kept = {}
+    for name, field in type(block).model_fields.items():
+        value, usual = getattr(block, name), getattr(default, name)
+        extra = field.json_schema_extra
+        is_later = later or (isinstance(extra, dict) and SINCE in extra)
+        if is_later and value == usual:
+            continue
+        kept[name] = dump[name]
+        if isinstance(value, Block) and type(value) is type(usual):
+            kept[name] = less_later(dump[name], value, usual, is_later)
+    return kept
+
+
+def essentials(config: Config) -> dict[str, Any]:
+    """All that a result depends on, as plain values by dotted key."""
+    return {key: value for key, value in recorded(config).items() if key not in INCIDENTAL}
+
+
+def released(config: Config) -> dict[str, Any]:
+    """All that a release depends on besides the records: what noise is keyed by, with them.
+
+    In two runs that differ here every noise differs. Only what can't change a release is left
+    out: how often and on what a model is evaluated, what an audit repeats, the place of the
+    records' files, and, unless a controller decides by them, energies and delays. In doubt a key
+    stays in: two releases with noise of their own compose; with shared noise they protect nothing.
+    """
+    audit_or_costs = ("audit.",) if config.control.enabled else ("audit.", "resources.", "control.")
+    return {
+        key: value
+        for key, value in essentials(config).items()
+        if key not in UNRELEASED and not key.startswith(audit_or_costs)
+    }
+
+
+def flatten(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters as one level of dotted keys; empty blocks stay, as themselves."""
+    flat: dict[str, Any] = {}
+    for name, value in parameters.items():
+        if isinstance(value, dict) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

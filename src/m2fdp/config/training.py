@@ -1,0 +1,76 @@
+"""The block of the schedule."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from m2fdp.config.types import Block, Count, Positive
+
+# Every step of a run is planned before the first.
+_MOST_STEPS = 10_000_000
+
+
+class TrainingConfig(Block):
+    """The schedule of J Algorithm 1."""
+
+    rounds: Count = Field(30, description="T, global rounds.")
+    local_steps: Count = Field(4, description="K, local steps of a round.")
+    local_aggregation: dict[int, Count] = Field(
+        {1: 2},
+        description="By layer l: a local aggregation up to it every so many local steps; null = "
+        "none.",
+    )
+    participants: Count | None = Field(
+        None,
+        description="s_c, devices of each lowest server that take part in a round, drawn "
+        "uniformly; null = all.",
+    )
+    batch_size: Positive | None = Field(
+        None,
+        description="B, expected size of a device's Poisson-sampled minibatch; null = its whole "
+        "shard.",
+    )
+    learning_rate: Positive = Field(0.5, description="gamma, the (first) step size.")
+    step_size: Literal["constant", "inverse_sqrt"] = Field(
+        "constant",
+        description="eta^t = gamma (constant), or gamma / sqrt(t + 1) (inverse_sqrt, J Thm 1).",
+    )
+    evaluate_every: Count = Field(1, description="Rounds between two evaluations.")
+    evaluate_on: Literal["test", "validation"] = Field(
+        "test",
+        description="The records that the model is evaluated on; validation needs "
+        "`partition.validation_fraction`.",
+    )
+    checkpoint_every: Count | None = Field(
+        10, description="Rounds between two checkpoints, which `resume` goes on from; null = none."
+    )
+    backend: Literal["auto", "reference", "sequential", "stacked"] = Field(
+        "auto",
+        description="How gradients are computed: one record at a time (reference), one learner "
+        "after the other (sequential), many in one product (stacked), or what is fastest (auto).",
+    )
+    chunk_size: Count | None = Field(
+        None,
+        description="Learners stepped at a time, never changes a result; null = as many as fit the "
+        "cache.",
+    )
+
+    @model_validator(mode="after")
+    def _plannable(self) -> TrainingConfig:
+        if (steps := self.rounds * self.local_steps) > _MOST_STEPS:
+            raise ValueError(f"rounds x local_steps = {steps:,} is more than {_MOST_STEPS:,}")
+        return self
+
+    @field_validator("local_aggregation", mode="before")
+    @classmethod
+    def _null_clears(cls, value: Any) -> Any:
+        """Overlays and `--params` can only overwrite a key, so null means none."""
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            # The command line's keys are texts, a file's are numbers: the later one counts.
+            by_layer = {str(layer): every for layer, every in value.items()}
+            return {layer: every for layer, every in by_layer.items() if every is not None}
+        return value

@@ -1,0 +1,86 @@
+"""What the blocks are made of: numbers with their ranges, lists from texts, names, `Block`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+
+from m2fdp.own_code import FORM, is_own
+
+# Products of some numbers must still be numbers in float32.
+SMALLEST, LARGEST = 1e-9, 1e9
+# The mark of a key that came after version 0.1.0; see `m2fdp.config.root.recorded`.
+SINCE = "since"
+
+
+def _no_bool(value: Any) -> Any:
+    """YAML reads `yes` and `on` as true, which Python would count as 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _split_bars(value: Any) -> Any:
+    """Lists of several elements arrive from `--params` as `0.5|1.0`."""
+    if isinstance(value, str):
+        return value.split("|")
+    return [value] if isinstance(value, (int, float)) else value
+
+
+Number = BeforeValidator(_no_bool)
+FromText = BeforeValidator(_split_bars)
+
+Probability = Annotated[float, Number, Field(ge=0, le=1)]
+Positive = Annotated[float, Number, Field(gt=0), Field(ge=SMALLEST, le=LARGEST)]
+NonNegative = Annotated[float, Number, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Number, Field(ge=1, le=int(LARGEST))]
+Decibel = Annotated[float, Number, Field(ge=-300, le=300)]
+
+
+def one_of(*known: str) -> tuple[AfterValidator, WithJsonSchema]:
+    """The annotations of a name: one of those known here, or the user's own code."""
+    names = ", ".join(map(repr, known))
+
+    def check(name: str) -> str:
+        if name not in known and not is_own(name):
+            raise ValueError(f"valid: {names} or {FORM}")
+        return name
+
+    return AfterValidator(check), WithJsonSchema({"enum": [*known, FORM]})
+
+
+class Block(BaseModel):
+    """A frozen block of configuration that refuses keys it does not know, infinities and NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Alternatives(Block):
+    """A block in which one key may stand for another, whose default then does not count.
+
+    Only a default gives way: of two values that are given, the block's own validator decides.
+    """
+
+    # By a key that is null unless given: the key whose default it puts to null.
+    alternatives: ClassVar[dict[str, str]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_gives_way(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        gone = {
+            default: None
+            for given, default in cls.alternatives.items()
+            if content.get(given) is not None and default not in content
+        }
+        return content | gone

@@ -1,0 +1,217 @@
+"""What modules and losses of a user's own must be: tried on a few records before anything else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from m2fdp.errors import InputError
+from m2fdp.own_code import guarded
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+Shape = tuple[int, int, int]
+
+_KEY = "model.name"
+_LOSS = "model.loss"
+_N_RECORDS = 5
+
+
+def check_module(name: str, module: object, shape: Shape, n_classes: int) -> None:
+    """Refuse what is no module that can be trained, on images (C, H, W), with privacy.
+
+    Raises:
+        InputError: it is no module, does not fit the images and classes, can't be trained with
+            per-record clipping, mixes records, or makes scores that are random.
+    """
+    if not isinstance(module, nn.Module):
+        raise InputError(_KEY, name, f"must return a torch.nn.Module, not {type(module).__name__}")
+    _check_trainable(name, module)
+    _check_fits(name, module, shape, n_classes)
+    _check_repeatable(name, module, shape)
+    _check_alone(name, module, shape)
+
+
+def check_loss(name: str, loss: Loss, n_classes: int, vectorised: bool) -> None:
+    """Refuse what is no loss a record, each a function of the record's scores and label alone.
+
+    Args:
+        loss: scores (B, C) and labels (B,) to losses (B,).
+        vectorised: whether it must stand torch.func.vmap, as models that are not linear need.
+
+    Raises:
+        InputError: what it makes of some scores is not that.
+    """
+    labels = torch.arange(_N_RECORDS) % n_classes
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randn(_N_RECORDS, n_classes, generator=generator)
+    # Different ones, or what flows from one record to others could cancel out in the sum.
+    weights = torch.arange(1.0, _N_RECORDS + 1)
+    for scores in (drawn, 5 * drawn, torch.zeros_like(drawn)):
+        losses, gradients = _losses(name, loss, scores, labels, weights)
+        again, _ = _losses(name, loss, scores, labels, weights)
+        if not torch.equal(losses, again):
+            raise InputError(_LOSS, name, "draws at random: two losses of one record differ")
+        each = zip(scores.split(1), labels.split(1), weights.split(1), strict=True)
+        alone = [_losses(name, loss, *record) for record in each]
+        for together, one_by_one in zip((losses, gradients), zip(*alone, strict=True), strict=True):
+            if not torch.allclose(together, torch.cat(one_by_one), rtol=1e-3, atol=1e-5):
+                raise InputError(
+                    _LOSS,
+                    name,
+                    "makes another loss of a record when other records are beside it; per-record "
+                    "clipping, and so privacy, needs each record's to be its own",
+                )
+    if vectorised:
+        with guarded(
+            _LOSS,
+            name,
+            "can't be vectorised over records, as a model that is not linear needs "
+            "(torch.eye(C)[labels] can, one_hot can't)",
+        ):
+            by_record = torch.func.grad(lambda score, label: loss(score[None], label[None]).sum())
+            torch.func.vmap(by_record)(drawn, labels)
+
+
+def _losses(
+    name: str, loss: Loss, scores: Tensor, labels: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The losses (B,) of scores (B, C), and the gradients (B, C) of their weighted sum."""
+
+    def refuse(problem: str) -> InputError:
+        return InputError(_LOSS, name, problem)
+
+    sent, told = scores.clone().requires_grad_(), labels.clone()
+    shapes = f"scores of shape {tuple(scores.shape)} and labels of shape {tuple(labels.shape)}"
+    with guarded(_LOSS, name, f"can't take {shapes}"):
+        losses = loss(sent, told)
+    if not isinstance(losses, Tensor) or losses.shape != labels.shape:
+        given = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise refuse(f"makes {given} of {shapes}; valid: one loss a record, {tuple(labels.shape)}")
+    if not torch.equal(told, labels):
+        raise refuse("changes the labels that it is given in place; work on a copy")
+    if not losses.isfinite().all():
+        raise refuse(f"makes the loss {losses[~losses.isfinite()][0].item()} of {shapes}")
+    if not losses.requires_grad:
+        raise refuse("makes losses that no gradient leads back from to the scores")
+    with guarded(_LOSS, name, "has no gradient"):
+        (gradients,) = torch.autograd.grad((losses * weights).sum(), sent)
+    if not gradients.isfinite().all():
+        raise refuse(f"has a gradient that is not finite, at {shapes}")
+    return losses.detach(), gradients
+
+
+def _check_trainable(name: str, module: nn.Module) -> None:
+    from opacus.validators import ModuleValidator  # seconds to import, needed only here
+
+    errors = ModuleValidator.validate(module, strict=False)
+    if errors:
+        reason = str(errors[0]).split("\n")[0]
+        raise InputError(
+            _KEY,
+            name,
+            f"can't be trained with differential privacy: "
+            f"{reason} (batch norm mixes the records of a batch; group or layer "
+            f"norm does not)",
+        )
+    buffers = [buffer for buffer, _ in module.named_buffers()]
+    if buffers:
+        raise InputError(
+            _KEY,
+            name,
+            f"has the buffer {buffers[0]}, state that no "
+            "aggregation averages and no noise covers; remove it",
+        )
+
+
+def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> None:
+    """Send some records through the module, as training will."""
+
+    def refuse(problem: str) -> InputError:
+        return InputError(_KEY, name, problem)
+
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        raise refuse("has no parameters to train")
+    for key, parameter in parameters.items():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise refuse(f"has the lazy parameter {key}; give its layer the size of its input")
+        if not parameter.requires_grad:
+            raise refuse(
+                f"has the frozen parameter {key}, but all parameters are trained and noised; "
+                "compute with a constant instead"
+            )
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            raise refuse(
+                f"has the parameter {key} of {parameter.dtype} on {parameter.device}; "
+                "valid: torch.float32 on cpu (`device` moves the model itself)"
+            )
+    records = _some_records(shape)
+    sent = records.clone()
+    with guarded(_KEY, name, f"can't take records of shape {shape}"):
+        scores = module(sent)
+    if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
+        given = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise refuse(
+            f"makes {given} of {len(records)} records; valid: one score a class, "
+            f"{(len(records), n_classes)}"
+        )
+    if not torch.equal(sent, records):
+        raise refuse("changes the records that it is given in place; work on a copy")
+    if not scores.requires_grad:
+        raise refuse("makes scores that no gradient leads back from to its parameters")
+    gradients = torch.autograd.grad(scores.sum(), list(parameters.values()), allow_unused=True)
+    for key, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            raise refuse(f"makes no use of the parameter {key}; remove it")
+
+
+def _check_alone(name: str, module: nn.Module, shape: Shape) -> None:
+    """Refuse modules that mix records, whose gradients then are no record's own."""
+    records = _some_records(shape)
+    with torch.no_grad():
+        together, alone = module(records), torch.cat([module(one[None]) for one in records])
+    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True):
+        raise InputError(
+            _KEY,
+            name,
+            "makes other scores of a record when other records are beside it; per-record "
+            "clipping, and so privacy, needs each record's to be its own",
+        )
+
+
+def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
+    """Refuse modules whose scores are drawn, or others in training than in evaluation.
+
+    torch's own draws are no stream of the run's: no run would repeat, nor end as it was trained.
+    """
+    for place, part in module.named_modules():
+        if isinstance(part, nn.RReLU) or (isinstance(part, _DropoutNd) and part.p > 0):
+            where = f" (layer {place})" if place else ""
+            raise InputError(
+                _KEY,
+                name,
+                f"has {type(part).__name__}{where}, which draws at random in training, so that no "
+                "run repeats; leave it out or set its rate to 0",
+            )
+    probe = copy.deepcopy(module)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for parameter in probe.parameters():  # all may start at zero, which hides any difference
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        records = torch.rand(8, *shape)
+        once, again = probe.train()(records), probe(records)
+        evaluated = probe.eval()(records)
+    if not torch.allclose(once, again, equal_nan=True):
+        raise InputError(_KEY, name, "draws at random: two passes of one record differ")
+    if not torch.allclose(once, evaluated, rtol=1e-4, atol=1e-6, equal_nan=True):
+        raise InputError(
+            _KEY, name, "gives other scores in training than in evaluation; use one mode"
+        )
+
+
+def _some_records(shape: Shape) -> Tensor:
+    return torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))

@@ -1,0 +1,113 @@
+"""A user's own code, named as `package.module:name` and found in the project's root.
+
+Whatever it does wrong, in being imported or called, ends in one line with its file and line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from m2fdp.errors import InputError
+
+FORM = "package.module:function"
+_MARK_OF_ROOT = "pyproject.toml"
+# Where an error's frames are not the user's: this package, libraries and Python itself.
+_NOT_THEIRS = tuple(
+    f"{Path(path).resolve()}{os.sep}"
+    for path in {Path(__file__).parent, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))}
+)
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is meant as that of the user's own code."""
+    return ":" in name
+
+
+def load(key: str, name: str, kind: type | None = None) -> Any:
+    """What a name of the form `package.module:name` stands for.
+
+    Args:
+        key: of the configuration, for the error.
+        kind: what it must be an instance of; None = a function.
+
+    Raises:
+        InputError: it has another form, can't be imported, or is something else.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not is_own(name):
+        raise InputError(key, name, f"is no {FORM}")
+    with guarded(key, name, "can't be imported"):
+        importlib.invalidate_caches()  # the file may have been written a moment ago
+        thing = getattr(importlib.import_module(module_name), attribute)
+    if not (callable(thing) if kind is None else isinstance(thing, kind)):
+        wanted = "function" if kind is None else kind.__name__
+        raise InputError(key, name, f"is no {wanted} but {type(thing).__name__}")
+    return thing
+
+
+@contextmanager
+def guarded(key: str, name: str, what: str) -> Iterator[None]:
+    """A block that runs own code: it finds the root's modules, and fails in one line.
+
+    Raises:
+        InputError: for whatever the code raises, `sys.exit` too: what has gone wrong, and the last
+            place of the user's own.
+    """
+    with _root_on_path():
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(key, name, f"{what}: {reason}{_place(error)}") from error
+
+
+def n_positional(function: Callable[..., Any]) -> int | None:
+    """How many positional arguments a function takes; None where it takes any number or does not
+    tell."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in by_place for parameter in parameters)
+
+
+def root() -> Path:
+    """The nearest folder with a `pyproject.toml`, from the working directory up, or that itself."""
+    here = Path.cwd()
+    return next((path for path in (here, *here.parents) if (path / _MARK_OF_ROOT).is_file()), here)
+
+
+@contextmanager
+def _root_on_path() -> Iterator[None]:
+    """The root and the working directory before all other places that modules are found in."""
+    added = list(dict.fromkeys((str(Path.cwd()), str(root()))))
+    sys.path[:0] = added
+    try:
+        yield
+    finally:
+        for path in added:
+            if path in sys.path:  # the code may have changed it
+                sys.path.remove(path)
+
+
+def _place(error: BaseException) -> str:
+    """The last line of the user's own that an error has come through."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<")
+        and not str(Path(frame.filename).resolve()).startswith(_NOT_THEIRS)
+    ]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

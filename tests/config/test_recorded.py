@@ -1,0 +1,85 @@
+"""What noise, hashes of cells and saved configurations are keyed by stays what it was."""
+
+import hashlib
+import json
+
+import pytest
+
+from m2fdp.config import (
+    Config,
+    essentials,
+    flatten,
+    later_defaults,
+    parse_config,
+    recorded,
+    released,
+)
+
+# Of conf/base at version 0.1.0 (commit 8512413): SHA-256 of the JSON text, keys in their order.
+ESSENTIALS = "f9136c4427a4782f5534f24013c6eef0bd9cc85c7f9a0b61dadc4d7a8a3afd38"
+RELEASED = "8e6b27848c57d3f16ca5d455fb31c61205e47bc389cb53e77dab6d6ffe872854"
+CONTROLLED = "bb7edfbc999e20fedd3c3e6526c1b91db4f929e09bbbd350409b38ac0b7b8e5e"
+# A key that came later, and another value than its default.
+LATER = [
+    ({"options": {"depth": 2}}, "options.depth"),
+    ({"topology": {"weights": "samples"}}, "topology.weights"),
+    ({"model": {"loss": "own:loss"}}, "model.loss"),
+]
+
+
+def digest(values):
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+def test_keys_that_came_later_change_nothing_at_their_defaults():
+    assert digest(essentials(Config())) == ESSENTIALS
+    assert digest(released(Config())) == RELEASED
+    assert digest(released(parse_config({"control": {"enabled": True}}))) == CONTROLLED
+
+
+@pytest.mark.parametrize(("parameters", "key"), LATER)
+def test_keys_that_came_later_count_where_they_are_used(parameters, key):
+    config = parse_config(parameters)
+    assert digest(released(config)) != RELEASED
+    assert set(released(config)) - set(released(Config())) == {key}
+    assert essentials(config)[key] == flatten(config.model_dump())[key]
+
+
+def test_every_later_key_is_tried_here():
+    assert later_defaults() == {"options": {}, "topology.weights": "uniform", "model.loss": None}
+    assert {key.split(".")[0] for _, key in LATER} == {
+        key.split(".")[0] for key in later_defaults()
+    }
+
+
+def test_a_later_block_is_left_out_as_a_whole_and_told_from_its_absence():
+    from pydantic import Field
+
+    from m2fdp.config import SINCE, Block
+    from m2fdp.config.root import less_later
+
+    later = {SINCE: "9.9"}
+
+    class Inner(Block):
+        size: int = 1
+        by_name: dict[str, int] = {"a": 1}
+
+    class Outer(Block):
+        old: int = 0
+        plain: Inner = Field(Inner(), json_schema_extra=later)
+        perhaps: Inner | None = Field(None, json_schema_extra=later)
+
+    def kept(**values):
+        block = Outer(**values)
+        return less_later(block.model_dump(), block, Outer())
+
+    assert kept() == {"old": 0}
+    assert kept(plain={"size": 2}) == {"old": 0, "plain": {"size": 2}}
+    # All of a mapping, or none of it: what is left out of one could be missing in another.
+    assert kept(plain={"by_name": {"a": 1, "b": 2}})["plain"] == {"by_name": {"a": 1, "b": 2}}
+    assert kept(perhaps={})["perhaps"] == {"size": 1, "by_name": {"a": 1}}
+
+
+def test_what_is_recorded_tells_configurations_apart():
+    every = flatten(Config().model_dump(mode="json"))
+    assert recorded(Config()) == {k: v for k, v in every.items() if k not in later_defaults()}

@@ -1,0 +1,55 @@
+"""Compare the code as it is with what was written down; see `tests.golden`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.golden import ledgers, runs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.golden.compare", description=__doc__)
+    parser.add_argument("what", choices=("ledger", "runs", "audits"))
+    parser.add_argument("--every", type=int, default=1, help="ledger: only each so many-th")
+    parser.add_argument("--only", nargs="+", help="runs and audits: only these")
+    parser.add_argument("--threads", type=int, default=1, help="processes of each run")
+    options = parser.parse_args()
+    golden = load(options.what)
+    if options.what == "ledger":
+        found = ledgers.differences(golden, options.every)
+    else:
+        names = options.only or list(golden)
+        compute = runs.digests if options.what == "runs" else runs.audits
+        found = _between(golden, compute(names, options.threads))
+    n_differences = 0
+    for line in found:
+        n_differences += 1
+        print(line, flush=True)
+    print(f"{n_differences} differences", file=sys.stderr)
+    return int(n_differences > 0)
+
+
+def load(what: str) -> Any:
+    """What was written down: ledger, runs or audits."""
+    return json.loads((Path(__file__).parent / f"{what}.json").read_text(encoding="utf-8"))
+
+
+def _between(golden: dict[str, Any], found: Iterator[tuple[str, Any]]) -> Iterator[str]:
+    for name, results in found:
+        was = golden[name]
+        if isinstance(was, dict):
+            for file in sorted(was.keys() | results.keys()):
+                before, after = was.get(file, "(none)"), results.get(file, "(none)")
+                if before != after:
+                    yield f"{name}: {file} is {after}; was {before}"
+        elif was != results:
+            yield f"{name}: {results}; was {was}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

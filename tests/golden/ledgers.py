@@ -1,0 +1,130 @@
+"""Ledgers of the configurations: computed, packed into a small file, and compared."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.golden.adapter import ledger_lines
+from tests.golden.configurations import Configuration, drawn, refused
+
+from m2fdp.errors import InputError
+
+TOLERANCE = 1e-12  # relative, of noises and epsilons
+MOST_REFUSALS = 40
+Row = dict[str, Any]
+
+
+def make(base: dict[str, Any]) -> dict[str, Any]:
+    """All that is written down: the base parameters, ledgers, and the texts of refusals."""
+    ledgers, refusals = [], []
+    seen: set[str] = set()
+    with TemporaryDirectory() as folder:
+        for attempts in drawn():
+            for configuration in attempts:
+                rows = _computed(configuration, base, Path(folder))
+                if not isinstance(rows, str):
+                    ledgers.append({"configuration": asdict(configuration), **_packed(rows)})
+                    break
+                kind = re.sub(r"[\d.]+", "#", rows)
+                if kind not in seen and len(refusals) < MOST_REFUSALS:
+                    seen.add(kind)
+                    refusals.append({"configuration": asdict(configuration), "text": rows})
+        for configuration in refused():
+            text = _computed(configuration, base, Path(folder))
+            if not isinstance(text, str):
+                raise ValueError(f"{configuration.name} is not refused")
+            refusals.append({"configuration": asdict(configuration), "text": text})
+    return {"base": base, "ledgers": ledgers, "refusals": refusals}
+
+
+def differences(golden: dict[str, Any], every: int) -> Iterator[str]:
+    """A line for each thing that has changed in every so many-th ledger and in all refusals."""
+    base = golden["base"]
+    with TemporaryDirectory() as folder:
+        for ledger in golden["ledgers"][::every]:
+            configuration = Configuration(**ledger["configuration"])
+            rows = _computed(configuration, base, Path(folder))
+            if isinstance(rows, str):
+                yield f"{configuration.name}: is refused: {rows}"
+            else:
+                yield from _between(configuration.name, _unpacked(ledger), rows)
+        for refusal in golden["refusals"]:
+            configuration = Configuration(**refusal["configuration"])
+            text = _computed(configuration, base, Path(folder))
+            if text != refusal["text"]:
+                found = text if isinstance(text, str) else "is not refused"
+                yield f"{configuration.name}: {found}; was: {refusal['text']}"
+
+
+def write(golden: dict[str, Any], path: Path) -> None:
+    """JSON with a line a configuration, so that a change shows in a diff."""
+    parts = [f'"base": {json.dumps(golden["base"])}']
+    for key in ("ledgers", "refusals"):
+        lines = ",\n".join(json.dumps(item, separators=(",", ":")) for item in golden[key])
+        parts.append(f'"{key}": [\n{lines}\n]')
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+
+
+def _computed(configuration: Configuration, base: dict[str, Any], folder: Path) -> list[Row] | str:
+    """The ledger's rows, or why the configuration is refused."""
+    parameters = configuration.parameters(base, folder)
+    try:
+        return ledger_lines(parameters, configuration.sizes)
+    except InputError as error:
+        return str(error).replace(str(folder), "FOLDER")
+
+
+def _packed(rows: list[Row]) -> dict[str, Any]:
+    """By column: one value where all rows have it, else a list; texts by their number."""
+    same, columns = {}, {}
+    texts: list[str] = []
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        if all(value == values[0] for value in values):
+            same[name] = values[0]
+            continue
+        if isinstance(values[0], str):
+            texts += [text for text in dict.fromkeys(values) if text not in texts]
+            columns[name] = [f"#{texts.index(text)}" for text in values]
+        else:
+            columns[name] = values
+    return {"n": len(rows), "same": same, "texts": texts, "columns": columns}
+
+
+def _unpacked(ledger: dict[str, Any]) -> list[Row]:
+    def value(packed: Any) -> Any:
+        return ledger["texts"][int(packed[1:])] if isinstance(packed, str) else packed
+
+    return [
+        ledger["same"] | {name: value(values[i]) for name, values in ledger["columns"].items()}
+        for i in range(ledger["n"])
+    ]
+
+
+def _between(name: str, was: list[Row], found: list[Row]) -> Iterator[str]:
+    if len(was) != len(found):
+        yield f"{name}: {len(found)} lines; were {len(was)}"
+        return
+    for number, (before, after) in enumerate(zip(was, found, strict=True)):
+        if before.keys() != after.keys():
+            yield f"{name}: columns {sorted(before.keys() ^ after.keys())} come or go"
+            return
+        for key, value in before.items():
+            if not _equal(value, after[key]):
+                yield (
+                    f"{name}, line {number} ({before['kind']}, {before['position']}): "
+                    f"{key} = {after[key]!r}; was {value!r}"
+                )
+
+
+def _equal(was: Any, found: Any) -> bool:
+    if isinstance(was, float):
+        return math.isclose(was, found, rel_tol=TOLERANCE, abs_tol=0.0)
+    return was == found

@@ -1,0 +1,44 @@
+"""Write the results of the code as it is: `python -m tests.golden.make ledger|runs|audits`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.golden import ledgers, runs
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.golden.make", description=__doc__)
+    parser.add_argument("what", choices=("ledger", "runs", "audits"))
+    parser.add_argument("folder", nargs="?", type=Path, default=HERE, help="where to write")
+    parser.add_argument("--threads", type=int, default=1, help="processes of each run")
+    options = parser.parse_args()
+    path = options.folder / f"{options.what}.json"
+    if options.what == "ledger":
+        ledgers.write(ledgers.make(base_parameters()), path)
+    elif options.what == "runs":
+        _write(dict(runs.digests(list(runs.RUNS), options.threads)), path)
+    else:
+        _write(dict(runs.audits(list(runs.AUDITS), options.threads)), path)
+
+
+def base_parameters() -> dict[str, Any]:
+    """The parameters of conf/base."""
+    result: dict[str, Any] = {}
+    for file in sorted((runs.REPOSITORY / "conf" / "base").glob("parameters*.yml")):
+        result |= yaml.safe_load(file.read_text(encoding="utf-8"))
+    return result
+
+
+def _write(golden: Any, path: Path) -> None:
+    path.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""A twentieth of the golden ledgers on every change; runs and audits in the full suite."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.golden import ledgers
+from tests.golden.compare import load
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_a_twentieth_of_the_ledgers_and_all_refusals_are_as_they_were():
+    assert list(ledgers.differences(load("ledger"), every=20)) == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("what", ["ledger", "runs", "audits"])
+def test_all_results_are_as_they_were(what):
+    """In a process of its own: runs change the working directory and keep Kedro's settings."""
+    path = os.pathsep.join(filter(None, [str(REPOSITORY / "src"), os.environ.get("PYTHONPATH")]))
+    compared = subprocess.run(
+        [sys.executable, "-m", "tests.golden.compare", what],
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert compared.returncode == 0, compared.stdout + compared.stderr
