@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tests.builders import config_of, digits, experiment_of
+from tests.builders import digits, experiment_of
 
+from m2fdp.config import load_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
@@ -184,7 +185,7 @@ def test_devices_share_a_skew_by_the_server_just_above_them(fanouts, n_edges):
         "partition": {"labels_per_device": each, "level": "edge"},
     }
     dataset = Dataset("npz", images, labels, n_train=200, n_classes=4)
-    manifest = Experiment.from_config(config_of(changes), dataset).manifest
+    manifest = Experiment.from_config(load_config(changes), dataset).manifest
     train = manifest[manifest["split"] == "train"]
     assert train["device"].nunique() == 3 * n_edges
     assert (train.groupby(train["device"] // 3)["label"].nunique() == each).all()
