@@ -1,4 +1,4 @@
-"""m2fdp's own engine, put together as the training pipeline does it."""
+"""m2fdp's own engine, as an experiment puts it together."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from benchmarks.works import (
     build_data,
     build_work_model,
 )
-from m2fdp.algorithms import build_plan
-from m2fdp.config import PrivacyConfig, ThreatConfig, TopologyConfig, TrainingConfig, TrustConfig
+from m2fdp import Experiment, load_config
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_together
-from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.engine import run_round
 from m2fdp.simulation.records import Shards
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.simulation.simulation import Simulation, build_simulation, initial_state
+from m2fdp.simulation.simulation import Simulation, initial_state
 from m2fdp.streams import seeded
 from m2fdp.topology.network import Network
 
@@ -32,7 +30,6 @@ _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
 
 def prepare(work: Work, threads: int, device: str) -> Round:
     """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
-    set_exact_arithmetic()
     simulation = build(work, threads, device)
     state = initial_state(simulation)
 
@@ -46,32 +43,33 @@ def prepare(work: Work, threads: int, device: str) -> Round:
 
 def build(work: Work, workers: int, device: str) -> Simulation:
     """The work's simulation."""
-    training = TrainingConfig(
-        rounds=work.rounds,
-        local_steps=work.local_steps,
-        batch_size=work.batch,
-        learning_rate=work.learning_rate,
+    experiment = Experiment.from_config(
+        load_config(
+            {
+                "topology.fanouts": list(work.fanouts),
+                "topology.trust.ratios": [1.0] * (len(work.fanouts) - 1),
+                "training.rounds": work.rounds,
+                "training.local_steps": work.local_steps,
+                "training.local_aggregation": None,
+                "training.batch_size": work.batch,
+                "training.learning_rate": work.learning_rate,
+            },
+            algorithm=_ALGORITHMS[work.privacy],
+            seed=work.seed,
+            device=device,
+            threads=workers,
+        )
     )
-    ratios = [1.0] * (len(work.fanouts) - 1) if work.privacy == "trusted" else None
-    topology = TopologyConfig(fanouts=list(work.fanouts), trust=TrustConfig(ratios=ratios))
-    plan = build_plan(_ALGORITHMS[work.privacy], topology, training, work.seed)
+    config, plan = experiment.config, experiment.plan
     data = build_data(work, device)
     sizes = np.full(work.devices, work.records)
-    shards = Shards(data.features, data.labels, sizes, sampling_rates(sizes, work.batch))
-    privacy = PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=CLIPPING_NORM)
-    mechanism = no_privacy(plan.network, plan.schedule.round_plans(), privacy, ThreatConfig())
-    if plan.private:
-        mechanism = _noised(mechanism, plan.network, work)
-    return build_simulation(
-        plan.network,
-        mechanism,
-        plan.schedule,
-        build_work_model(work),
-        shards,
-        seeded(work.seed, work.name.encode()),
-        training.backend,
-        training.chunk_size,
-        workers,
+    rounds = plan.schedule.round_plans()
+    mechanism = no_privacy(plan.network, rounds, config.privacy, config.threat)
+    return experiment.simulation(
+        mechanism=_noised(mechanism, plan.network, work) if plan.private else mechanism,
+        model=build_work_model(work),
+        shards=Shards(data.features, data.labels, sizes, sampling_rates(sizes, work.batch)),
+        randomness=seeded(work.seed, work.name.encode()),
     )
 
 

@@ -25,7 +25,6 @@ def prepare(work: Work, threads: int, device: str) -> Round:
     Raises:
         RuntimeError: the round ran no matrix product on this thread.
     """
-    torch.set_num_threads(1)
     simulation = engine.build(work, 1, device)
     state = initial_state(simulation)
     with _Recorder() as recorder:

@@ -92,7 +92,8 @@ def test_a_budget_trains_the_rounds_of_a_shorter_run():
     short = experiment_of(SMALL, PAPER, {"training": {"rounds": 2}, "privacy": {"alpha": 2}})
     draws = seeded(0, b"the same in both")
     one, other = (
-        experiment.train(simulation=experiment.simulation(draws)) for experiment in (whole, short)
+        experiment.train(simulation=experiment.simulation(randomness=draws))
+        for experiment in (whole, short)
     )
     assert whole.calibrate().affordable_rounds == one.rounds == 2
     assert equal(one, other)

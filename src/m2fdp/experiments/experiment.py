@@ -38,6 +38,7 @@ from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
+from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, evaluate
@@ -260,25 +261,41 @@ class Experiment:
             )
         return lines
 
-    def simulation(self, randomness: Randomness | None = None) -> Simulation:
-        """A run of the first network, with the devices' records on the compute device.
+    def simulation(
+        self,
+        *,
+        mechanism: Mechanism | None = None,
+        model: Model | None = None,
+        shards: Shards | None = None,
+        randomness: Randomness | None = None,
+    ) -> Simulation:
+        """A run of the first network, of the configured parts or of given ones.
 
         Args:
-            randomness: instead of the configured, which keys noise by all that a release depends
-                on; noise must not be that of another simulation that is released.
+            mechanism: instead of the calibrated one.
+            shards: instead of the data set's records on the compute device.
+            randomness: instead of the configured draws, whose noise is keyed by all that a
+                release depends on; noise must not be that of another simulation.
         """
         set_exact_arithmetic()
-        config, samples, network = self.config, self.samples, self.plan.network
+        config, network = self.config, self.plan.network
         return build_simulation(
             network,
-            self.calibrate().mechanism,
+            mechanism or self.calibrate().mechanism,
             self.plan.schedule,
-            self.model,
-            Shards(*self.records(samples.samples), sizes=samples.sizes, rates=self.sampling_rates),
-            randomness or randomness_of(config, network, self.dataset, samples),
+            model or self.model,
+            shards or self.shards(),
+            randomness or randomness_of(config, network, self.dataset, self.samples),
             config.training.backend,
             config.training.chunk_size,
             config.threads or available_cores(),
+        )
+
+    def shards(self) -> Shards:
+        """The devices' records on the compute device."""
+        samples = self.samples
+        return Shards(
+            *self.records(samples.samples), sizes=samples.sizes, rates=self.sampling_rates
         )
 
     def train(
