@@ -4,7 +4,7 @@ BIN := .venv/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo data test test-full lint format ui bench
+.PHONY: help venv demo data test test-full lint format docs ui bench
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -43,8 +43,15 @@ format: venv  ## rewrite the code in the project's style
 test: lint  ## lint, layer contracts, tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not full"
 
-test-full: lint .venv/ray-installed  ## the slow tests too, with Ray
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2
+test-full: lint .venv/ray-installed  ## the slow tests too, with Ray; coverage
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --cov --cov-report=term
+
+.venv/docs-installed: requirements-docs.lock .venv/installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-docs.lock
+	@touch $@
+
+docs: .venv/docs-installed  ## the documentation as a site, into site/
+	$(BIN)/mkdocs build --strict --quiet
 
 benchmarks/.venv/installed: benchmarks/requirements.lock
 	@echo "Installing the peers into benchmarks/.venv (a few minutes the first time) …"

@@ -40,16 +40,16 @@ def test_an_unknown_pipeline_is_one_line_that_names_the_known_ones(kedro_run):
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "message"),
     [
         ("--async", "--async = True: "),
         ("--runner-params=is_async=True", "--runner-params = 'is_async=True': "),
     ],
 )
-def test_asynchronous_nodes_are_refused_before_a_run_is_opened(project, kedro_run, option, told):
+def test_asynchronous_nodes_are_refused_before_a_run_is_opened(project, kedro_run, option, message):
     result = kedro_run(option)
     assert result.exit_code == 2
-    assert result.output.splitlines()[-1].startswith(f"Error: {told}")
+    assert result.output.splitlines()[-1].startswith(f"Error: {message}")
     mlflow.set_tracking_uri(tracking_uri(project))
     assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
 

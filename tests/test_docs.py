@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 from tests.conftest import REPOSITORY
-
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+from tests.pages import PAGES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -113,8 +113,8 @@ def test_a_command_ends_in_one_line_also_while_it_starts_and_after_its_work(
         while process.stdout.readline() not in ("there\n", ""):
             pass
         process.send_signal(signum)
-        _, told = process.communicate()
-    assert (process.returncode, told) == (128 + signum, f"Stopped by {signum.name}.\n")
+        _, said = process.communicate()
+    assert (process.returncode, said) == (128 + signum, f"Stopped by {signum.name}.\n")
 
 
 def test_who_only_imports_the_projects_settings_keeps_python_s_own_ways(project):

@@ -58,10 +58,10 @@ def test_libraries_that_few_runs_need_load_with_their_first_use():
 
 def test_the_pages_about_the_runs_start_one_worker_and_no_jobs():
     make = ["make", "--dry-run", "ui"]
-    told = subprocess.run(make, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(make, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     # More of them import for longer than MLflow waits where other processes compute.
-    assert "mlflow ui --workers 1" in told
-    assert f"{MLFLOW_SERVER_ENABLE_JOB_EXECUTION.name}=false" in told
+    assert "mlflow ui --workers 1" in said
+    assert f"{MLFLOW_SERVER_ENABLE_JOB_EXECUTION.name}=false" in said
 
 
 @pytest.mark.full

@@ -7,13 +7,15 @@ that a command that needs neither starts quickly.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from m2fdp.config import load_config
     from m2fdp.experiments.experiment import Experiment
 
-__all__ = ["Experiment", "load_config"]
+__all__ = ["Experiment", "__version__", "load_config"]
+__version__ = version("m2fdp")
 
 _MODULES = {"Experiment": "m2fdp.experiments.experiment", "load_config": "m2fdp.config"}
 

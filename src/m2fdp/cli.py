@@ -26,8 +26,8 @@ def _merged(context: click.Context, option: click.Parameter, given: tuple[str, .
 
 def _read_params(context: click.Context, option: click.Parameter, given: Any) -> Any:
     """`--params` as Kedro reads it, in one line where it can't be read."""
+    from m2fdp.command_errors import BadInput
     from m2fdp.errors import InputError
-    from m2fdp.hooks import BadInput
 
     try:
         return KEDRO_OPTIONS[option.name].process_value(context, given)
@@ -57,6 +57,7 @@ def cli() -> None:
 
 @cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
 def run(**options: Any) -> None:
+    """What `kedro run` does, and how it ends when it can't."""
     from m2fdp.pipelines.selection import check_selection
 
     with _one_line_ends(_how_a_run_goes_on):
@@ -129,8 +130,8 @@ def _one_line_ends(how_it_goes_on: Callable[[BaseException], str]) -> Iterator[N
     """Every MLflow run gets its end state; bad input and Ctrl-C end in one line each."""
     from kedro.validation.exceptions import DataValidationError
 
+    from m2fdp.command_errors import BadInput
     from m2fdp.errors import InputError
-    from m2fdp.hooks import BadInput
     from m2fdp.interruption import Interrupted
     from m2fdp.pipelines.causes import trouble
     from m2fdp.pipelines.tracking import closing_runs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 class InputError(ValueError):
-    """Bad input, told in one line: which key, which value, and what would be valid.
+    """Bad input, reported in one line: which key, which value, and what would be valid.
 
     Everything that checks a user's input raises this type, so that a command line can
     print the line without a traceback and everything else stays a bug.

@@ -56,7 +56,8 @@ class SecureStreams:
     """Streams that nobody can foresee or repeat, whatever their names.
 
     Every generator has a fresh key from the operating system's entropy. Philox expands the key
-    well but, unlike a cipher, without a proof that its output can't be told from randomness.
+    well but, unlike a cipher, without a proof that its output can't be distinguished from
+    randomness.
     """
 
     def generator(self, purpose: str, *indices: int) -> np.random.Generator:

@@ -148,9 +148,9 @@ def test_entropy_draws_all_that_the_promise_rests_on(monkeypatch):
         drawn = {"minibatch", "participants", "step-noise", "summed-noise"}
         assert used & drawn == (set() if secure else drawn)
         assert "partition-records" in used
-        told = " ".join(experiment.summary()["assumptions"])
-        assert ("the seed is secret" in told) == ("seeded generator" in told) == (not secure)
-        assert ("rounding of noise" in told) == secure
+        said = " ".join(experiment.summary()["assumptions"])
+        assert ("the seed is secret" in said) == ("seeded generator" in said) == (not secure)
+        assert ("rounding of noise" in said) == secure
     assert len(set(models)) == 3
     simulation = assemble({"privacy": {"secure_rng": True}})
     assert simulation.randomness.sampling == simulation.randomness.noise == SecureStreams()

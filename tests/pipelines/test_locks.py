@@ -1,4 +1,4 @@
-"""Who may write the files of a cell, and what everybody else is told."""
+"""Who may write the files of a cell, and what everybody else reads."""
 
 import os
 import signal
@@ -75,9 +75,9 @@ def test_a_holder_on_another_host_is_told_with_the_file_to_delete(lock_of):
         lock_of.write_text("elsewhere:12:1700000000.00")
         with pytest.raises(InputError) as refused, take(lock_of):
             pass
-    told = str(refused.value)
-    assert "process 12, begun 2023-11-1" in told
-    assert f"on host elsewhere (if that is gone, delete {lock_of})" in told
+    said = str(refused.value)
+    assert "process 12, begun 2023-11-1" in said
+    assert f"on host elsewhere (if that is gone, delete {lock_of})" in said
 
 
 def test_where_files_know_no_locks_a_run_goes_on_and_says_so(lock_of, monkeypatch, caplog):

@@ -12,13 +12,13 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from m2fdp.pipelines import outbox
 from m2fdp.pipelines.outbox import Outbox
-from m2fdp.pipelines.training.tracking import tracked_progress
+from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.simulation.simulation import State
 from m2fdp.simulation.training import Round, RoundRecord
 
 
 class Store:
-    """In the place of MLflow's client: what it was told, and how often it was asked."""
+    """In the place of MLflow's client: what it has received, and how often it was asked."""
 
     def __init__(self) -> None:
         self.metrics, self.tags, self.files, self.asked = [], {}, [], 0
@@ -92,8 +92,8 @@ def test_what_is_left_lies_in_a_file_from_which_the_next_outbox_sends_it(store, 
     file = tmp_path / "cell" / "unsent.json"
     box = Outbox("run", file)
     box.put(losses(2.0, 1.5), {"privacy": "verified"}, [tmp_path / "a.csv"])
-    told = box.close()
-    assert told == "2 metrics, 1 tags, 1 files ([Errno 111] Connection refused)"
+    said = box.close()
+    assert said == "2 metrics, 1 tags, 1 files ([Errno 111] Connection refused)"
     assert json.loads(file.read_text())["run"] == "run"
     store.error = None
     later = Outbox("run", file)
@@ -115,7 +115,7 @@ def test_what_mlflow_refuses_is_no_outage(store, tmp_path):
 
 
 def test_training_goes_on_without_its_store(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("m2fdp.pipelines.training.tracking._SECONDS_BETWEEN_WRITES", -1.0)
+    monkeypatch.setattr("m2fdp.pipelines.training.progress._SECONDS_BETWEEN_WRITES", -1.0)
     monkeypatch.setattr(mlflow, "active_run", lambda: _Run)
     store.error = dead()
     file = tmp_path / "unsent.json"

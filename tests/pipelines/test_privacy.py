@@ -163,12 +163,12 @@ def test_whole_devices_are_protected_by_either_mechanism(project, kedro_run, mec
 
 def test_every_warning_is_given_once(kedro_run, caplog):
     assert kedro_run("--params", UPLOAD).exit_code == 0
-    told = [
+    logged = [
         (record.levelname, record.getMessage())
         for record in caplog.records
         if record.name == "m2fdp.pipelines.privacy.nodes"
     ]
-    assert [level for level, _ in told] == ["WARNING", "INFO"]  # the latter is nobody's to change
-    assert not any("\n" in line for _, line in told)
-    assert "siblings (ε ∞)" in told[0][1]
-    assert "assumptions" in told[1][1]
+    assert [level for level, _ in logged] == ["WARNING", "INFO"]  # the latter is nobody's to change
+    assert not any("\n" in line for _, line in logged)
+    assert "siblings (ε ∞)" in logged[0][1]
+    assert "assumptions" in logged[1][1]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from m2fdp.pipelines.training.tracking import _duration, tracked_progress
+from m2fdp.pipelines.training.progress import _duration, tracked_progress
 from m2fdp.simulation.simulation import State
 from m2fdp.simulation.training import Progress, Round, RoundRecord
 
@@ -23,7 +23,7 @@ def screen(monkeypatch):
     def make(terminal):
         written = io.StringIO()
         console = Console(file=written, force_terminal=terminal, width=120, color_system=None)
-        monkeypatch.setattr("m2fdp.pipelines.training.tracking.Console", lambda stderr: console)
+        monkeypatch.setattr("m2fdp.pipelines.training.progress.Console", lambda stderr: console)
         return written
 
     return make

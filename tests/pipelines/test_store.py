@@ -33,9 +33,9 @@ def refusal(uri: str) -> str:
     with pytest.raises(InputError) as refused:
         check_store(uri)
     assert time.monotonic() - started < 15
-    told = str(refused.value)
-    assert told.startswith(f"MLFLOW_TRACKING_URI = {uri!r}: ") and "\n" not in told
-    return told
+    message = str(refused.value)
+    assert message.startswith(f"MLFLOW_TRACKING_URI = {uri!r}: ") and "\n" not in message
+    return message
 
 
 def test_the_projects_own_store_and_one_that_is_not_there_yet_are_good(
@@ -75,7 +75,7 @@ def _foreign(path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (_cut, "database disk image is malformed; restore it, or move it away"),
         (_text, "file is not a database; restore it, or move it away"),
@@ -85,18 +85,18 @@ def _foreign(path):
     ],
 )
 def test_a_database_that_is_broken_or_not_this_mlflows_is_left_as_it_was(
-    empty_store, tmp_path, change, told
+    empty_store, tmp_path, change, message
 ):
     path = tmp_path / "mlflow.db"
     shutil.copy(empty_store, path)
     change(path)
     before = path.read_bytes()
-    assert told in refusal(f"sqlite:///{path}")
+    assert message in refusal(f"sqlite:///{path}")
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("uri", "told"),
+    ("uri", "message"),
     [
         ("ftp://x", "unsupported URI"),
         ("postgresql://127.0.0.1/runs", "No module named 'psycopg"),
@@ -110,8 +110,8 @@ def test_a_database_that_is_broken_or_not_this_mlflows_is_left_as_it_was(
         ("http://127.0.0.1:9", "the server does not answer: "),  # the port of `discard`
     ],
 )
-def test_a_store_that_there_can_not_be_is_named(uri, told):
-    assert told in refusal(uri)
+def test_a_store_that_there_can_not_be_is_named(uri, message):
+    assert message in refusal(uri)
 
 
 def test_no_password_is_shown():
@@ -149,9 +149,9 @@ def test_a_database_that_refuses_is_asked_once(silent_server, monkeypatch):
 def test_a_server_of_something_else_is_told_with_its_answer():
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        told = refusal(f"http://127.0.0.1:{server.server_port}")
+        message = refusal(f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
-    assert "does not answer as MLflow does but with 501" in told
+    assert "does not answer as MLflow does but with 501" in message
 
 
 def test_a_run_with_a_silent_server_ends_within_15_seconds_in_one_line(

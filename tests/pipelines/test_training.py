@@ -77,10 +77,10 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
     correct = sum(confusions.to_numpy().diagonal())
     assert correct / confusions.to_numpy().sum() == pytest.approx(summary["accuracy"])
     # The last thing that a user sees, a line each in the terminal.
-    told = result.output[result.output.index("M²FDP, seed 0, after 3 rounds") :]
-    assert f"accuracy  {summary['accuracy']:.4f}" in told
-    assert "(verified), nominal 4, δ = 1e-05" in told
-    assert "data/08_reporting/single; make ui shows the run." in " ".join(told.split())
+    said = result.output[result.output.index("M²FDP, seed 0, after 3 rounds") :]
+    assert f"accuracy  {summary['accuracy']:.4f}" in said
+    assert "(verified), nominal 4, δ = 1e-05" in said
+    assert "data/08_reporting/single; make ui shows the run." in " ".join(said.split())
     # Warnings are for what the user can change: here who is trusted, and when to aggregate.
     assert "assumptions; privacy_summary.json lists them." in " ".join(result.output.split())
     assert result.output.count("WARNING") == 2

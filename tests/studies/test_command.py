@@ -184,7 +184,7 @@ def ends_of_cells(project) -> dict[str, tuple[str, int]]:
 def test_a_study_with_searches_from_its_first_run_to_its_reports(
     project, kedro_study, kedro_study_report
 ):
-    # One search of three finishes nothing: its cells are told, and the others reported.
+    # One search of three finishes nothing: its cells are printed, and the others reported.
     result = kedro_study(SEARCHED.replace("figure:", HOPELESS.lstrip("\n") + "figure:"))
     assert result.exit_code == 1, result.output
     assert "[3/3]" in result.output and "[1/1] search/tuned-noisy-seed_7-1" in result.output
@@ -256,10 +256,10 @@ def check_choices(project) -> None:
         assert params["seed"] == "5"
 
     searched = pd.read_csv(project / "data/08_reporting/tiny/search.csv")
-    told = searched[(searched["version"] == "tuned") & (searched["arm"] == "open")]
-    assert told["schedule"].tolist() == [f"training.learning_rate={rate}" for rate in (1e-9, 0.5)]
-    assert told["accuracy_mean"].tolist() == pytest.approx([by_rate[1e-9], by_rate[0.5]])
-    assert told["chosen"].tolist() == [best == 1e-9, best == 0.5]
+    tried = searched[(searched["version"] == "tuned") & (searched["arm"] == "open")]
+    assert tried["schedule"].tolist() == [f"training.learning_rate={rate}" for rate in (1e-9, 0.5)]
+    assert tried["accuracy_mean"].tolist() == pytest.approx([by_rate[1e-9], by_rate[0.5]])
+    assert tried["chosen"].tolist() == [best == 1e-9, best == 0.5]
     text = (project / "data/08_reporting/tiny/report.md").read_text()
     assert f"| tuned | open |  | 2 | 1 | training.learning_rate={best} |" in text
     schedule = f"training.learning_rate={best}, training.rounds=3"

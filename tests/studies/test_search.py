@@ -1,4 +1,4 @@
-"""The search for schedules: what is tried, what is chosen, what is told."""
+"""The search for schedules: what is tried, what is chosen, what is listed."""
 
 from __future__ import annotations
 

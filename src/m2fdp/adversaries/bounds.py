@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import log
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import beta
+from scipy.stats import binomtest
 
 
 class Rule(NamedTuple):
@@ -16,11 +17,16 @@ class Rule(NamedTuple):
     threshold: float
 
 
-def clopper_pearson(hits: int, trials: int, alpha: float) -> tuple[float, float]:
-    """Bounds on a probability, each one exceeded with probability at most alpha."""
-    low = float(beta.ppf(alpha, hits, trials - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1 - alpha, hits + 1, trials - hits)) if hits < trials else 1.0
-    return low, high
+@cache  # the search for a rule asks for the same counts again and again
+def at_least(hits: int, trials: int, alpha: float) -> float:
+    """Clopper and Pearson's lower bound on a probability, wrong with probability at most alpha."""
+    return float(binomtest(hits, trials, alternative="greater").proportion_ci(1 - alpha).low)
+
+
+@cache
+def at_most(hits: int, trials: int, alpha: float) -> float:
+    """Their upper bound, wrong with probability at most alpha."""
+    return float(binomtest(hits, trials, alternative="less").proportion_ci(1 - alpha).high)
 
 
 def choose_rule(absent: np.ndarray, present: np.ndarray, delta: float, alpha: float) -> Rule:
@@ -48,15 +54,15 @@ def epsilon_bound(
         caught, false = (present > rule.threshold), (absent > rule.threshold)
     else:
         caught, false = (absent < rule.threshold), (present < rule.threshold)
-    low, _ = clopper_pearson(int(caught.sum()), len(caught), alpha)
-    _, high = clopper_pearson(int(false.sum()), len(false), alpha)
+    low = at_least(int(caught.sum()), len(caught), alpha)
+    high = at_most(int(false.sum()), len(false), alpha)
     return max(0.0, log((low - delta) / high)) if low > delta else 0.0
 
 
 def largest_bound(trials: int, delta: float, alpha: float) -> float:
     """The bound of a test without errors: more can't be shown with so many trials."""
-    low, _ = clopper_pearson(trials, trials, alpha)
-    _, high = clopper_pearson(0, trials, alpha)
+    low = at_least(trials, trials, alpha)
+    high = at_most(0, trials, alpha)
     return max(0.0, log((low - delta) / high)) if low > delta else 0.0
 
 

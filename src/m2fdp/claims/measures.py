@@ -55,7 +55,7 @@ def measure_runs(
     """The runs with a column for each measure.
 
     Args:
-        runs: one row a run, of `m2fdp.studies.records.load_runs`; its index is run_id.
+        runs: one row a run, of `m2fdp.studies.tracked_runs.load_runs`; its index is run_id.
         history: one row a run and evaluated round, of `load_history`.
         decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
         target_accuracy: of the measures to a target.

@@ -73,7 +73,8 @@ def stratified_position(
     apportioned to the labels by the method of Webster and Sainte-Laguë.
 
     Args:
-        group, label: (n,) integers.
+        group: (n,) integers.
+        label: (n,) integers.
 
     Returns:
         (n,) int64.

@@ -1,7 +1,7 @@
 """Where records come from: scikit-learn's digits, torchvision's data sets, a user's arrays.
 
 `download: false` means that the network is not used and that `dataset.root` is never written
-to. torchvision unpacks only when told to download, so archives are checked against its MD5s
+to. torchvision unpacks only when asked to download, so archives are checked against its MD5s
 first (all present and right: it has no reason to reach for the network), then unpacked through
 links in a temporary folder. Only whole files leave that folder, by renaming, so that neither a
 failed download nor runs side by side ever leave or see half a file.

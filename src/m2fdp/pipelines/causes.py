@@ -25,7 +25,7 @@ def first_line(error: BaseException) -> str:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether MLflow's store failed, rather than refused what it was told."""
+    """Whether MLflow's store failed, rather than refused a request."""
     if isinstance(error, MlflowException):
         return error.get_http_status_code() >= _SERVER_ERRORS
     return isinstance(error, (OSError, SQLAlchemyError))

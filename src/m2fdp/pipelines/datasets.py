@@ -1,5 +1,5 @@
 """How files reach the disk: whole, and with the same bytes for the same content; and how those
-that can't be read are told."""
+that can't be read are refused."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from kedro_datasets.pandas import CSVDataset
 from m2fdp.data.manifest import FILE
 from m2fdp.errors import InputError
 from m2fdp.files import replacing, shown
+from m2fdp.pipelines.kedro_internals import Replacing
 
 
 @contextmanager
@@ -37,40 +38,25 @@ def _readable(path: PurePosixPath) -> Iterator[None]:
         raise InputError("file", shown(path), f"can't be read ({reason})") from error
 
 
-class _Replacing:
-    """Saves to another file of the same folder, which replaces an older one in a single step."""
-
-    _filepath: PurePosixPath
-
-    def save(self, data: Any) -> None:
-        path = self._filepath
-        with replacing(Path(path)) as unfinished:
-            self._filepath = PurePosixPath(unfinished)
-            try:
-                super().save(data)  # type: ignore[misc]  # of the data set that this is mixed into
-            finally:
-                self._filepath = path
-
-
-class TableDataset(_Replacing, CSVDataset):
+class TableDataset(Replacing, CSVDataset):
     """A table as CSV; one that is loaded knows its file."""
 
     def load(self) -> pd.DataFrame:
-        with _readable(self._filepath):
+        with _readable(self.path):
             table = super().load()
-        table.attrs[FILE] = shown(self._filepath)
+        table.attrs[FILE] = shown(self.path)
         return table
 
 
-class FigureDataset(_Replacing, MatplotlibDataset):
+class FigureDataset(Replacing, MatplotlibDataset):
     """A figure as PNG."""
 
 
-class RecordDataset(_Replacing, JSONDataset):
+class RecordDataset(Replacing, JSONDataset):
     """Named values as JSON."""
 
     def load(self) -> dict[str, Any]:
-        with _readable(self._filepath):
+        with _readable(self.path):
             values = super().load()
             if not isinstance(values, dict):
                 raise TypeError(f"named values are expected, not {json.dumps(values)[:40]}")

@@ -27,7 +27,8 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
     However the process ends, its lock goes with it, so that none is ever stale. The file stays.
 
     Args:
-        key, name: what is locked, as the refusal tells it.
+        key: the kind of what is locked, as the refusal tells it.
+        name: which of its kind.
         remedy: what to do instead of waiting.
 
     Raises:
@@ -39,7 +40,7 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = _told(file.read(), path)
+            holder = _holder(file.read(), path)
             raise InputError(key, name, f"{holder}; wait until it ends, or {remedy}") from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
@@ -51,7 +52,7 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
         yield
 
 
-def _told(tag: str, path: Path) -> str:
+def _holder(tag: str, path: Path) -> str:
     """Which process a lock's file names; for a moment after it was locked, none."""
     if not tag:
         return "another process has just begun it"

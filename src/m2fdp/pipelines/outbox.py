@@ -11,10 +11,10 @@ from pathlib import Path
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Metric, RunTag
-from mlflow.utils.validation import MAX_METRICS_PER_BATCH
 
 from m2fdp.files import replacing
 from m2fdp.pipelines.causes import is_outage, why_no_answer
+from m2fdp.pipelines.mlflow_internals import MAX_METRICS_PER_BATCH
 
 UNSENT = "unsent.json"
 # A store that hangs takes half a minute of each try.
@@ -64,7 +64,7 @@ class Outbox:
         self.put()
 
     def close(self) -> str | None:
-        """Write what is left to the file; tells how much that is, and why, or None."""
+        """Write what is left to the file; returns how much that is, and why, or None."""
         if not (self._metrics or self._tags or self._files):
             return None
         left = {
@@ -76,8 +76,8 @@ class Outbox:
         with replacing(self._file) as unfinished:
             unfinished.write_text(json.dumps(left))
         counts = {name: len(left[name]) for name in ("metrics", "tags", "files")}
-        told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-        return f"{told} ({self._failure})"
+        summary = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        return f"{summary} ({self._failure})"
 
     def _send(self) -> None:
         client = MlflowClient()

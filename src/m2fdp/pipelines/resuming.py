@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kedro.pipeline import Pipeline
 from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 
 from m2fdp.config import Config, essentials
 from m2fdp.errors import InputError
+from m2fdp.pipelines.mlflow_internals import is_unknown
+from m2fdp.pipelines.provenance import FROM_DISK
 from m2fdp.pipelines.tracking import held_by_another_process
 from m2fdp.simulation.checkpoints import Checkpoint, differences, load_latest
 
@@ -44,17 +46,31 @@ def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinish
         raise InputError(
             "resume",
             True,
-            f"the checkpoint is of another configuration: {_told(changed)}; give the former "
+            f"the checkpoint is of another configuration: {_listed(changed)}; give the former "
             "values, or leave resume out to start anew",
         )
     return Unfinished(_open_run(checkpoint.run, tracking_uri), checkpoint)
+
+
+def check_continues(unfinished: Unfinished, pipeline: Pipeline) -> None:
+    """Refuse nodes by which the run can't go on.
+
+    Raises:
+        InputError: they do not train, or would make another split than the run began with.
+    """
+    if "model" not in pipeline.all_outputs():
+        raise InputError("resume", True, "no training is asked for; leave it out")
+    own_split = unfinished.run.data.tags.get("split") == FROM_DISK
+    if own_split and "manifest" in pipeline.all_outputs():
+        remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
+        raise InputError("resume", True, remedy)
 
 
 def _open_run(run_id: str, tracking_uri: str) -> Run:
     try:
         run = MlflowClient(tracking_uri).get_run(run_id)
     except MlflowException as error:
-        if error.error_code != ErrorCode.Name(RESOURCE_DOES_NOT_EXIST):
+        if not is_unknown(error):
             raise
         raise _refusal(f"MLflow at {tracking_uri} does not know its run {run_id}") from None
     if run.info.lifecycle_stage == LifecycleStage.DELETED:
@@ -72,5 +88,5 @@ def _refusal(reason: str) -> InputError:
     return InputError("resume", True, f"{reason}; leave resume out to start anew")
 
 
-def _told(changed: Mapping[str, tuple[object, object]]) -> str:
+def _listed(changed: Mapping[str, tuple[object, object]]) -> str:
     return ", ".join(f"{key} was {before} and is {now}" for key, (before, now) in changed.items())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from kedro.framework.project import pipelines
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 
 from m2fdp.errors import InputError
 from m2fdp.files import shown
+from m2fdp.pipelines.kedro_internals import all_pipelines, file_of
 
 # Kedro's parameters of a run that choose nodes, with their options on the command line.
 OPTIONS = {
@@ -42,7 +42,7 @@ def check_selection(chosen: Mapping[str, Any]) -> None:
     asked = {parameter: chosen[parameter] for parameter in OPTIONS if chosen[parameter]}
     if not names and not asked:
         return
-    pipelines.set_requested(None)  # an earlier session knew only those that it asked for
+    pipelines = all_pipelines()
     _check_known("--pipelines", names, pipelines)
     selected = sum((pipelines[name] for name in names or [DEFAULT]), Pipeline([]))
     valid = {
@@ -73,18 +73,18 @@ def check_inputs(
     for name in sorted(pipeline.inputs()):
         if catalog.exists(name) or not (makers := _makers(name)):
             continue
-        file = getattr(catalog.get(name), "_filepath", None)
+        file = file_of(catalog.get(name))
         if file is not None:
             remedy = f"no such file; kedro run --pipelines={makers[0]} makes it"
             raise InputError("file", shown(file), remedy)
         asked = {parameter: run_params[parameter] for parameter in OPTIONS if run_params[parameter]}
-        node = next(node for node in pipelines[makers[0]].nodes if name in node.outputs)
+        node = next(node for node in all_pipelines()[makers[0]].nodes if name in node.outputs)
         _refuse(asked, f"{name} lives in memory only; select {node.name}, which makes it, too")
 
 
 def _makers(dataset: str) -> list[str]:
     """The pipelines that make it, those with the fewest nodes first."""
-    pipelines.set_requested(None)  # a session knows only those that it asked for
+    pipelines = all_pipelines()
     by_size = sorted(pipelines, key=lambda name: len(pipelines[name].nodes))
     return [name for name in by_size if dataset in pipelines[name].all_outputs()]
 

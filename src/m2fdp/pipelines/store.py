@@ -10,16 +10,16 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from mlflow.utils.credentials import get_default_host_creds
-from mlflow.utils.rest_utils import http_request
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from m2fdp.errors import InputError
 from m2fdp.interruption import deferred
 from m2fdp.pipelines.causes import first_line, why_no_answer
+from m2fdp.pipelines.mlflow_internals import UNKNOWN, request_once, tables
 
 KEY = "MLFLOW_TRACKING_URI"
+_GET_EXPERIMENT = "/api/2.0/mlflow/experiments/get-by-name"  # of MLflow's REST API
 _CONNECT_S = 10.0
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 # Which every database of MLflow's has had, in whatever version.
@@ -56,22 +56,14 @@ def _open(uri: str) -> None:
 
 
 def _check_server(uri: str) -> None:
-    """One request, which takes `MLFLOW_HTTP_REQUEST_TIMEOUT` at most."""
     try:
-        answer = http_request(
-            get_default_host_creds(uri),
-            "/api/2.0/mlflow/experiments/get-by-name",
-            "GET",
-            max_retries=0,
-            raise_on_status=False,
-            params={"experiment_name": "m2fdp"},
-        )
+        answer = request_once(uri, _GET_EXPERIMENT, {"experiment_name": "m2fdp"})
     except MlflowException as error:
         raise _refusal(uri, f"the server does not answer: {why_no_answer(error)}") from None
-    unknown_experiment = answer.status_code == 404 and "RESOURCE_DOES_NOT_EXIST" in answer.text
+    unknown_experiment = answer.status_code == 404 and UNKNOWN in answer.text
     if not (answer.ok or unknown_experiment):
-        told = f"{answer.status_code} {answer.reason}"
-        raise _refusal(uri, f"the server does not answer as MLflow does but with {told}")
+        status = f"{answer.status_code} {answer.reason}"
+        raise _refusal(uri, f"the server does not answer as MLflow does but with {status}")
 
 
 def _check_file(url: URL) -> None:
@@ -87,22 +79,13 @@ def _check_file(url: URL) -> None:
         # Not read-only: what a killed process left half done is undone first.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
             rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            tables = {name for (name,) in rows}
+            found = {name for (name,) in rows}
     except sqlite3.Error as error:
         raise _refusal(uri, f"{error}; restore it, or move it away to begin a new one") from None
-    if tables and not tables >= _LASTING_TABLES:
+    if found and not found >= _LASTING_TABLES:
         raise _refusal(uri, "is another program's database; name a file of its own for MLflow")
-    if tables and not tables >= _tables():
+    if found and not found >= tables():
         raise _refusal(uri, f"is of an older MLflow; back it up, then: mlflow db upgrade {uri}")
-
-
-def _tables() -> set[str]:
-    """What MLflow would make, and migrate the rest for, without asking."""
-    # Imported here because only this kind of store needs it.
-    from mlflow.store.db.base_sql_model import Base
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: F401
-
-    return set(Base.metadata.tables)
 
 
 def _check_database(url: URL) -> None:

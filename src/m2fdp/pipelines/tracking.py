@@ -87,7 +87,7 @@ def _lives(tag: str) -> bool:
 
 
 @contextmanager
-def told_of_outage(run: Run) -> Iterator[None]:
+def outages_tolerated(run: Run) -> Iterator[None]:
     """A store that fails as the run ends is no reason to fail too: a later run closes this one."""
     try:
         yield
@@ -120,5 +120,5 @@ def closing_runs() -> Iterator[None]:
         finally:
             with deferred():
                 while run := mlflow.active_run():
-                    with told_of_outage(run):
+                    with outages_tolerated(run):
                         mlflow.end_run(RunStatus.to_string(status))

@@ -41,7 +41,7 @@ def draw(
     Args:
         layout: checked by `m2fdp.reporting.panels.check_layout`.
         measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
-        history: one row a run and evaluated round, of `m2fdp.studies.records.load_history`.
+        history: one row a run and evaluated round, of `m2fdp.studies.tracked_runs.load_history`.
         labels: the arms' texts, in the order in which lines are listed; arms without one are
             listed after them, by their names.
 
@@ -272,12 +272,12 @@ def _add_legends(
     figure: Figure, panels: Sequence[tuple[Axes, Content]], rows: int, seeds: set[int]
 ) -> None:
     """Below the figure if one panel has all lines, else below each; and how many seeds."""
-    told = None
+    note = None
     if len(seeds) == 1:
         (n,) = seeds
-        told = f"n = {n} seed{'s' if n > 1 else ''}"
+        note = f"n = {n} seed{'s' if n > 1 else ''}"
         if n > 1:
-            told += ", mean ± std"
+            note += ", mean ± std"
     named = [
         (axes, content) for axes, content in panels if not content.lack and not content.names_itself
     ]
@@ -285,12 +285,12 @@ def _add_legends(
     full = [axes for axes, content in named if content.labels == every]
     if full:
         contents = [content for _, content in named]
-        legend_below(figure, *_entries(full[0], contents, told is None), title=told)
+        legend_below(figure, *_entries(full[0], contents, note is None), title=note)
         return
-    if told:
-        figure.supxlabel(told, fontsize=style.TICK_SIZE, color=style.INK)
+    if note:
+        figure.supxlabel(note, fontsize=style.TICK_SIZE, color=style.INK)
     if named:
-        _add_own_legends(figure, named, rows, told is None)
+        _add_own_legends(figure, named, rows, note is None)
 
 
 def _add_own_legends(

@@ -21,8 +21,8 @@ from m2fdp.config import flatten
 from m2fdp.errors import InputError
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
-from m2fdp.studies.crew import Crew, search_runs
 from m2fdp.studies.grid import Cell, Point, Schedules, Setting, check_size, expand, points
+from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.part import part_of
 from m2fdp.studies.ray_pool import connected
 from m2fdp.studies.report import (
@@ -92,7 +92,7 @@ def study(
     if ray_address is not None:
         context.with_resource(connected(ray_address))
     close_stale_runs()
-    crew = Crew(
+    launcher = Launcher(
         project=project,
         env=order.env or setting.study.env,
         study=order.identity,
@@ -101,13 +101,13 @@ def study(
         on_ray=ray_address is not None,
         resume=resume,
     )
-    outcome = _run(setting, crew, wanted)
-    whole = _all_finished(setting, crew) if only and resume else outcome
-    told = _report(setting, crew, order.command, whole)
-    if told is not None:
-        for file in told.files:
+    outcome = _run(setting, launcher, wanted)
+    whole = _all_finished(setting, launcher) if only and resume else outcome
+    reported = _report(setting, launcher, order.command, whole)
+    if reported is not None:
+        for file in reported.files:
             mlflow.log_artifact(str(file))
-        print_report(setting.study.title, told)
+        print_report(setting.study.title, reported)
     click.echo("Every run in detail: make ui")
     if failed := len(wanted) - len(outcome.run_ids):
         click.echo(f"{failed} of {len(wanted)} cells failed; --resume runs only them.", err=True)
@@ -132,7 +132,7 @@ def report() -> None:
         order = Order(**json.loads(parent.data.tags["order"]))
         try:
             setting = _setting(project, order)
-            crew = Crew(
+            launcher = Launcher(
                 project=project,
                 env=order.env or setting.study.env,
                 study=identity,
@@ -141,12 +141,12 @@ def report() -> None:
                 on_ray=False,
                 resume=True,
             )
-            told = _report(setting, crew, order.command, _all_finished(setting, crew))
-        except (InputError, click.ClickException) as error:  # hooks tell theirs as the latter
+            reported = _report(setting, launcher, order.command, _all_finished(setting, launcher))
+        except (InputError, click.ClickException) as error:  # hooks raise theirs as the latter
             click.echo(f"{identity}: left out; {error}", err=True)
             continue
-        if told is not None:
-            summaries.append(Summary(identity, setting.study.title, told))
+        if reported is not None:
+            summaries.append(Summary(identity, setting.study.title, reported))
     if not summaries:
         raise InputError("studies", "(none)", "none has a finished run; `kedro study quickstart`")
     print_summaries(summaries, write_summaries(project / "data" / "08_reporting", summaries))
@@ -166,32 +166,32 @@ def _only_one(project: Path, order: Order) -> AbstractContextManager[None]:
     return locked(folder / ".lock", "study", order.identity, "stop it")
 
 
-def _run(setting: Setting, crew: Crew, wanted: Sequence[Point]) -> Outcome:
-    """Search and run, as far as the crew goes."""
-    choice = choose_schedules(setting, crew, wanted)
+def _run(setting: Setting, launcher: Launcher, wanted: Sequence[Point]) -> Outcome:
+    """Search and run, as far as the launcher does."""
+    choice = choose_schedules(setting, launcher, wanted)
     made = {cell.name: cell for cell in expand(setting, choice.schedules)}
     cells: list[Cell] = []
     for point in wanted:
         if point.name in made:
             cells.append(made[point.name])
-        elif not crew.only_finished:
+        elif not launcher.only_finished:
             click.echo(f"{point.name}: FAILED, no candidate of its search finished")
-    run_ids = crew.run("cells", cells)
+    run_ids = launcher.run("cells", cells)
     return Outcome(choice, tuple(run_ids[cell.hash] for cell in cells if cell.hash in run_ids))
 
 
-def _all_finished(setting: Setting, crew: Crew) -> Outcome:
+def _all_finished(setting: Setting, launcher: Launcher) -> Outcome:
     """What the study's finished runs, of whatever invocation, say; nothing is run."""
-    return _run(setting, replace(crew, only_finished=True), tuple(points(setting.study)))
+    return _run(setting, replace(launcher, only_finished=True), tuple(points(setting.study)))
 
 
-def _report(setting: Setting, crew: Crew, command: str, outcome: Outcome) -> Report | None:
+def _report(setting: Setting, launcher: Launcher, command: str, outcome: Outcome) -> Report | None:
     """The study's report on finished runs; None without any."""
     if not outcome.run_ids:
         return None
     cells = sum(1 for _ in points(setting.study))
     return write_report(
-        crew.folder, setting.study, command, cells, outcome.run_ids, outcome.choice.table
+        launcher.folder, setting.study, command, cells, outcome.run_ids, outcome.choice.table
     )
 
 
@@ -202,17 +202,18 @@ def _setting(project: Path, order: Order) -> Setting:
         InputError: it can't be run.
     """
     conf = project / settings.CONF_SOURCE
-    plan = load_study(conf, order.name, order.env or settings.CONFIG_LOADER_ARGS["default_run_env"])
+    env = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
+    loaded = load_study(conf, order.name, env)
     last: dict[str, Any] = {}
     if order.scale is not None:
-        plan = scaled(order.name, plan, order.scale)
-        last = plan.scales[order.scale].parameters
-    check_size(order.name, plan)
-    session = KedroSession.create(project, save_on_close=False, env=order.env or plan.env)
+        loaded = scaled(order.name, loaded, order.scale)
+        last = loaded.scales[order.scale].parameters
+    check_size(order.name, loaded)
+    session = KedroSession.create(project, save_on_close=False, env=order.env or loaded.env)
     with session:
         # Checks the environment and points MLflow at the project's store.
         base = session.load_context().config_loader["parameters"]
-    setting = Setting(order.identity, plan, base, last, order.params)
+    setting = Setting(order.identity, loaded, base, last, order.params)
     _check_study(setting)
     return setting
 
@@ -225,14 +226,14 @@ class Choice:
     table: pd.DataFrame  # of `search_table`
 
 
-def choose_schedules(setting: Setting, crew: Crew, wanted: Sequence[Point]) -> Choice:
+def choose_schedules(setting: Setting, launcher: Launcher, wanted: Sequence[Point]) -> Choice:
     """Run the searches that the wanted points need, those that follow another's choice after it."""
     schedules: dict[str, dict[str, Any]] = {}
     tried: list[Candidate] = []
     accuracy: dict[str, float] = {}
     client = mlflow.MlflowClient()
     while candidates := next_candidates(setting, wanted, schedules, tried):
-        run_ids = crew.run(
+        run_ids = launcher.run(
             "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
         )
         for cell_hash, run_id in run_ids.items():

@@ -80,7 +80,7 @@ def run_ray_tasks(
     import ray
     from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 
-    # Of a try that Ray repeats by itself nobody would hear.
+    # Ray would report nothing of a try that it repeats by itself.
     options = {"num_cpus": 1, "max_retries": 0, "runtime_env": {"env_vars": dict(environment)}}
     work_there = ray.remote(**options)(_work_in)
     pending = deque(range(len(tasks)))

@@ -21,15 +21,15 @@ from m2fdp.reporting import claim_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import Cell, varied_keys
-from m2fdp.studies.records import (
+from m2fdp.studies.search import search_markdown
+from m2fdp.studies.study import Study
+from m2fdp.studies.tracked_runs import (
+    expected_runs,
     load_decisions,
     load_history,
     load_runs,
-    planned_runs,
     seconds_of,
 )
-from m2fdp.studies.search import search_markdown
-from m2fdp.studies.study import Study
 
 REPORT = "report.md"
 
@@ -73,7 +73,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     if study.figure is not None:
         panels.check_layout(study.figure, columns, study.target_accuracy)
         _check_names(study.figure, names)
-    runs = planned_runs(cells, columns)
+    runs = expected_runs(cells, columns)
     history = runs.reset_index().assign(round=1)
     measured = measure_runs(runs, history, None, study.target_accuracy)
     judge(study.claims, measured, names[VERSION])

@@ -131,5 +131,5 @@ def _reason(error: BaseException) -> str:
     line = next(iter(str(error).splitlines()), "")
     if (reason := trouble(error)) is not None:
         return reason
-    told = isinstance(error, (click.ClickException, InputError))
-    return line if told else f"{type(error).__name__}: {line}"
+    in_one_line = isinstance(error, (click.ClickException, InputError))
+    return line if in_one_line else f"{type(error).__name__}: {line}"

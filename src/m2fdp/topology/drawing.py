@@ -21,7 +21,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 DPI = 150
-# Okabe-Ito colours: told apart by all kinds of colour vision, and by lightness when grey.
+# Okabe-Ito colours: distinct to all kinds of colour vision, and by lightness when grey.
 TRUSTED, UNTRUSTED, DEVICE, NOISE = "#0072B2", "#E69F00", "#444444", "#D55E00"
 # The same with most of the ink taken out, for nodes that add no noise.
 PALE = {TRUSTED: "#DCEBF5", UNTRUSTED: "#FDF0D2", DEVICE: "#FFFFFF"}

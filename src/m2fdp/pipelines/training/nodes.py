@@ -14,7 +14,7 @@ from m2fdp.config import essentials
 from m2fdp.experiments import Experiment
 from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.training.checkpointing import begin
-from m2fdp.pipelines.training.tracking import tracked_progress
+from m2fdp.pipelines.training.progress import tracked_progress
 
 logger = logging.getLogger(__name__)
 

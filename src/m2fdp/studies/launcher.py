@@ -24,8 +24,8 @@ LOST = "its worker process died twice; is there enough memory? (--workers=1 need
 
 
 @dataclass(frozen=True)
-class Crew:
-    """Who runs the cells of a study, and for which study."""
+class Launcher:
+    """Runs the cells of a study in worker processes, or finds their finished runs."""
 
     project: Path
     env: str | None  # the Kedro environment
@@ -51,7 +51,7 @@ class Crew:
             tags: of all their runs.
 
         Returns:
-            MLflow's ids of the finished runs by the cells' hashes; failures are told.
+            MLflow's ids of the finished runs by the cells' hashes; failures are printed.
         """
         apart: dict[str, Cell] = {}
         for cell in cells:

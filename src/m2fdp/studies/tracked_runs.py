@@ -1,23 +1,20 @@
-"""MLflow's records of runs as the frames that reports are made from."""
+"""MLflow's runs as the frames that reports are made from."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from urllib.parse import urlsplit
 
 import mlflow
 import pandas as pd
 from mlflow.entities import Run
-from mlflow.store.db.db_types import DATABASE_ENGINES
-from mlflow.store.tracking.dbmodels.models import SqlMetric
-from sqlalchemy import create_engine, select
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
 from m2fdp.claims.measures import DECISIONS
 from m2fdp.config import INCIDENTAL, flatten, later_defaults
 from m2fdp.errors import InputError
+from m2fdp.pipelines.mlflow_internals import is_database, metric_values
 from m2fdp.studies.grid import Cell
 
 
@@ -94,7 +91,7 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
     return _by_round(list(dict.fromkeys(run_ids)), tuple(metrics)).rename(columns=metrics)
 
 
-def planned_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:
+def expected_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:
     """The frame that `load_runs` would return if all cells were finished.
 
     Its index is the cells' names; what only runs can tell is 1.
@@ -124,28 +121,18 @@ def seconds_of(run_ids: Iterable[str]) -> float:
 
 def _by_round(run_ids: list[str], names: Sequence[str]) -> pd.DataFrame:
     """The last value of each metric by run and round; NaN where a round has none."""
-    address = mlflow.get_tracking_uri()
-    database = urlsplit(address).scheme.partition("+")[0] in DATABASE_ENGINES
-    read = _values_in_database if database else _values_by_client
-    values = pd.DataFrame(
-        read(run_ids, names), columns=["run_id", "name", "round", "time", "value"]
-    ).sort_values(["run_id", "round", "time"])
+    store = mlflow.get_tracking_uri()
+    # The client makes a query a run and metric, and takes several times longer.
+    rows = (
+        metric_values(store, run_ids, names)
+        if is_database(store)
+        else _values_by_client(run_ids, names)
+    )
+    columns = ["run_id", "name", "round", "time", "value"]
+    values = pd.DataFrame(rows, columns=columns).sort_values(["run_id", "round", "time"])
     last = values.drop_duplicates(["run_id", "round", "name"], keep="last")
     rounds = last.pivot(index=["run_id", "round"], columns="name", values="value")
     return rounds.reindex(columns=list(names)).astype(float).rename_axis(columns=None).reset_index()
-
-
-def _values_in_database(run_ids: Sequence[str], names: Sequence[str]) -> list[tuple]:
-    """By one query: the client makes one a run and metric, and takes several times longer."""
-    engine = create_engine(mlflow.get_tracking_uri())
-    query = select(
-        SqlMetric.run_uuid, SqlMetric.key, SqlMetric.step, SqlMetric.timestamp, SqlMetric.value
-    ).where(SqlMetric.run_uuid.in_(run_ids), SqlMetric.key.in_(names), ~SqlMetric.is_nan)
-    try:
-        with engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(query)]
-    finally:
-        engine.dispose()
 
 
 def _values_by_client(run_ids: Sequence[str], names: Sequence[str]) -> list[tuple]:

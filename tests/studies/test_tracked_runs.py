@@ -16,10 +16,10 @@ from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
 from m2fdp.errors import InputError
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table
-from m2fdp.studies import records
+from m2fdp.studies import tracked_runs
 from m2fdp.studies.grid import Setting, expand, varied_keys
-from m2fdp.studies.records import load_decisions, load_history, load_runs, planned_runs
 from m2fdp.studies.study import Study
+from m2fdp.studies.tracked_runs import expected_runs, load_decisions, load_history, load_runs
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def store(tmp_path: Path, empty_store: Path) -> Iterator[None]:
 def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Histories read from the database itself, and as from a server."""
     if request.param:
-        monkeypatch.setattr(records, "DATABASE_ENGINES", ())
+        monkeypatch.setattr(tracked_runs, "is_database", lambda uri: False)
 
 
 def log_run(
@@ -213,7 +213,7 @@ def test_a_run_older_than_a_key_has_its_default():
 def test_a_key_that_is_later_than_others_is_planned_with_its_default_too():
     study = Study(title="", grid={"topology.weights": ["uniform", "samples"]})
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})
-    planned = planned_runs(cells, varied_keys(study))
+    planned = expected_runs(cells, varied_keys(study))
     assert planned["topology.weights"].tolist() == ["uniform", "samples"]
 
 
@@ -258,12 +258,12 @@ def test_the_frames_are_what_reports_take():
     assert len(comparison(load_history(ids)).axes[0].lines) == 2
 
 
-def test_planned_runs_have_the_columns_of_the_finished_ones():
+def test_expected_runs_have_the_columns_of_the_finished_ones():
     grid = {"privacy.epsilon": [1.0, 2.0], "topology.fanouts": [[3, 2]], "seed": [8]}
     study = Study(title="", arms={"a": {}}, grid=grid)
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})
     varied = varied_keys(study)
-    planned = planned_runs(cells, varied)
+    planned = expected_runs(cells, varied)
     made = {"privacy.epsilon": 1.0, "topology.fanouts": [3, 2]}
     finished = load_runs([log_run(seed=8, arm="a", **made)], varied)
     assert list(planned.columns) == list(finished.columns)
@@ -279,4 +279,4 @@ def test_the_time_of_runs_is_added_up_each_run_once():
     starts = [client.get_run(run_id).info.start_time for run_id in ids]
     for run_id, start, seconds in zip(ids, starts, (90, 1.5), strict=True):
         client.set_terminated(run_id, "FINISHED", end_time=start + int(1000 * seconds))
-    assert records.seconds_of([*ids, ids[0]]) == pytest.approx(91.5)
+    assert tracked_runs.seconds_of([*ids, ids[0]]) == pytest.approx(91.5)

@@ -57,7 +57,7 @@ def tracked_progress(
     logged = frozenset() if run is None or start is None else _logged(run.info.run_id)
     outbox = None if run is None else Outbox(run.info.run_id, unsent)
     buffer: list[Metric] = []
-    written = told = began = clock()
+    written = printed = began = clock()
     done = 0 if start is None else start.state.round
     latest = ""
 
@@ -83,17 +83,17 @@ def tracked_progress(
         for name, value in decisions.items():
             log(f"control/{name}", value, round_)
 
-    def tell(round_: int) -> None:
-        nonlocal told
-        if console.is_terminal or clock() - told < _SECONDS_BETWEEN_LINES:
+    def print_line(round_: int) -> None:
+        nonlocal printed
+        if console.is_terminal or clock() - printed < _SECONDS_BETWEEN_LINES:
             return
-        told = clock()
-        left = (told - began) / (round_ - done) * (rounds - round_)
+        printed = clock()
+        left = (printed - began) / (round_ - done) * (rounds - round_)
         logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, _duration(left))
 
     def on_round(finished: Round, seconds: float) -> None:
         bar.advance(task)
-        tell(finished.state.round)
+        print_line(finished.state.round)
         log("time/round", seconds, finished.state.round)
         log_decisions(finished.decisions, finished.state.round)
         if clock() - written > _SECONDS_BETWEEN_WRITES:

@@ -1,0 +1,110 @@
+"""What the project uses of MLflow that MLflow promises nobody, in one place.
+
+None of it is in MLflow's documented Python API, and each has a reason:
+
+- `mlflow.utils.rest_utils.http_request` with `mlflow.utils.credentials.get_default_host_creds`:
+  one request to a server, without the retries that clients make, and with the user's credentials.
+- `mlflow.store.db.base_sql_model.Base`, filled by the import of `SqlAlchemyStore`: the tables that
+  this version of MLflow needs. A client makes and migrates tables without asking.
+- `mlflow.store.tracking.dbmodels.models.SqlMetric` and `mlflow.store.db.db_types`: histories of
+  all metrics of many runs by one query. The client makes a query a run and metric.
+- `mlflow.protos.databricks_pb2`: its error codes alone distinguish a run that is unknown from a
+  store that fails.
+- `mlflow.utils.validation.MAX_METRICS_PER_BATCH`: how many metrics `log_batch` takes.
+- `mlflow.telemetry`: reads once, when mlflow is imported, whether it may send anything.
+
+`tests/pipelines/test_mlflow_internals.py` fails when a version of MLflow has them no longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.store.db.db_types import DATABASE_ENGINES
+from mlflow.telemetry import set_telemetry_client
+from mlflow.utils.credentials import get_default_host_creds
+from mlflow.utils.rest_utils import http_request
+from mlflow.utils.validation import MAX_METRICS_PER_BATCH
+from sqlalchemy import create_engine, select
+
+if TYPE_CHECKING:
+    from requests import Response
+
+__all__ = [
+    "MAX_METRICS_PER_BATCH",
+    "UNKNOWN",
+    "is_database",
+    "is_unknown",
+    "metric_values",
+    "read_telemetry_setting",
+    "request_once",
+    "tables",
+]
+
+# The error code of what a store has not: a run, an experiment.
+UNKNOWN = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
+
+
+def is_unknown(error: MlflowException) -> bool:
+    """Whether a store says that it has no such run or experiment."""
+    return error.error_code == UNKNOWN
+
+
+def request_once(uri: str, endpoint: str, params: Mapping[str, str]) -> Response:
+    """A server's answer to one GET, whatever its status.
+
+    It takes `MLFLOW_HTTP_REQUEST_TIMEOUT` at most.
+
+    Raises:
+        MlflowException: there is none.
+    """
+    return http_request(
+        get_default_host_creds(uri),
+        endpoint,
+        "GET",
+        max_retries=0,
+        raise_on_status=False,
+        params=dict(params),
+    )
+
+
+def tables() -> set[str]:
+    """The tables that MLflow would make in an empty database."""
+    # Imported here because only a database of one's own needs it.
+    from mlflow.store.db.base_sql_model import Base
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: F401
+
+    return set(Base.metadata.tables)
+
+
+def is_database(uri: str) -> bool:
+    """Whether the store is a database that this process can open itself."""
+    return urlsplit(uri).scheme.partition("+")[0] in DATABASE_ENGINES
+
+
+def metric_values(uri: str, run_ids: Sequence[str], names: Sequence[str]) -> list[tuple]:
+    """All values of some metrics of some runs in a database that MLflow keeps, by one query.
+
+    Returns:
+        (run id, name, step, timestamp in ms, value) of each, without those that are no number.
+    """
+    from mlflow.store.tracking.dbmodels.models import SqlMetric
+
+    query = select(
+        SqlMetric.run_uuid, SqlMetric.key, SqlMetric.step, SqlMetric.timestamp, SqlMetric.value
+    ).where(SqlMetric.run_uuid.in_(run_ids), SqlMetric.key.in_(names), ~SqlMetric.is_nan)
+    engine = create_engine(uri)
+    try:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(query)]
+    finally:
+        engine.dispose()
+
+
+def read_telemetry_setting() -> None:
+    """Look at `MLFLOW_DISABLE_TELEMETRY` again, which has changed since mlflow was imported."""
+    set_telemetry_client()

@@ -1,0 +1,102 @@
+"""Where a run's results come from: its place among the runs, and the code that computes them."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+from kedro.pipeline import Pipeline
+from mlflow.entities import Run
+
+from m2fdp.algorithms import get_algorithm
+from m2fdp.config import Config
+from m2fdp.simulation.checkpoints import differences
+
+LIBRARIES = (
+    "dp-accounting",
+    "great-expectations",
+    "kedro",
+    "m2fdp",
+    "mlflow",
+    "numpy",
+    "opacus",
+    "pandas",
+    "scikit-learn",
+    "torch",
+    "torchvision",
+)
+# Outputs that are functions of records without noise: epsilon does not cover them.
+DIAGNOSTICS = frozenset(
+    {
+        "accuracy_curve",
+        "bound",
+        "bound_figure",
+        "bound_summary",
+        "confusion_matrix",
+        "confusion_matrix_figure",
+        "gradient_norms",
+        "label_distribution",
+        "manifest",
+        "round_metrics",
+        "run_summary",
+    }
+)
+FROM_DISK = "from disk"  # the tag `split` of a run that did not make its own
+
+logger = logging.getLogger(__name__)
+
+
+def run_tags(config: Config) -> dict[str, str]:
+    """How reports find and group the run."""
+    return {
+        "algorithm": config.algorithm,
+        "role": get_algorithm(config.algorithm).role,
+        "dataset": config.dataset.name,
+        "seed": str(config.seed),
+        "cell": config.cell,
+    }
+
+
+def data_tags(pipeline: Pipeline) -> dict[str, str]:
+    """Whether the split lay on the disk, and which outputs epsilon does not cover."""
+    tags = {"split": FROM_DISK} if "manifest" in pipeline.inputs() else {}
+    if diagnostics := DIAGNOSTICS & pipeline.all_outputs():
+        tags["diagnostic"] = ", ".join(sorted(diagnostics))
+    return tags
+
+
+def code_tags(project: Path) -> dict[str, str]:
+    """The versions of everything that computes: libraries, and this project's own commit."""
+    tags = {f"version.{library}": version(library) for library in LIBRARIES}
+    tags["version.python"] = platform.python_version()
+    commit = _git(project, "rev-parse", "HEAD")
+    if commit is not None:
+        tags["git_commit"] = commit
+        tags["git_dirty"] = str(bool(_git(project, "status", "--porcelain"))).lower()
+    return tags
+
+
+def warn_of_other_code(run: Run, code: dict[str, str]) -> None:
+    """A line for each tag of `code_tags` in which the run that goes on began otherwise."""
+    before = {key: run.data.tags.get(key) for key in code}
+    for key, (old, new) in differences(before, code).items():
+        logger.warning(
+            "%s was %s and is %s: the results may differ from an uninterrupted run's.",
+            key,
+            old,
+            new,
+        )
+
+
+def _git(project: Path, *arguments: str) -> str | None:
+    """What git answers, or None without git or outside a repository."""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(project), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return answer.stdout.strip()

@@ -1,0 +1,69 @@
+"""kedro-mlflow's hooks, less its logs of parameters and files: `m2fdp.hooks` has its own.
+
+The plugin offers no settings for that, so its class is adapted. That its hooks are the methods of
+`MlflowHook`, that `before_node_run` logs what it is given as `inputs`, and that
+`switch_catalog_logging` turns its logs of datasets off, are the plugin's own affair:
+`tests/test_tracking_hooks.py` fails when that changes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlflow
+from kedro.framework.context import KedroContext
+from kedro.framework.hooks import hook_impl
+from kedro.io import CatalogProtocol
+from kedro.pipeline import Pipeline
+from kedro.pipeline.node import Node
+from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
+from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
+from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
+from pydantic import ValidationError
+
+from m2fdp.command_errors import BadInput
+from m2fdp.errors import chain
+from m2fdp.interruption import Interrupted
+from m2fdp.pipelines import tracking
+from m2fdp.pipelines.configuration import mlflow_refusal
+
+
+class TrackingHooks(MlflowHook):
+    """Opens and closes the MLflow run of a session, and logs nothing in it."""
+
+    @hook_impl
+    def after_context_created(self, context: KedroContext) -> None:
+        try:
+            super().after_context_created(context)
+        except ValidationError as error:
+            if error.title != KedroMlflowConfig.__name__:
+                raise
+            raise BadInput(str(mlflow_refusal(context.config_loader, error))) from None
+
+    @hook_impl
+    def before_node_run(
+        self, node: Node, catalog: CatalogProtocol, inputs: dict[str, Any], is_async: bool
+    ) -> None:
+        super().before_node_run(node, catalog, {}, is_async)
+
+    @hook_impl
+    def before_pipeline_run(
+        self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
+    ) -> None:
+        super().before_pipeline_run(run_params, pipeline, catalog)
+        # `RunHooks` sends what is saved: here a store that fails would fail the run.
+        switch_catalog_logging(catalog, False)
+
+    @hook_impl
+    def on_pipeline_error(
+        self,
+        error: Exception,
+        run_params: dict[str, Any],
+        pipeline: Pipeline,
+        catalog: CatalogProtocol,
+    ) -> None:
+        run = mlflow.active_run()
+        # What an interruption has become on its way through a library ends as an interruption.
+        if run is not None and not any(isinstance(cause, Interrupted) for cause in chain(error)):
+            with tracking.outages_tolerated(run):
+                super().on_pipeline_error(error, run_params, pipeline, catalog)

@@ -1,0 +1,67 @@
+"""The documentation as a site: every public name is described, every page is in it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+from tests.conftest import REPOSITORY
+from tests.pages import PAGES
+
+SRC = REPOSITORY / "src"
+MODULES = sorted((SRC / "m2fdp").rglob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def site() -> ModuleType:
+    """What mkdocs calls; no part of the package, and mkdocs itself is not needed."""
+    spec = importlib.util.spec_from_file_location("site_hooks", REPOSITORY / "docs" / "site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_every_public_name_has_a_docstring(path: Path):
+    tree = ast.parse(path.read_text())
+    public = [
+        node
+        for node in tree.body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and not node.name.startswith("_")
+    ]
+    assert [node.name for node in public if not ast.get_docstring(node)] == []
+    assert ast.get_docstring(tree) or not tree.body
+
+
+def test_every_module_is_in_the_reference(site):
+    pages = dict(site.reference())
+    told = [line[4:] for text in pages.values() for line in text.splitlines() if line[:4] == "::: "]
+    names = [".".join(path.relative_to(SRC).with_suffix("").parts) for path in MODULES]
+    expected = {n.removesuffix(".__init__") for n in names if not n.endswith("__main__")}
+    assert sorted(told) == sorted(expected)
+    assert "reference/topology.md" in pages
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())["nav"]
+    listed = [page for entry in navigation for page in entry.values()]
+    assert sorted(listed) == sorted(["index.md", *(page.name for page in PAGES[1:])])
+
+
+def test_links_of_the_readme_lead_to_the_sites_pages_or_nowhere(site):
+    index = site.without_links_out(site.index(), "index.md")
+    assert "](docs/" not in index
+    assert "](privacy.md)" in index
+    assert "](LICENSE)" not in index
+    assert "](images/fig5.png)" in index
+
+
+def test_links_beyond_the_site_become_their_text(site):
+    text = "[a](../conf/base) [b](privacy.md#x) [c](https://example.org) [d](#here)"
+    expected = "a [b](privacy.md#x) [c](https://example.org) [d](#here)"
+    assert site.without_links_out(text, "control.md") == expected
