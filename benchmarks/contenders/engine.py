@@ -18,10 +18,10 @@ from benchmarks.works import (
 from m2fdp import Experiment, load_config
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_together
-from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.records import Shards
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.simulation.simulation import Simulation, initial_state
+from m2fdp.simulation.tree_process import TreeProcess
 from m2fdp.streams import seeded
 from m2fdp.topology.network import Network
 
@@ -30,19 +30,19 @@ _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
 
 def prepare(work: Work, threads: int, device: str) -> Round:
     """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
-    simulation = build(work, threads, device)
-    state = initial_state(simulation)
+    process, plans = build(work, threads, device)
+    state = process.start()
 
     def round_() -> Tensor:
         nonlocal state
-        state = run_round(simulation, state)
+        state = process.round(state, plans[state.round])
         return state.weights
 
     return round_
 
 
-def build(work: Work, workers: int, device: str) -> Simulation:
-    """The work's simulation."""
+def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[RoundPlan, ...]]:
+    """How the work's rounds are computed, and their plans."""
     experiment = Experiment.from_config(
         load_config(
             {
@@ -60,17 +60,19 @@ def build(work: Work, workers: int, device: str) -> Simulation:
             threads=workers,
         )
     )
-    config, plan = experiment.config, experiment.plan
+    config, plan, rounds = experiment.config, experiment.plan, experiment.run_plan.rounds
     data = build_data(work, device)
     sizes = np.full(work.devices, work.records)
-    rounds = plan.schedule.round_plans()
     mechanism = no_privacy(plan.network, rounds, config.privacy, config.threat)
-    return experiment.simulation(
-        mechanism=_noised(mechanism, plan.network, work) if plan.private else mechanism,
+    if plan.private:
+        mechanism = _noised(mechanism, plan.network, work)
+    simulation = experiment.simulation(
+        mechanisms=(mechanism,),
         model=build_work_model(work),
         shards=Shards(data.features, data.labels, sizes, sampling_rates(sizes, work.batch)),
         randomness=seeded(work.seed, work.name.encode()),
     )
+    return experiment.process(simulation), rounds
 
 
 def _noised(mechanism: Mechanism, network: Network, work: Work) -> Mechanism:

@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.contenders import Round, engine
 from benchmarks.works import Work
-from m2fdp.simulation.simulation import initial_state
 
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "addbmm"}
 
@@ -25,10 +24,10 @@ def prepare(work: Work, threads: int, device: str) -> Round:
     Raises:
         RuntimeError: the round ran no matrix product on this thread.
     """
-    simulation = engine.build(work, 1, device)
-    state = initial_state(simulation)
+    process, (plan, *_) = engine.build(work, 1, device)
+    state = process.start()
     with _Recorder() as recorder:
-        engine.run_round(simulation, state)
+        process.round(state, plan)
     if not recorder.calls:
         raise RuntimeError("the round ran no matrix product that could be recorded")
 

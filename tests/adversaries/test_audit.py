@@ -84,22 +84,21 @@ def test_a_gaussian_is_audited_close_to_its_worth(make_system):
     assert 0.6 < found.epsilon_lower <= 1.0
 
 
+def changed(canaries, **changes):
+    """The copies of another simulation."""
+    simulation = replace(canaries.process.simulation, **changes)
+    return replace(canaries, process=replace(canaries.process, simulation=simulation))
+
+
 def mutated(canaries, **noise):
-    mechanism = canaries.simulation.mechanism
-    return replace(
-        canaries,
-        simulation=replace(
-            canaries.simulation,
-            mechanism=replace(mechanism, noise=replace(mechanism.noise, **noise)),
-        ),
-    )
+    (mechanism,) = canaries.process.simulation.mechanisms
+    mutant = replace(mechanism, noise=replace(mechanism.noise, **noise))
+    return changed(canaries, mechanisms=(mutant,))
 
 
 def drawing(canaries, **streams):
     """The copies with other streams."""
-    simulation = canaries.simulation
-    randomness = replace(simulation.randomness, **streams)
-    return replace(canaries, simulation=replace(simulation, randomness=randomness))
+    return changed(canaries, randomness=replace(canaries.process.simulation.randomness, **streams))
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class Shuffled:
 def test_a_quarter_of_the_noise_is_caught(make_system, mechanism, which):
     system = make_system(mechanism=mechanism, rate=1.0)
     canaries, line = system.plant(6000, which=which)
-    noise = canaries.simulation.mechanism.noise
+    noise = canaries.process.simulation.mechanisms[0].noise
     config = AuditConfig(repetitions=3000)
     sound = audit_line(canaries, line, system.privacy, 3, config)
     assert sound.epsilon_lower <= sound.epsilon_upper
@@ -175,7 +174,7 @@ def test_synchronisation_without_noise_is_caught(make_system):
     config = AuditConfig(repetitions=2000)
     sound = audit_line(canaries, line, system.privacy, 3, config)
     assert sound.epsilon_lower <= sound.epsilon_upper
-    noise = OnlyGlobal(canaries.simulation.randomness.noise, system.schedule.local_steps)
+    noise = OnlyGlobal(canaries.process.simulation.randomness.noise, system.schedule.local_steps)
     broken = drawing(canaries, noise=noise)
     # Two releases a round, at the local and at the global aggregation; half of the copies have
     # no canary, and only noise parts their models.

@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from m2fdp.adversaries import listen
-from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.simulation import initial_state
 
 UPLOAD = {"mechanism": "upload"}
 SYSTEMS = {
@@ -33,7 +31,7 @@ SYSTEMS = {
 
 def silent(canaries):
     """Without noise, so that only the canary's own effect is left."""
-    mechanism = canaries.simulation.mechanism
+    (mechanism,) = canaries.process.simulation.mechanisms
     noise = mechanism.noise
     quiet = replace(
         noise,
@@ -41,10 +39,8 @@ def silent(canaries):
         messages=tuple(scale * 0 for scale in noise.messages),
         broadcasts=tuple(scale * 0 for scale in noise.broadcasts),
     )
-    return replace(
-        canaries,
-        simulation=replace(canaries.simulation, mechanism=replace(mechanism, noise=quiet)),
-    )
+    simulation = replace(canaries.process.simulation, mechanisms=(replace(mechanism, noise=quiet),))
+    return replace(canaries, process=replace(canaries.process, simulation=simulation))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -56,7 +52,7 @@ def test_canaries_attain_the_largest_shift_of_the_ledger(make_system, name):
         quiet = silent(canaries)
         seen = listen(quiet, 2, system.privacy.downlink_noise)
         moved = seen[..., canaries.present].mean(-1) - seen[..., ~canaries.present].mean(-1)
-        laws = system.mechanism.ledger.laws(line.position, system.schedule.round_plan(1))
+        laws = system.mechanism.ledger.laws(line.position, system.schedule.round_plans()[0])
         # Under `gradient` a message holds the sum of its steps.
         together = sum(law.largest * count for law, count in laws)
         expected = together * line.position.unit * canaries.scale
@@ -89,19 +85,19 @@ def test_the_canary_is_drawn_as_often_as_its_rate_says(make_system):
 
 def test_who_listens_changes_nothing(make_system):
     canaries, _ = make_system(rate=1.0, **SYSTEMS["upload"]).plant(6)
-    heard = []
+    messages = []
 
     def tap(direction, layer, models):
-        heard.append((direction, layer, tuple(models.shape)))
+        messages.append((direction, layer, tuple(models.shape)))
 
-    # Heard messages have noises of their own; without noise nothing differs.
-    simulation = silent(canaries).simulation
-    with_tap = run_round(simulation, initial_state(simulation), tap)
-    without = run_round(simulation, initial_state(simulation))
+    # Tapped messages have noises of their own; without noise nothing differs.
+    process, plan = silent(canaries).process, canaries.plans[0]
+    with_tap = process.round(process.start(), plan, tap)
+    without = process.round(process.start(), plan)
     assert torch.equal(with_tap.weights, without.weights)
     assert with_tap.weights.any()
     # The audited server is trusted; its local aggregation at step 2 stays below it.
-    assert heard == [
+    assert messages == [
         ("up", 2, (18, 2)),
         ("down", 1, (6, 2)),
         ("up", 2, (18, 2)),

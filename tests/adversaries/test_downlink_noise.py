@@ -13,6 +13,7 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
+from tests.builders import process_of
 from torch import nn
 
 from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
@@ -22,9 +23,7 @@ from m2fdp.privacy.accounting import least_noise, subsampled
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_alone
 from m2fdp.privacy.observers import build_ledger
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.records import Shards
-from m2fdp.simulation.simulation import build_simulation, initial_state
+from m2fdp.simulation.minibatches import Shards
 from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
@@ -83,10 +82,9 @@ def received_by_the_cloud(copies):
 
     layer = nn.Linear(1, 1, bias=False, dtype=torch.float64)
     nn.init.zeros_(layer.weight)
-    simulation = build_simulation(
+    process = process_of(
         network,
         Mechanism(Clipping("drawn", batch_norm=G), single, noise, True, None),
-        Schedule(1, STEPS, {2: EVERY}, ETA, "constant"),
         Model("attack", nn.Sequential(nn.Flatten(), layer), loss, linear=True),
         Shards(
             torch.ones(kinds.size, 1, 1, 1, dtype=torch.float64),
@@ -102,7 +100,8 @@ def received_by_the_cloud(copies):
         if direction == "up" and layer == 1:
             seen.append(models[:, 0].numpy().copy())
 
-    run_round(simulation, initial_state(simulation), tap)
+    (plan,) = Schedule(1, STEPS, {2: EVERY}, ETA, "constant").round_plans()
+    process.round(process.start(), plan, tap)
     (received,) = seen
     return received, present
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.builders import process_of
 
 from m2fdp.algorithms import build_plan
 from m2fdp.config import (
@@ -25,7 +26,6 @@ from m2fdp.costs.resources import round_cost, round_costs
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_alone, step_together
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import draw_trust, explicit_trust
@@ -80,7 +80,7 @@ def test_every_cost_is_what_the_round_is_billed(uplinks, together, every):
         assert grid.energy_j.shape == grid.delay_s.shape == (7, 3, 3)
         for k in steps:
             schedule = Schedule(1, int(k), {} if every is None else {1: every}, 1, "constant")
-            cost = round_cost(network, lock_step, schedule, M, resources)
+            cost = round_cost(network, lock_step, schedule.layers(), M, resources)
             at = (k - 1, size - 1, size - 1)
             assert grid.energy_j[at] == pytest.approx(cost.energy_j, rel=1e-12)
             assert grid.delay_s[at] == pytest.approx(cost.delay_s, rel=1e-12)
@@ -224,7 +224,7 @@ def test_terms_are_js():
         cost = round_cost(
             network,
             step_alone(network),
-            Schedule(1, steps, {1: 5}, 1, "constant"),
+            Schedule(1, steps, {1: 5}, 1, "constant").layers(),
             M,
             ResourcesConfig(),
         )
@@ -351,10 +351,7 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
 
     from m2fdp.config import ModelConfig
     from m2fdp.models.registry import build_model
-    from m2fdp.simulation.engine import run_round
-    from m2fdp.simulation.records import Shards
-    from m2fdp.simulation.simulation import build_simulation
-    from m2fdp.simulation.simulation import initial_state as before_training
+    from m2fdp.simulation.minibatches import Shards
 
     topology = TopologyConfig(fanouts=[10, 5], trust=TrustConfig(ratios=[0.5]))
     training = TrainingConfig(rounds=10, local_steps=5, learning_rate=0.5)
@@ -364,11 +361,10 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
         torch.rand(3000, 1, 28, 28), torch.randint(10, (3000,)), np.full(50, 60), np.ones(50)
     )
     model = build_model(ModelConfig(), (1, 28, 28), 10, seed=0)
-    simulation = build_simulation(
-        plan.network, mechanism, plan.schedule, model, shards, seeded(0, b"test")
-    )
-    start = before_training(simulation)
+    process = process_of(plan.network, mechanism, model, shards)
+    (round_, *_) = plan.schedule.round_plans()
+    start = process.start()
     controller = controller_of(plan.network, max_local_steps=40)
     _, state = plan_round(controller, initial_state(controller), 1.0)
     choosing = fastest(lambda: plan_round(controller, state, 1.0))
-    assert choosing < 0.01 * fastest(lambda: run_round(simulation, start), 5)
+    assert choosing < 0.01 * fastest(lambda: process.round(start, round_), 5)

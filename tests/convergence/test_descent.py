@@ -5,6 +5,7 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
+from tests.builders import process_of
 from torch import nn
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
@@ -13,10 +14,8 @@ from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.engine import rounds, run_round
-from m2fdp.simulation.records import Shards
-from m2fdp.simulation.simulation import State, build_simulation, initial_state
-from m2fdp.streams import seeded
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.process import State, run_rounds
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
 from m2fdp.topology.trust import all_untrusted, explicit_trust
@@ -44,7 +43,7 @@ def silent_data(network, privacy, schedule):
         network, np.full(n, 9), np.full(n, 0.5), schedule.round_plans(), privacy, ThreatConfig()
     )
     model = build_model(ModelConfig(name="softmax"), (1, 8, 8), 10, seed=0)
-    return build_simulation(network, mechanism, schedule, model, shards, seeded(0, b"test"))
+    return process_of(network, mechanism, model, shards)
 
 
 @pytest.mark.parametrize("participants", [None, 1])
@@ -59,12 +58,12 @@ def test_arriving_noise_is_the_engines(privacy, participants):
     trust = explicit_trust(tree, ["B", "b"])
     network = Network(tree, trust, noise_plan(tree, trust), participants)
     schedule = Schedule(40, 4, {2: 1, 1: 2}, 0.5, "constant")
-    simulation = silent_data(network, privacy, schedule)
-    expected = round_noise(
-        network, simulation.mechanism.lock_step, simulation.mechanism.noise, schedule, 640
-    )
+    process = silent_data(network, privacy, schedule)
+    (mechanism,) = process.simulation.mechanisms
+    expected = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, 640)
     start = torch.zeros(640)
-    moved = [run_round(simulation, State(t, start)).weights for t in range(40)]
+    plans = schedule.round_plans()
+    moved = [process.round(State(t, start), plans[t]).weights for t in range(40)]
     measured = torch.stack(moved).double().square().sum(dim=1).mean() / 0.5**2
     assert measured == pytest.approx(expected.arriving, rel=5 * sqrt(2 / 25600))
 
@@ -75,18 +74,17 @@ def test_gathered_noise_is_that_of_the_models_that_devices_take_over():
     trust = explicit_trust(tree, ["B", "b"])
     network = Network(tree, trust, noise_plan(tree, trust))
     schedule = Schedule(40, 2, {1: 1}, 0.5, "constant")
-    simulation = silent_data(network, UPLOAD, schedule)
-    expected = round_noise(
-        network, simulation.mechanism.lock_step, simulation.mechanism.noise, schedule, 640
-    )
+    process = silent_data(network, UPLOAD, schedule)
+    (mechanism,) = process.simulation.mechanisms
+    expected = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, 640)
     taken = []
 
     def tap(direction, layer, models):
         if direction == "down":
             taken.append(models.double().square().sum(dim=1).mean())
 
-    for t in range(40):
-        run_round(simulation, State(t, torch.zeros(640)), tap)
+    for t, plan in enumerate(schedule.round_plans()):
+        process.round(State(t, torch.zeros(640)), plan, tap)
     assert len(taken) == 40
     # Only B is untrusted: its model carries noise, A's none.
     assert torch.stack(taken).mean() / 0.5**2 == pytest.approx(
@@ -150,9 +148,8 @@ def quadratic_run(mechanism, network, schedule, centres):
         np.ones(n),
     )
     model = Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
-    simulation = build_simulation(network, mechanism, schedule, model, shards, seeded(0, b"test"))
-    start = initial_state(simulation)
-    states = [start, *rounds(simulation, start)]
+    process = process_of(network, mechanism, model, shards)
+    states = [process.start(), *run_rounds(process, schedule.round_plans())]
     return np.array([state.weights.item() for state in states])
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.builders import process_of
 from torch import nn
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
@@ -10,12 +11,11 @@ from m2fdp.convergence.measurement import measure_run
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.engine import rounds
 from m2fdp.simulation.evaluation import local_gradients
-from m2fdp.simulation.records import Shards
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.process import run_rounds
 from m2fdp.simulation.sampling import poisson_draw
-from m2fdp.simulation.simulation import build_simulation, initial_state
-from m2fdp.streams import KeyedStreams, seeded
+from m2fdp.streams import KeyedStreams
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
 from m2fdp.topology.trust import all_untrusted
@@ -88,17 +88,17 @@ def test_a_quadratic_on_a_ragged_tree_by_hand():
     model = Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
     schedule = Schedule(3, 1, {}, 0.5, "constant")
     mechanism = no_privacy(network, (), PRIVACY, ThreatConfig())
-    simulation = build_simulation(network, mechanism, schedule, model, shards, seeded(0, b"test"))
-    table = measure_run(simulation, evaluate_every=2, planned_rounds=3)
+    process, plans = process_of(network, mechanism, model, shards), schedule.round_plans()
+    table = measure_run(process, plans, evaluate_every=2)
     assert table["round"].tolist() == [0, 2, 3]
-    every = measure_run(simulation, evaluate_every=1, planned_rounds=3)
+    every = measure_run(process, plans, evaluate_every=1)
     assert every["loss"].tolist()[:2] == pytest.approx([18, 8.625])
     assert every["gradient_norm_sq"].tolist()[:2] == pytest.approx([25, 6.25])
     assert every["smoothness"].tolist() == pytest.approx([1.0] * 4)
     assert every["largest_gradient"].tolist()[:2] == pytest.approx([8, 5.5])
     assert every["gradient_variance"].tolist() == [0.0] * 4  # whole shards
     # The table is of the run's own models.
-    *_, last = rounds(simulation, initial_state(simulation))
+    *_, last = run_rounds(process, plans)
     assert every["gradient_norm_sq"].iloc[-1] == pytest.approx((last.weights.item() - 5) ** 2)
 
 
@@ -121,8 +121,8 @@ def test_gradient_variance_is_that_of_drawn_minibatches(divide_by, tolerance):
     )
     assert mechanism.clipping.divide_by == divide_by
     model = build_model(ModelConfig(), (1, 8, 8), 10, seed=0)
-    simulation = build_simulation(network, mechanism, schedule, model, shards, seeded(0, b"test"))
-    claimed = measure_run(simulation, 1, planned_rounds=1)["gradient_variance"].iloc[0]
+    process, plans = process_of(network, mechanism, model, shards), schedule.round_plans()
+    claimed = measure_run(process, plans, 1)["gradient_variance"].iloc[0]
     errors = torch.softmax(torch.zeros(200, 10), 1) - nn.functional.one_hot(shards.labels, 10)
     own = torch.einsum("rc,rf->rcf", errors, shards.features.flatten(1)).flatten(1)
     squares = []

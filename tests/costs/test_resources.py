@@ -39,7 +39,9 @@ def cost_of(tree, trust, schedule_config, privacy, resources=None):
         privacy,
         ThreatConfig(),
     )
-    return round_cost(network, mechanism.lock_step, schedule, M, resources or ResourcesConfig())
+    return round_cost(
+        network, mechanism.lock_step, schedule.layers(), M, resources or ResourcesConfig()
+    )
 
 
 def test_units():
@@ -88,7 +90,7 @@ def test_only_participants_step_and_send():
     network = Network(tree, all_untrusted(tree), no_noise(tree), participants=2)
     schedule = build_schedule(training(local_steps=1), 2)
     lock_step = no_privacy(network, (), GRADIENT, ThreatConfig()).lock_step
-    cost = round_cost(network, lock_step, schedule, M, ResourcesConfig())
+    cost = round_cost(network, lock_step, schedule.layers(), M, ResourcesConfig())
     assert cost.energy_j == pytest.approx(4 * 1e-3 + 4 * WIRELESS_J + 2 * WIRED_J)
     assert cost.delay_s == pytest.approx(0.2 + 2 * WIRELESS_S + 2 * WIRED_S)
 
@@ -106,5 +108,5 @@ def test_a_ragged_tree_waits_for_its_slowest_branch():
     network = Network(tree, all_untrusted(tree), no_noise(tree))
     schedule = build_schedule(training(local_steps=1), 2)
     lock_step = no_privacy(network, (), GRADIENT, ThreatConfig()).lock_step
-    cost = round_cost(network, lock_step, schedule, M, ResourcesConfig())
+    cost = round_cost(network, lock_step, schedule.layers(), M, ResourcesConfig())
     assert cost.delay_s == pytest.approx(0.2 + 3 * WIRELESS_S + 2 * WIRED_S)

@@ -14,7 +14,8 @@ from m2fdp.config import load_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
-from m2fdp.simulation.training import Checkpointing, Observer
+from m2fdp.privacy.mechanisms import silence
+from m2fdp.simulation.training import Checkpointing, Listener
 from m2fdp.streams import seeded
 
 SMALL = {
@@ -67,9 +68,9 @@ def test_results_depend_on_no_setting_around_the_experiment():
 def test_a_listener_hears_every_round_and_a_run_goes_on_from_what_was_kept():
     rounds, records, kept = [], [], []
     experiment = experiment_of(SMALL)
-    listener = Observer(lambda done, seconds: rounds.append(done), records.append)
+    listener = Listener(lambda done, logged, seconds: rounds.append(done), records.append)
     whole = experiment.train(listener, checkpointing=Checkpointing(1, kept.append))
-    assert len(rounds) == len(kept) == 3
+    assert rounds == [1, 2, 3] and len(kept) == 3
     assert [record.accuracy for record in records] == whole.metrics["accuracy"].tolist()
     assert equal(experiment.train(start=kept[0]), whole)
 
@@ -92,7 +93,7 @@ def test_a_budget_trains_the_rounds_of_a_shorter_run():
     short = experiment_of(SMALL, PAPER, {"training": {"rounds": 2}, "privacy": {"alpha": 2}})
     draws = seeded(0, b"the same in both")
     one, other = (
-        experiment.train(simulation=experiment.simulation(randomness=draws))
+        experiment.train(process=experiment.process(experiment.simulation(randomness=draws)))
         for experiment in (whole, short)
     )
     assert whole.calibrate().affordable_rounds == one.rounds == 2
@@ -109,11 +110,10 @@ def test_a_budget_that_no_round_fits_is_refused():
 def test_a_part_that_is_replaced_is_trained():
     """Noise off, say: a mutant is a value."""
     experiment = experiment_of(SMALL)
-    simulation = experiment.simulation()
-    noise = replace(simulation.mechanism.noise, steps=0 * simulation.mechanism.noise.steps)
-    mechanism = replace(simulation.mechanism, noise=noise)
-    mutant = experiment.train(simulation=replace(simulation, mechanism=mechanism))
-    assert not equal_weights(mutant, experiment.train())
+    (mechanism,) = experiment.calibrate().mechanisms
+    quiet = replace(mechanism, noise=silence(experiment.plan.network, mechanism.lock_step))
+    mutant = experiment.process(experiment.simulation(mechanisms=(quiet,)))
+    assert not equal_weights(experiment.train(process=mutant), experiment.train())
 
 
 def equal_weights(one, other):

@@ -7,8 +7,7 @@ import torch
 from tests.builders import experiment_of
 
 from m2fdp.privacy.mechanisms import silence
-from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.simulation import initial_state
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.streams import KeyedStreams, SecureStreams
 
 ONE_STEP = {
@@ -19,24 +18,25 @@ ONE_STEP = {
 
 
 def assemble(*changes, change_data=None):
-    """The simulation of a run of one step."""
-    return experiment_of(ONE_STEP, *changes, change_data=change_data).simulation()
+    """How a run of one step is computed."""
+    return experiment_of(ONE_STEP, *changes, change_data=change_data).process()
 
 
-def model_of(simulation):
-    """The global model after one round."""
-    return run_round(simulation, initial_state(simulation)).weights.double()
+def model_of(process):
+    """The global model after one round of one step."""
+    return process.round(process.start(), RoundPlan((0,), 0.5)).weights.double()
 
 
-def without_noise(simulation):
-    mechanism = simulation.mechanism
-    noise = silence(simulation.network, mechanism.lock_step)
-    return replace(simulation, mechanism=replace(mechanism, noise=noise))
+def without_noise(process):
+    simulation = process.simulation
+    mechanism, network = simulation.mechanisms[0], simulation.networks[0]
+    quiet = replace(mechanism, noise=silence(network, mechanism.lock_step))
+    return replace(process, simulation=replace(simulation, mechanisms=(quiet,)))
 
 
-def noise_in(simulation):
+def noise_in(process):
     """The noise in the model after one round, in standard deviations."""
-    noise = model_of(simulation) - model_of(without_noise(simulation))
+    noise = model_of(process) - model_of(without_noise(process))
     return noise / noise.std()
 
 
@@ -48,7 +48,7 @@ def alike(one, other):
 def test_two_epsilons_do_not_cancel_each_others_noise():
     """With one noise in both, sigma_1 w_2 - sigma_2 w_1 has none."""
     one, other = (assemble({"privacy": {"epsilon": epsilon}}) for epsilon in (1.0, 2.0))
-    sigma, sigma_ = (float(s.mechanism.noise.steps[0]) for s in (one, other))
+    sigma, sigma_ = (float(p.simulation.mechanisms[0].noise.steps[0]) for p in (one, other))
     assert sigma > 1.2 * sigma_
     clean = model_of(without_noise(one))
     assert torch.equal(clean, model_of(without_noise(other)))  # the same minibatches
@@ -109,7 +109,7 @@ def test_noise_is_the_same_where_the_releases_are(changes):
 def test_with_a_controller_what_it_decides_by_counts():
     controlled = {"algorithm": "m2fdp", "control": {"enabled": True, "smoothness": 1.0}}
     keys = [
-        assemble(controlled, changes).randomness.noise
+        assemble(controlled, changes).simulation.randomness.noise
         for changes in (
             {},
             {"resources": {"step_energy_j": 2.0}},
@@ -121,8 +121,9 @@ def test_with_a_controller_what_it_decides_by_counts():
 
 def test_only_noise_depends_on_more_than_the_seed():
     one, other = assemble(), assemble({"algorithm": "pedpfl", "privacy": {"epsilon": 1.0}})
-    assert one.randomness.sampling == other.randomness.sampling == KeyedStreams(0)
-    assert one.randomness.noise != other.randomness.noise
+    draws, others = one.simulation.randomness, other.simulation.randomness
+    assert draws.sampling == others.sampling == KeyedStreams(0)
+    assert draws.noise != others.noise
 
 
 def test_entropy_draws_all_that_the_promise_rests_on(monkeypatch):
@@ -152,5 +153,5 @@ def test_entropy_draws_all_that_the_promise_rests_on(monkeypatch):
         assert ("the seed is secret" in said) == ("seeded generator" in said) == (not secure)
         assert ("rounding of noise" in said) == secure
     assert len(set(models)) == 3
-    simulation = assemble({"privacy": {"secure_rng": True}})
-    assert simulation.randomness.sampling == simulation.randomness.noise == SecureStreams()
+    draws = assemble({"privacy": {"secure_rng": True}}).simulation.randomness
+    assert draws.sampling == draws.noise == SecureStreams()

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.config import parse_config
-from m2fdp.control import course
 from m2fdp.data.dataset import Dataset
 from m2fdp.experiments import Experiment
-from m2fdp.simulation import training
+from m2fdp.simulation.tree_process import TreeProcess
 
 
 def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -43,17 +42,15 @@ def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[
 @contextmanager
 def cut_off_at(last: int) -> Iterator[None]:
     """Trainings within it end with an OSError once they have done so many rounds."""
-    rounds, run_round = training.rounds, course.run_round
+    whole_round = TreeProcess.round
 
-    def go_on(after: Any) -> Any:
+    def cut_off(process: TreeProcess, state: Any, plan: Any, tap: Any = None) -> Any:
+        after = whole_round(process, state, plan, tap)
         if after.round == last:
             raise OSError("cut off")
         return after
 
-    with (
-        mock.patch.object(training, "rounds", lambda *args: map(go_on, rounds(*args))),
-        mock.patch.object(course, "run_round", lambda *args: go_on(run_round(*args))),
-    ):
+    with mock.patch.object(TreeProcess, "round", cut_off):
         yield
 
 

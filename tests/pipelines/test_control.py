@@ -7,8 +7,7 @@ import mlflow
 import pandas as pd
 import pytest
 
-from m2fdp.control import course
-from m2fdp.simulation.engine import run_round
+from m2fdp.simulation.tree_process import TreeProcess
 
 SMALL = (
     "control.enabled=true,topology.fanouts=4|3,training.rounds=12,training.batch_size=16,threads=1,"
@@ -129,17 +128,19 @@ def test_a_controlled_run_that_was_cut_off_equals_one_that_was_not(
 ):
     """Files and every metric of every round, at a round between two evaluations."""
 
-    def cut_off(simulation, state):
+    whole_round = TreeProcess.round
+
+    def cut_off(process, state, plan, tap=None):
         if state.round == 5:
             raise OSError("disk full")
-        return run_round(simulation, state)
+        return whole_round(process, state, plan, tap)
 
     params = f"{params},training.checkpoint_every=3"
     assert kedro_run("--params", f"{params},cell=whole").exit_code == 0
     whole = histories(last_run())
-    monkeypatch.setattr(course, "run_round", cut_off)
+    monkeypatch.setattr(TreeProcess, "round", cut_off)
     assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
-    monkeypatch.setattr(course, "run_round", run_round)
+    monkeypatch.setattr(TreeProcess, "round", whole_round)
     result = kedro_run("--params", f"{params},cell=cut,resume=true")
     assert result.exit_code == 0, result.output
     assert "Training goes on after round 3." in result.output

@@ -13,8 +13,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from m2fdp.pipelines import outbox
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.training.progress import tracked_progress
-from m2fdp.simulation.simulation import State
-from m2fdp.simulation.training import Round, RoundRecord
+from m2fdp.simulation.training import RoundRecord
 
 
 class Store:
@@ -119,10 +118,10 @@ def test_training_goes_on_without_its_store(store, tmp_path, monkeypatch):
     monkeypatch.setattr(mlflow, "active_run", lambda: _Run)
     store.error = dead()
     file = tmp_path / "unsent.json"
-    with tracked_progress(3, None, file) as observer:
+    with tracked_progress(3, None, file) as listener:
         for round_ in range(1, 4):
-            observer.on_round(Round(State(round_, None), 1.0, 1.0), 0.01)
-            observer.on_evaluation(RoundRecord(round_, 0.5, 1.0, 0.0, 0.0, float("nan")))
+            listener.on_round(round_, {}, 0.01)
+            listener.on_evaluation(RoundRecord(round_, 0.5, 1.0, 0.0, 0.0, float("nan")))
     assert store.asked == 1
     kept = [(key, step) for key, _, _, step in json.loads(file.read_text())["metrics"]]
     assert {("accuracy", round_) for round_ in (1, 2, 3)} < set(kept)

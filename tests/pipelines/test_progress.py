@@ -9,8 +9,8 @@ import torch
 from rich.console import Console
 
 from m2fdp.pipelines.training.progress import _duration, tracked_progress
-from m2fdp.simulation.simulation import State
-from m2fdp.simulation.training import Progress, Round, RoundRecord
+from m2fdp.simulation.process import State
+from m2fdp.simulation.training import Progress, RoundRecord
 
 # Where no MLflow run is open nothing is written to it.
 UNSENT = Path("unsent.json")
@@ -30,10 +30,10 @@ def screen(monkeypatch):
 
 
 def train(start=None, epsilon=1.2345, first=1):
-    with tracked_progress(10, start, UNSENT) as observer:
+    with tracked_progress(10, start, UNSENT) as listener:
         for round_ in range(first, first + 3):
-            observer.on_round(Round(State(round_, torch.zeros(1)), 1.0, 1.0), 0.01)
-            observer.on_evaluation(RoundRecord(round_, 0.25, 2.0, 1.0, 1.0, epsilon))
+            listener.on_round(round_, {}, 0.01)
+            listener.on_evaluation(RoundRecord(round_, 0.25, 2.0, 1.0, 1.0, epsilon))
 
 
 def test_a_terminal_shows_rounds_accuracy_epsilon_and_time_left(screen):
@@ -57,12 +57,12 @@ def test_elsewhere_there_is_a_line_every_thirty_seconds(screen, caplog):
     now = [1000.0]
     with tracked_progress(
         50, Progress(State(10, torch.zeros(1))), UNSENT, lambda: now[0]
-    ) as observer:
+    ) as listener:
         for round_ in range(11, 31):  # 10 s each
             now[0] += 10
-            observer.on_round(Round(State(round_, torch.zeros(1)), 1.0, 1.0), 10.0)
+            listener.on_round(round_, {}, 10.0)
             if round_ % 4 == 0:
-                observer.on_evaluation(RoundRecord(round_, round_ / 100, 2.0, 1.0, 1.0, round_))
+                listener.on_evaluation(RoundRecord(round_, round_ / 100, 2.0, 1.0, 1.0, round_))
     assert written.getvalue() == ""
     assert [record.getMessage() for record in caplog.records] == [
         "Round 13 of 50, accuracy 0.120, ε 12, about 6 min left",
@@ -78,10 +78,10 @@ def test_a_terminal_has_the_bar_and_no_lines(screen, caplog):
     screen(terminal=True)
     caplog.set_level("INFO", "m2fdp")
     now = [0.0]
-    with tracked_progress(3, None, UNSENT, lambda: now[0]) as observer:
+    with tracked_progress(3, None, UNSENT, lambda: now[0]) as listener:
         for round_ in (1, 2):
             now[0] += 100
-            observer.on_round(Round(State(round_, torch.zeros(1)), 1.0, 1.0), 100.0)
+            listener.on_round(round_, {}, 100.0)
     assert caplog.records == []
 
 

@@ -15,10 +15,10 @@ from kedro.framework.session import KedroSession
 
 from m2fdp.config import essentials, parse_config
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
-from m2fdp.simulation import training
 from m2fdp.simulation.checkpoints import Checkpoint, save
-from m2fdp.simulation.simulation import State
+from m2fdp.simulation.process import State
 from m2fdp.simulation.training import Progress
+from m2fdp.simulation.tree_process import TreeProcess
 
 SMALL = (
     "topology.fanouts=2|3,training.local_steps=2,training.batch_size=16,threads=1,"
@@ -37,23 +37,24 @@ from pathlib import Path
 from kedro.framework.startup import bootstrap_project
 bootstrap_project(Path.cwd())
 from m2fdp.cli import run
-from m2fdp.simulation import training
+from m2fdp.simulation.tree_process import TreeProcess
 
 params, rounds, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-all_rounds = training.rounds
+whole_round, done = TreeProcess.round, 0
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def dying(simulation, state):
-    last = state.round + rounds
-    threading.Timer(seconds, die).start()
-    for after in all_rounds(simulation, state):
-        if after.round == last:
-            die()
-        yield after
+def dying(process, state, plan, tap=None):
+    global done
+    if not done:
+        threading.Timer(seconds, die).start()
+    after, done = whole_round(process, state, plan, tap), done + 1
+    if done == rounds:
+        die()
+    return after
 
-training.rounds = dying
+TreeProcess.round = dying
 run(["--params", params])
 """
 
@@ -103,16 +104,16 @@ def checkpoints(project, cell="single") -> list[str]:
 @pytest.fixture
 def cut(monkeypatch):
     """A function that makes the next trainings in this process end with `end()` at a round."""
-    rounds = training.rounds
+    whole_round = TreeProcess.round
 
     def at(last, end):
-        def cut_off(simulation, state):
-            for after in rounds(simulation, state):
-                if after.round == last:
-                    end()
-                yield after
+        def cut_off(process, state, plan, tap=None):
+            after = whole_round(process, state, plan, tap)
+            if after.round == last:
+                end()
+            return after
 
-        monkeypatch.setattr(training, "rounds", cut_off)
+        monkeypatch.setattr(TreeProcess, "round", cut_off)
 
     yield at
 

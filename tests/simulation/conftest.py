@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.builders import last_state, process_of
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, Noise
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.engine import rounds
-from m2fdp.simulation.records import Shards
-from m2fdp.simulation.simulation import build_simulation, initial_state
+from m2fdp.simulation.minibatches import Shards
 from m2fdp.streams import seeded
 
 PRIVACY = {
@@ -57,11 +56,8 @@ def run():
     """Train a network and give the final global model."""
 
     def run(network, mechanism, schedule, model, shards, seed=0, **options):
-        simulation = build_simulation(
-            network, mechanism, schedule, model, shards, seeded(seed, b"test"), **options
-        )
-        *_, state = rounds(simulation, initial_state(simulation))
-        return state.weights
+        process = process_of(network, mechanism, model, shards, seeded(seed, b"test"), **options)
+        return last_state(process, schedule.round_plans()).weights
 
     return run
 

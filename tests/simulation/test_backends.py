@@ -12,11 +12,12 @@ from torch import nn
 from m2fdp.config import ModelConfig
 from m2fdp.models import losses
 from m2fdp.models.registry import Model, build_model
-from m2fdp.simulation.backends import build_backend, clip_factor, unbounded
+from m2fdp.simulation.backends import build_backend
 from m2fdp.simulation.backends.bookkeeping import build_book_keeper
 from m2fdp.simulation.backends.linear import padded_width
 from m2fdp.simulation.backends.reference import ReferenceBackend
-from m2fdp.simulation.records import Minibatches
+from m2fdp.simulation.clipping import flat_clip, unbounded
+from m2fdp.simulation.minibatches import Minibatches
 
 CONFIGS = {
     "softmax": ModelConfig(name="softmax"),
@@ -264,7 +265,7 @@ def test_the_stacked_width_by_hand():
 
 def test_clip_factor_by_hand():
     norms = torch.tensor([0.0, 0.5, 2.0])
-    assert clip_factor(norms, 1.0).tolist() == [1.0, 1.0, 0.5]
+    assert flat_clip(norms, 1.0).tolist() == [1.0, 1.0, 0.5]
 
 
 def test_what_no_factor_bounds():

@@ -11,20 +11,23 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.builders import process_of
 
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.interruption import Interrupted, interruptible
 from m2fdp.simulation.checkpoints import Checkpoint, clear, differences, load_latest, save
-from m2fdp.simulation.simulation import State, build_simulation
+from m2fdp.simulation.evaluation import evaluate
+from m2fdp.simulation.process import State
 from m2fdp.simulation.training import (
     Checkpointing,
-    Observer,
+    FixedRounds,
+    Listener,
+    Measures,
     Progress,
     RoundRecord,
-    equal_rounds,
+    Run,
     train,
 )
-from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted
 
@@ -45,7 +48,9 @@ def checkpoint(round_: int) -> Checkpoint:
         RoundRecord(round_, 1 / 3, 2.0, np.float64(0.1) * round_, 7.0, np.float64(0.7)),
     )
     decisions = ({"K": 5, "eta": np.float64(0.1)}, {"K": 3, "eta": 1 / 3})
-    progress = Progress(State(round_, weights), records, decisions, 2 / 3)
+    slots = {"moment": weights / 3}
+    course_state = {"beta": torch.tensor(2 / 3, dtype=torch.float64)}
+    progress = Progress(State(round_, weights, slots), records, decisions, course_state)
     return Checkpoint(progress, "a run", CONFIGURATION)
 
 
@@ -65,7 +70,8 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path):
     before, after = (pd.DataFrame(list(c.progress.records)) for c in (saved, loaded))
     pd.testing.assert_frame_equal(before, after, check_exact=True)
     assert loaded.progress.decisions == saved.progress.decisions
-    assert loaded.progress.smoothness == 2 / 3
+    assert torch.equal(loaded.progress.state.slots["moment"], saved.progress.state.slots["moment"])
+    assert float(loaded.progress.course_state["beta"]) == 2 / 3
 
 
 def test_the_last_two_are_kept_and_half_written_ones_are_not(tmp_path):
@@ -158,15 +164,18 @@ def train_from(schedule, make_shards, softmax, mechanism_for):
     shards = make_shards([10] * 4, rate=0.5)
     plan = ALGORITHMS["hfl_dp"].plan(tree, all_untrusted(tree), schedule(7, 2))
     mechanism = mechanism_for(plan, shards)
-    simulation = build_simulation(
-        plan.network, mechanism, plan.schedule, softmax, shards, seeded(0, b"test")
+    measures = Measures(
+        2,
+        lambda weights: evaluate(softmax, weights, shards.features, shards.labels),
+        lambda t: (2.0 * t, 3.0 * t),
+        mechanism.epsilon,
     )
+    rounds = FixedRounds(plan.schedule.round_plans())
+    process = process_of(plan.network, mechanism, softmax, shards)
 
-    def run(start=None, checkpointing=None, on_round=lambda round_, seconds: None):
-        observer = Observer(on_round, lambda record: None)
-        records = (shards.features, shards.labels)
-        course = equal_rounds(simulation, 2.0, 3.0)
-        return train(simulation, course, *records, 2, 7, observer, start, checkpointing)
+    def run(start=None, checkpointing=None, on_round=lambda round_, logged, seconds: None):
+        listener = Listener(on_round, lambda record: None)
+        return train(Run(process, rounds, 7, measures), listener, start, checkpointing)
 
     return run
 
@@ -188,8 +197,8 @@ def test_training_goes_on_from_every_checkpoint_as_if_never_stopped(train_from, 
 def test_an_interrupt_keeps_the_last_finished_round(train_from, every):
     kept = []
 
-    def interrupt(round_, seconds):
-        if round_.state.round == 5:
+    def interrupt(round_, logged, seconds):
+        if round_ == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Interrupted) as caught, interruptible():
@@ -203,7 +212,7 @@ def test_an_interrupt_keeps_the_last_finished_round(train_from, every):
 def test_an_interrupt_before_the_first_round_ends_keeps_nothing(train_from):
     kept = []
 
-    def interrupt(round_, seconds):
+    def interrupt(round_, logged, seconds):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:

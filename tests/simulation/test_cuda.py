@@ -7,7 +7,7 @@ from m2fdp.algorithms import ALGORITHMS
 from m2fdp.config import ModelConfig
 from m2fdp.models.registry import build_model
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
-from m2fdp.simulation.records import Shards
+from m2fdp.simulation.minibatches import Shards
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import draw_trust
 

@@ -23,8 +23,6 @@ from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.taint import windows
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.simulation import initial_state
 from m2fdp.topology.network import Network
 
 
@@ -111,7 +109,7 @@ def audit_line(
 ) -> Bounds:
     """Run the copies for so many rounds and compare with the ledger's line."""
     seen = listen(canaries, rounds, privacy.downlink_noise)
-    ledger = canaries.simulation.mechanism.ledger
+    ledger = canaries.process.simulation.mechanisms[0].ledger
     laws = _window_laws(ledger, line.position, canaries, privacy)
     half = np.arange(len(canaries.present)) // 2 % 2 == 0
     scores = _scores(seen, laws, canaries.present, half, privacy.adjacency == "replace_one")
@@ -145,10 +143,10 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     Returns:
         float64 (rounds, releases a round, copies), over the step size.
     """
-    simulation, public = canaries.simulation, canaries.public
-    ancestors = simulation.network.tree.ancestors
+    process, public = canaries.process, canaries.public
+    ancestors = process.simulation.networks[0].tree.ancestors
     audited = canaries.audited
-    state = initial_state(simulation)
+    state = process.start()
     releases: list[np.ndarray] = []
     seen: list[list[np.ndarray]] = []
 
@@ -165,10 +163,10 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
                 release(models, layer)
             public.copy_(models[ancestors[layer]])
 
-    for _ in range(rounds):
-        eta = simulation.schedule.step_size(state.round + 1)
+    for plan in canaries.plans[:rounds]:
+        eta = plan.step_size
         public.copy_(state.weights.expand_as(public))
-        state = run_round(simulation, state, tap)
+        state = process.round(state, plan, tap)
         seen.append(releases.copy())
         releases.clear()
     return np.array(seen)
@@ -178,7 +176,7 @@ def _window_laws(
     ledger: Ledger, position: Position, canaries: Canaries, privacy: PrivacyConfig
 ) -> list[ShiftLaw]:
     """For each release of a round, how far a canary moves it, over the step size."""
-    plan = canaries.simulation.schedule.round_plan(1)
+    plan = canaries.plans[0]
     head = position.head_layer
     result = []
     for window in windows(plan, head, privacy.downlink_noise):

@@ -23,9 +23,12 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import LockStep, Mechanism, Noise
 from m2fdp.privacy.positions import Position
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.records import Shards
-from m2fdp.simulation.simulation import Simulation, build_simulation
+from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network, noise_adders, noise_plan
 from m2fdp.topology.tree import Tree
@@ -47,7 +50,8 @@ class Canaries:
     """A simulation to audit.
 
     Attributes:
-        simulation: the copies, in float64.
+        process: the copies, in float64.
+        plans: the rounds t = 1…T.
         public: float64 (N_L, M), the model each device last received that is public; whoever
             runs the rounds keeps it up to date, for the losses.
         head_layer: h, the layer whose nodes are the copies' heads.
@@ -56,7 +60,8 @@ class Canaries:
         scale: noise and shifts over the configured mechanism's.
     """
 
-    simulation: Simulation
+    process: TreeProcess
+    plans: tuple[RoundPlan, ...]
     public: Tensor
     head_layer: int
     present: np.ndarray
@@ -107,10 +112,9 @@ def plant(
     public = torch.zeros(len(shards.sizes), 2 if marked else 1, dtype=torch.float64)
     scale = float(shard_sizes[device]) if by_record else 1.0
     norm = privacy.clipping_norm
-    simulation = build_simulation(
-        copied,
-        _copied_mechanism(mechanism, copied, ranges, copies, scale),
-        schedule,
+    simulation = Simulation(
+        (copied,),
+        (_copied_mechanism(mechanism, copied, ranges, copies, scale),),
         _model(
             norm,
             public,
@@ -119,9 +123,9 @@ def plant(
         ),
         shards,
         _randomness(privacy, position, seed),
-        chunk_size=8192,
     )
-    return Canaries(simulation, public, int(layer), present, audited, scale)
+    process = build_process(simulation, ExecutionSettings(chunk_size=8192))
+    return Canaries(process, schedule.round_plans(), public, int(layer), present, audited, scale)
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:

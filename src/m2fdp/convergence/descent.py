@@ -63,8 +63,7 @@ def round_noise(
     variances = noise.steps**2 * np.array([odds[layer][node] for layer, node in heads])
     arriving = schedule.local_steps * float(head_shares**2 @ variances)
     gathered = schedule.local_steps * float(head_shares @ variances)
-    for step in range(1, schedule.local_steps + 1):
-        top = schedule.aggregation_layer(step)
+    for top in schedule.layers():
         if top is None:
             continue
         for layer in range(tree.depth, top, -1):

@@ -5,19 +5,23 @@ All of it comes from the devices' raw records: a diagnostic of the simulation, n
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import torch
 
 from m2fdp.convergence.smoothness import Smoothness, observe, probe
-from m2fdp.simulation.engine import rounds
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.evaluation import LocalGradients, local_gradients
-from m2fdp.simulation.simulation import Simulation, State, initial_state
+from m2fdp.simulation.process import State, run_rounds
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.tree_process import TreeProcess
 
 
-def measure_run(simulation: Simulation, evaluate_every: int, planned_rounds: int) -> pd.DataFrame:
+def measure_run(
+    process: TreeProcess, rounds: Sequence[RoundPlan], evaluate_every: int
+) -> pd.DataFrame:
     """Train, and measure the objective F at w^(1) and after every so many rounds and the last.
 
     F weights the devices uniformly along the tree (J Sec. II-C), whoever takes part.
@@ -28,12 +32,12 @@ def measure_run(simulation: Simulation, evaluate_every: int, planned_rounds: int
         `largest_gradient` (max ||grad F_j||), `gradient_variance` (sigma^2 of J Assumption 1, of
         the minibatches that the run draws, largest over devices).
     """
-    start = initial_state(simulation)
+    simulation, start = process.simulation, process.start()
     local = gradients_at(simulation, start.weights)
     smoothness = first_look(simulation, start.weights, local.gradients)
     rows = [_row(simulation, start, local, smoothness)]
-    for state in islice(rounds(simulation, start), planned_rounds):
-        if state.round % evaluate_every == 0 or state.round == planned_rounds:
+    for state in run_rounds(process, rounds, start):
+        if state.round % evaluate_every == 0 or state.round == len(rounds):
             local = gradients_at(simulation, state.weights)
             smoothness = observe(smoothness, state.weights, local.gradients)
             rows.append(_row(simulation, state, local, smoothness))
@@ -78,7 +82,7 @@ def _row(
     simulation: Simulation, state: State, local: LocalGradients, smoothness: Smoothness
 ) -> dict[str, float]:
     shares = np.ones(1)
-    tree = simulation.network.tree
+    tree = simulation.networks[0].tree
     for weights, parents in zip(tree.uniform_weights, tree.parents, strict=True):
         shares = weights * shares[parents]
     rho = torch.as_tensor(shares, dtype=torch.float64, device=local.gradients.device)
@@ -102,6 +106,6 @@ def _minibatch_variance(simulation: Simulation, local: LocalGradients) -> np.nda
     """
     shards = simulation.shards
     spread = local.mean_squares.numpy()
-    if simulation.mechanism.clipping.divide_by == "drawn":
+    if simulation.mechanisms[0].clipping.divide_by == "drawn":
         spread = spread - local.gradients.double().square().sum(dim=1).cpu().numpy()
     return (1 - shards.rates) / (shards.rates * shards.sizes) * np.maximum(spread, 0.0)

@@ -7,6 +7,7 @@ raw records are a release: who uses them must count it or say that epsilon is co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,6 +27,21 @@ class Smoothness:
     beta: float | None = None
     weights: Tensor | None = None
     gradients: Tensor | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it by name; `from_tensors` reads it."""
+        named = {"weights": self.weights, "gradients": self.gradients}
+        if self.beta is not None:
+            named["beta"] = torch.tensor(self.beta, dtype=torch.float64)
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def from_tensors(tensors: Mapping[str, Tensor]) -> Smoothness:
+    """What `Smoothness.tensors` has given."""
+    beta = tensors.get("beta")
+    return Smoothness(
+        None if beta is None else float(beta), tensors.get("weights"), tensors.get("gradients")
+    )
 
 
 def observe(state: Smoothness, weights: Tensor, gradients: Tensor) -> Smoothness:

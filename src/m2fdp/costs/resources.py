@@ -6,24 +6,19 @@ delay. Only uplinks count. Links into the cloud are wired, all others wireless.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from m2fdp.config import ResourcesConfig
+from m2fdp.costs.clock import Cost
 from m2fdp.privacy.mechanisms import LockStep
-from m2fdp.schedule.schedule import Schedule
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.sampling import sibling_rank
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Energy in joules and delay in seconds."""
-
-    energy_j: float
-    delay_s: float
 
 
 def watts(dbm: float) -> float:
@@ -40,10 +35,35 @@ def message_cost(layer: int, n_parameters: int, config: ResourcesConfig) -> Cost
     return Cost(watts(power_dbm) * delay, delay)
 
 
+class LinkClock:
+    """The clock of J: local steps, and messages over wireless and wired links (a `Clock`).
+
+    Args:
+        networks, lock_steps: of the run; a round's plan names its own.
+        n_parameters: M.
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        lock_steps: Sequence[LockStep],
+        n_parameters: int,
+        config: ResourcesConfig,
+    ) -> None:
+        def cost(network: int, layers: tuple[int | None, ...]) -> Cost:
+            return round_cost(networks[network], lock_steps[network], layers, n_parameters, config)
+
+        self._cost = cache(cost)
+
+    def round(self, plan: RoundPlan) -> Cost:
+        """See `round_cost`."""
+        return self._cost(plan.network, plan.layers)
+
+
 def round_cost(
     network: Network,
     lock_step: LockStep,
-    schedule: Schedule,
+    layers: tuple[int | None, ...],
     n_parameters: int,
     config: ResourcesConfig,
 ) -> Cost:
@@ -52,16 +72,18 @@ def round_cost(
     In a lock-step group every device's gradient travels to the group's head at every local
     step; the head has the group's model already, so an aggregation starts there. A step ends
     when its slowest group has.
+
+    Args:
+        layers: of a `RoundPlan`: the layer up to which models travel after each local step.
     """
     tree = network.tree
     inside = _inside_groups(tree, lock_step)
     # Which devices take part changes, how many does not: let it be the first ones.
     rank = sibling_rank(tree, np.arange(tree.n_devices))
     present = rank < network.present[tree.parents[-1]]
-    energy = schedule.local_steps * present.sum() * config.step_energy_j
-    delay = schedule.local_steps * config.step_delay_s
-    for step in range(1, schedule.local_steps + 1):
-        top = schedule.aggregation_layer(step)
+    energy = len(layers) * present.sum() * config.step_energy_j
+    delay = len(layers) * config.step_delay_s
+    for top in layers:
         sending = tuple(
             mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,18 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.algorithms import Plan, build_plan
 from m2fdp.config import Config
-from m2fdp.control.controller import build_controller
-from m2fdp.control.course import RunPlan, controlled_plan, fixed_plan, run_course
-from m2fdp.convergence.bound import network_terms
-from m2fdp.convergence.descent import round_noise
+from m2fdp.control.controller import Controller, build_controller
+from m2fdp.control.policy import ControlledRounds, controlled_plan
 from m2fdp.convergence.measurement import measure_run
-from m2fdp.convergence.tables import (
-    bound_summary,
-    bound_table,
-    broken_assumptions,
-    estimate_constants,
-    layer_table,
-)
+from m2fdp.costs.clock import totals
+from m2fdp.costs.resources import LinkClock
 from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.manifest import Shards as Samples
 from m2fdp.data.manifest import check_manifest, held_by_cloud, make_manifest, shards_of
 from m2fdp.data.sources import load_dataset
 from m2fdp.errors import InputError
+from m2fdp.experiments import promise
+from m2fdp.experiments.bounds import bound_run
 from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
@@ -39,18 +35,31 @@ from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
+from m2fdp.privacy.summary import conditions_of
+from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, evaluate
-from m2fdp.simulation.records import Shards
+from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.simulation.simulation import Simulation, build_simulation
-from m2fdp.simulation.training import Checkpointing, Observer, Progress, divergence, train
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.training import (
+    SILENT,
+    Checkpointing,
+    DivergenceError,
+    FixedRounds,
+    Listener,
+    Measures,
+    Progress,
+    RoundPolicy,
+    Run,
+    divergence,
+    train,
+)
+from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
 from m2fdp.topology.builders import build_tree
-
-SILENT = Observer(lambda round_, seconds: None, lambda record: None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,12 +170,12 @@ class Experiment:
         return build_model(config.model, dataset.shape, dataset.n_classes, config.seed)
 
     @cached_property
-    def run_plan(self) -> RunPlan:
-        """The rounds as scheduled, or as the controller will choose them."""
+    def controller(self) -> Controller | None:
+        """What chooses the rounds, if anything does."""
         plan, config = self.plan, self.config
         if not config.control.enabled:
-            return fixed_plan(plan.network, plan.schedule)
-        controller = build_controller(
+            return None
+        return build_controller(
             plan.network,
             who_steps_together(plan.network, config.privacy),
             plan.schedule,
@@ -176,7 +185,14 @@ class Experiment:
             config.privacy,
             config.control,
         )
-        return controlled_plan(controller, plan.network, plan.schedule)
+
+    @cached_property
+    def run_plan(self) -> RunPlan:
+        """The rounds as scheduled, or as the controller will choose them."""
+        plan = self.plan
+        if self.controller is None:
+            return RunPlan((plan.network,), plan.schedule.round_plans())
+        return controlled_plan(self.controller, plan.network, plan.schedule)
 
     def calibrate(self) -> Calibration:
         """The mechanisms for these shards and rounds, and the rounds that the budget affords.
@@ -225,70 +241,34 @@ class Experiment:
 
     def summary(self) -> dict[str, Any]:
         """What the run promises, and what the promise rests on; for JSON."""
-        calibrated, conditions = self.calibrate(), conditions_of(self.config)
-        mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
-        promised = summary(mechanism, rounds, self.config.privacy, conditions)
-        if not mechanism.private:
-            return promised
-        held = {split: len(held_by_cloud(self.manifest, split)) for split in ("validation", "test")}
-        return promised | {
-            "records_in_clear": held,
-            "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
-        }
+        return promise.summarise(self.config, self.calibrate(), self.manifest)
 
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""
-        calibrated, conditions = self.calibrate(), conditions_of(self.config)
-        mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
-        privacy, batch_size = self.config.privacy, self.config.training.batch_size
-        lines, most = [], int(self.samples.sizes.max())
-        if batch_size is not None and batch_size > most:
-            lines.append(
-                f"training.batch_size = {batch_size:g} is more than any device's records, at most "
-                f"{most}: every step uses all of them, as with null, and sampling protects nobody"
-            )
-        lines += warnings(mechanism, rounds, privacy, conditions)
-        planned = len(self.run_plan.rounds)
-        if rounds < planned:
-            lines.append(
-                f"training stops after {rounds} of {planned} rounds: the next one would pass "
-                f"privacy.budget {privacy.budget:g}"
-            )
-        held = len(held_by_cloud(self.manifest, "validation"))
-        if mechanism.private and held:
-            lines.append(
-                f"{held} validation records lie in clear with the cloud: ε does not cover them"
-            )
-        return lines
+        return promise.warn(self.config, self.calibrate(), self.manifest)
 
     def simulation(
         self,
         *,
-        mechanism: Mechanism | None = None,
+        mechanisms: tuple[Mechanism, ...] | None = None,
         model: Model | None = None,
         shards: Shards | None = None,
         randomness: Randomness | None = None,
     ) -> Simulation:
-        """A run of the first network, of the configured parts or of given ones.
+        """All that determines the run's results, of the configured parts or of given ones.
 
         Args:
-            mechanism: instead of the calibrated one.
+            mechanisms: instead of the calibrated ones, one for each network of the run plan.
             shards: instead of the data set's records on the compute device.
             randomness: instead of the configured draws, whose noise is keyed by all that a
                 release depends on; noise must not be that of another simulation.
         """
-        set_exact_arithmetic()
-        config, network = self.config, self.plan.network
-        return build_simulation(
-            network,
-            mechanism or self.calibrate().mechanism,
-            self.plan.schedule,
+        return Simulation(
+            self.run_plan.networks,
+            mechanisms or self.calibrate().mechanisms,
             model or self.model,
             shards or self.shards(),
-            randomness or randomness_of(config, network, self.dataset, self.samples),
-            config.training.backend,
-            config.training.chunk_size,
-            config.threads or available_cores(),
+            randomness or randomness_of(self.config, self.plan.network, self.dataset, self.samples),
         )
 
     def shards(self) -> Shards:
@@ -298,50 +278,80 @@ class Experiment:
             *self.records(samples.samples), sizes=samples.sizes, rates=self.sampling_rates
         )
 
+    def process(self, simulation: Simulation | None = None) -> TreeProcess:
+        """How the rounds are computed.
+
+        Args:
+            simulation: instead of `simulation()`, such as one with a part replaced.
+        """
+        set_exact_arithmetic()
+        training = self.config.training
+        settings = ExecutionSettings(
+            training.backend, training.chunk_size, self.config.threads or available_cores()
+        )
+        return build_process(simulation or self.simulation(), settings)
+
     def train(
         self,
-        listener: Observer | None = None,
+        listener: Listener = SILENT,
         start: Progress | None = None,
         checkpointing: Checkpointing | None = None,
-        simulation: Simulation | None = None,
+        process: TreeProcess | None = None,
     ) -> Trained:
         """Train the rounds that the budget affords.
 
         Args:
-            listener: what to call while training goes on; None = nothing.
+            listener: what to call while training goes on.
             start: what the run has reached before.
             checkpointing: how to keep what it reaches.
-            simulation: instead of `simulation()`, such as one with a part replaced.
+            process: instead of `process()`, such as that of another simulation.
 
         Raises:
             InputError: the model has diverged.
         """
-        config, calibrated = self.config, self.calibrate()
         set_exact_arithmetic()
-        simulation = simulation or self.simulation()
-        course = run_course(
-            simulation,
-            self.run_plan,
-            calibrated.mechanisms,
-            config.resources,
-            config.control.smoothness,
+        process = process or self.process()
+        step_size = (
+            "control.step_size_factor" if self.controller is not None else "training.learning_rate"
         )
-        state, metrics = train(
-            simulation,
-            course,
-            *self.records(self.held_out),
-            config.training.evaluate_every,
-            calibrated.affordable_rounds,
-            listener or SILENT,
-            start,
-            checkpointing,
-        )
-        named = simulation.model.unflatten(state.weights.cpu())
+        try:
+            state, metrics = train(self._run(process), listener, start, checkpointing)
+        except DivergenceError as error:
+            value = (
+                self.config.training.learning_rate
+                if self.controller is None
+                else f"eta {error.step_size:.3g}"
+            )
+            raise InputError(step_size, value, f"{error}; choose a smaller one") from None
+        model = process.simulation.model
+        line = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
+        named = model.unflatten(state.weights.cpu())
         return Trained(
             {name: value.clone() for name, value in named.items()},
             metrics,
-            divergence(simulation, metrics, self.dataset.n_classes),
+            None if line is None else f"{line}; choose a smaller {step_size}",
         )
+
+    def _run(self, process: TreeProcess) -> Run:
+        """The rounds, how they are decided, and what is measured meanwhile."""
+        config, simulation, rounds = self.config, process.simulation, self.run_plan.rounds
+        model, mechanism = simulation.model, simulation.mechanisms[0]
+        lock_steps = [each.lock_step for each in simulation.mechanisms]
+        clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
+        costs = totals(clock, rounds)
+        evaluated = self.records(self.held_out)
+        policy: RoundPolicy = FixedRounds(rounds)
+        if self.controller is not None:
+            policy = ControlledRounds(
+                self.controller, rounds, simulation, config.control.smoothness
+            )
+        measures = Measures(
+            config.training.evaluate_every,
+            lambda weights: evaluate(model, weights, *evaluated, process.executor.workers),
+            lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
+            mechanism.epsilon if mechanism.private else lambda round_: nan,
+        )
+        return Run(process, policy, self.calibrate().affordable_rounds, measures)
 
     @property
     def held_out(self) -> np.ndarray:
@@ -409,8 +419,8 @@ class Experiment:
             InputError: the rounds are a controller's.
         """
         check_equal_rounds(self.config)
-        rounds = self.calibrate().affordable_rounds
-        return measure_run(self.simulation(), self.config.training.evaluate_every, rounds)
+        rounds = self.run_plan.rounds[: self.calibrate().affordable_rounds]
+        return measure_run(self.process(), rounds, self.config.training.evaluate_every)
 
     def bound(self, measured: pd.DataFrame | None = None) -> ConvergenceBounds:
         """The convergence bounds beside what is measured.
@@ -421,19 +431,12 @@ class Experiment:
         Raises:
             InputError: the rounds are a controller's, or beta can't be estimated.
         """
-        measured = self.measure() if measured is None else measured
-        privacy, mechanism = self.config.privacy, self.calibrate().mechanism
-        network, schedule = self.plan.network, self.plan.schedule
-        size, rate = self.model.n_parameters, float(self.sampling_rates.max())
-        constants = estimate_constants(measured, mechanism, schedule, privacy, size, rate)
-        noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, size)
-        terms = network_terms(network, [privacy.alpha] * network.tree.depth)
-        facts = bound_summary(
-            measured, constants, noise, mechanism, network, schedule, privacy.alpha
-        )
-        return ConvergenceBounds(
-            bound_table(measured, terms, constants, noise, schedule),
-            layer_table(network, terms),
-            facts,
-            tuple(broken_assumptions(facts)),
+        check_equal_rounds(self.config)
+        return bound_run(
+            self.measure() if measured is None else measured,
+            self.plan,
+            self.calibrate().mechanism,
+            self.config.privacy,
+            self.model.n_parameters,
+            float(self.sampling_rates.max()),
         )

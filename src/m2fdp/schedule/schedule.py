@@ -36,14 +36,14 @@ class Schedule:
             return self.learning_rate
         return self.learning_rate / sqrt(round_ + 1)
 
-    def round_plan(self, round_: int) -> RoundPlan:
-        """What the privacy ledger needs to know of round t."""
-        layers = tuple(self.aggregation_layer(step) for step in range(1, self.local_steps + 1))
-        return RoundPlan(layers, self.step_size(round_))
+    def layers(self) -> tuple[int | None, ...]:
+        """For local step k = 1…K the layer up to which models travel after it, or None."""
+        return tuple(self.aggregation_layer(step) for step in range(1, self.local_steps + 1))
 
     def round_plans(self) -> tuple[RoundPlan, ...]:
         """The plans of rounds t = 1…T."""
-        return tuple(self.round_plan(round_) for round_ in range(1, self.rounds + 1))
+        layers = self.layers()
+        return tuple(RoundPlan(layers, self.step_size(t)) for t in range(1, self.rounds + 1))
 
     def aggregation_layer(self, step: int) -> int | None:
         """The layer up to which models travel after local step k = 1…K; None = no aggregation.

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.simulation.process import Tap
 from m2fdp.topology.network import Network
 
 # Called with a layer l and the messages (N_l, M) of its nodes, which it noises in place.
 AddNoise = Callable[[int, Tensor], None]
-# Called with what travels, for somebody who listens: the direction, the layer l of the senders,
-# and the models (N_l, M) as they are sent.
-Tap = Callable[[Literal["up", "down"], int, Tensor], None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,9 @@
 """Checkpoints of a run: where training goes on after the process has been stopped.
 
 A run's random draws are keyed by round (or any will do, under `privacy.secure_rng`), and its
-privacy ledger and a controller's plan follow from the configuration. So the last finished round,
-its weights, the rows measured and decided so far, and the estimate of beta are all there is to
-keep.
+privacy ledger and its plan follow from the configuration. So the state after the last finished
+round, the rows measured and decided so far, and what decides the rounds has seen are all there is
+to keep.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from m2fdp.files import replacing
-from m2fdp.simulation.simulation import State
+from m2fdp.simulation.process import State
 from m2fdp.simulation.training import Progress, RoundRecord
 
 # Should the newest turn out to be damaged, there is the one before.
@@ -56,11 +57,13 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "run": checkpoint.run,
             "configuration": dict(checkpoint.configuration),
             "round": state.round,
-            # A clone holds its own elements only, also where the tensor is a view.
-            "weights": state.weights.detach().cpu().clone(),
+            "weights": _whole(state.weights),
+            "slots": {name: _whole(tensor) for name, tensor in state.slots.items()},
             "records": [_plain(asdict(record)) for record in progress.records],
             "decisions": [_plain(decisions) for decisions in progress.decisions],
-            "smoothness": progress.smoothness,
+            "course_state": {
+                name: _whole(tensor) for name, tensor in progress.course_state.items()
+            },
         },
         buffer,
     )
@@ -108,12 +111,17 @@ def _load(path: Path) -> Checkpoint | None:
     fields = torch.load(io.BytesIO(content), weights_only=True)
     try:
         records = tuple(RoundRecord(**record) for record in fields["records"])
-        state = State(fields["round"], fields["weights"])
+        state = State(fields["round"], fields["weights"], fields["slots"])
         decisions = tuple(fields["decisions"])
-        progress = Progress(state, records, decisions, fields["smoothness"])
+        progress = Progress(state, records, decisions, fields["course_state"])
         return Checkpoint(progress, fields["run"], fields["configuration"])
     except (KeyError, TypeError):  # of a version with other fields
         return None
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """On the CPU. A clone holds its own elements only, also where the tensor is a view."""
+    return tensor.detach().cpu().clone()
 
 
 def _plain(row: Mapping[str, float]) -> dict[str, int | float]:

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.simulation.records import Minibatches, Shards
+from m2fdp.simulation.minibatches import Minibatches, Shards
 from m2fdp.simulation.sampling import draw_participants, poisson_draw
 from m2fdp.streams import Streams
 from m2fdp.topology.network import Network
 
 
 @dataclass(frozen=True, eq=False)
-class Cast:
+class Learners:
     """The learners of one round, those whose head is nearest the cloud first.
 
     A unit is what sums one gradient: a learner, or, where the mechanism clips the gradient of
@@ -51,7 +51,9 @@ class Cast:
         return slice(int(start), int(stop))
 
 
-def draw_cast(network: Network, mechanism: Mechanism, streams: Streams, round_: int) -> Cast:
+def draw_learners(
+    network: Network, mechanism: Mechanism, streams: Streams, round_: int
+) -> Learners:
     """The learners of round t, some devices of which take part."""
     lock_step = mechanism.lock_step
     present = draw_participants(network, streams, round_)
@@ -72,7 +74,7 @@ def draw_cast(network: Network, mechanism: Mechanism, streams: Streams, round_: 
         units[devices] = np.arange(len(devices))
         learner_of_unit = learner_of_device[devices]
         shares = lock_step.weights[devices]
-    return Cast(
+    return Learners(
         present,
         groups,
         heads,
@@ -88,14 +90,19 @@ def draw_cast(network: Network, mechanism: Mechanism, streams: Streams, round_: 
 
 
 def draw_minibatches(
-    cast: Cast, mechanism: Mechanism, shards: Shards, streams: Streams, round_: int, steps: int
+    learners: Learners,
+    mechanism: Mechanism,
+    shards: Shards,
+    streams: Streams,
+    round_: int,
+    steps: int,
 ) -> tuple[Minibatches, ...]:
     """The records that every unit uses in each local step k = 1…K, with weights such that their
     sum is the unit's gradient."""
     n_devices = len(shards.sizes)
-    rates = np.repeat(shards.rates * cast.present, shards.sizes)
+    rates = np.repeat(shards.rates * learners.present, shards.sizes)
     owners = np.repeat(np.arange(n_devices), shards.sizes)
-    taking_part = cast.unit_of_device[cast.present]
+    taking_part = learners.unit_of_device[learners.present]
     in_order = bool((np.diff(taking_part) >= 0).all())
     whole = bool((shards.rates == 1).all())
     dtype = np.float64 if shards.features.dtype == torch.float64 else np.float32
@@ -103,13 +110,13 @@ def draw_minibatches(
     def minibatches(step: int) -> Minibatches:
         positions = poisson_draw(rates, streams, round_, step)
         devices = owners[positions]
-        units = cast.unit_of_device[devices]
+        units = learners.unit_of_device[devices]
         weights = _device_weights(mechanism, shards, np.bincount(devices, minlength=n_devices))
         weights = weights[devices]
         if not in_order:
             order = np.argsort(units, kind="stable")
             positions, weights, units = positions[order], weights[order], units[order]
-        counts = np.bincount(units, minlength=len(cast.learner_of_unit))
+        counts = np.bincount(units, minlength=len(learners.learner_of_unit))
         return Minibatches(
             shards.features,
             shards.labels,
@@ -117,7 +124,7 @@ def draw_minibatches(
             np.append(weights, 0.0).astype(dtype),
             np.concatenate([[0], np.cumsum(counts)]),
             # Devices of one learner are neighbours, and so are their whole shards.
-            consecutive=whole and bool(cast.present.all()),
+            consecutive=whole and bool(learners.present.all()),
         )
 
     if whole:

@@ -4,21 +4,69 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from typing import Protocol
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from m2fdp.errors import InputError
-from m2fdp.simulation.engine import rounds
-from m2fdp.simulation.evaluation import Evaluation, evaluate
-from m2fdp.simulation.simulation import Simulation, State, initial_state
+from m2fdp.models.registry import Model
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.evaluation import Evaluation
+from m2fdp.simulation.process import Process, State
 
 # So many times the loss of equal scores is no longer a bad model, but none.
 _DIVERGED = 10.0
+
+# What decides the rounds keeps here what it has seen; nobody else looks into it.
+CourseState = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What is decided of the next round.
+
+    Attributes:
+        plan: of the round.
+        logged: what it rests on and what was chosen, by the name of the metric.
+    """
+
+    plan: RoundPlan
+    logged: Mapping[str, float] = field(default_factory=dict)
+
+
+class RoundPolicy(Protocol):
+    """Decides the rounds of a run one after another: a fixed schedule, or a controller."""
+
+    def start(self, state: State) -> CourseState:
+        """What is known before the first round."""
+
+    def decide(self, state: State, course_state: CourseState) -> Decision:
+        """The next round."""
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        """What is known after a round that has ended in `state`."""
+
+
+@dataclass(frozen=True)
+class FixedRounds:
+    """Every round as planned, t = 1…T (a `RoundPolicy`)."""
+
+    rounds: tuple[RoundPlan, ...]
+
+    def start(self, state: State) -> CourseState:
+        """Nothing needs to be known."""
+        return {}
+
+    def decide(self, state: State, course_state: CourseState) -> Decision:
+        """The round that is next in the plan."""
+        return Decision(self.rounds[state.round])
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        """Nothing is learned."""
+        return course_state
 
 
 @dataclass(frozen=True)
@@ -40,35 +88,37 @@ class RoundRecord:
     epsilon: float
 
 
-@dataclass(frozen=True, eq=False)
-class Round:
-    """A finished round.
+@dataclass(frozen=True)
+class Measures:
+    """What is measured of a run while it goes on.
 
     Attributes:
-        state: after it.
-        energy_j, delay_s: of all rounds so far, joules and seconds.
-        decisions: what a controller has decided for it, by name.
-        smoothness: the estimate of beta after it, where one is made.
+        every: rounds between two evaluations.
+        evaluate: of the global model (M,).
+        spent: joules and seconds after t rounds.
+        epsilon: verified after t rounds; NaN where nothing is promised.
     """
 
-    state: State
-    energy_j: float
-    delay_s: float
-    decisions: Mapping[str, float] = field(default_factory=dict)
-    smoothness: float | None = None
+    every: int
+    evaluate: Callable[[Tensor], Evaluation]
+    spent: Callable[[int], tuple[float, float]]
+    epsilon: Callable[[int], float]
 
 
 @dataclass(frozen=True)
-class Observer:
-    """What a caller wants to hear while training goes on.
+class Listener:
+    """What a caller wants to know while training goes on.
 
     Attributes:
-        on_round: (the round, its wall seconds), after every round.
+        on_round: (t, what was decided for the round, its wall seconds), after every round.
         on_evaluation: after every evaluated round.
     """
 
-    on_round: Callable[[Round, float], None]
+    on_round: Callable[[int, Mapping[str, float], float], None]
     on_evaluation: Callable[[RoundRecord], None]
+
+
+SILENT = Listener(lambda round_, logged, seconds: None, lambda record: None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +128,14 @@ class Progress:
     Attributes:
         state: after the last finished round.
         records: of the evaluated rounds.
-        decisions: of a controller, for every round.
-        smoothness: the estimate of beta, where one is made.
+        decisions: what was logged of every round's decision.
+        course_state: of what decides the rounds.
     """
 
     state: State
     records: tuple[RoundRecord, ...] = ()
     decisions: tuple[Mapping[str, float], ...] = ()
-    smoothness: float | None = None
+    course_state: CourseState = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,67 +146,74 @@ class Checkpointing:
     save: Callable[[Progress], None]
 
 
-# The rounds that are left, from what has been reached.
-Course = Callable[[Progress], Iterator[Round]]
+class DivergenceError(ArithmeticError):
+    """The model is no longer made of numbers."""
+
+    def __init__(self, round_: int, step_size: float) -> None:
+        self.round, self.step_size = round_, step_size
+        super().__init__(f"training diverged by round {round_}")
 
 
-def equal_rounds(simulation: Simulation, energy_j: float, delay_s: float) -> Course:
-    """The course of a run whose every round is as scheduled and costs the same."""
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run that is put together, ready to be trained.
 
-    def course(reached: Progress) -> Iterator[Round]:
-        for state in rounds(simulation, reached.state):
-            yield Round(state, state.round * energy_j, state.round * delay_s)
+    Attributes:
+        process: how a round is computed.
+        policy: how the rounds are decided.
+        rounds: how many of them are trained.
+        measures: what is measured meanwhile.
+    """
 
-    return course
+    process: Process
+    policy: RoundPolicy
+    rounds: int
+    measures: Measures
 
 
 def train(
-    simulation: Simulation,
-    course: Course,
-    features: Tensor,
-    labels: Tensor,
-    evaluate_every: int,
-    planned_rounds: int,
-    observer: Observer,
+    run: Run,
+    listener: Listener = SILENT,
     start: Progress | None = None,
     checkpointing: Checkpointing | None = None,
 ) -> tuple[State, pd.DataFrame]:
     """Train all rounds, evaluating every so many and after the last.
 
     Args:
-        features, labels: the records that the cloud evaluates on, (R, C, H, W) and (R,).
-        planned_rounds: train so many of the course's rounds.
-        start: what the run has reached before; its weights may be on any device.
+        start: what the run has reached before; its tensors may be on any device.
 
     Returns:
-        The final state, and a table with a row a `RoundRecord` and what was decided for it.
+        The final state, and a table with a row a `RoundRecord` and what was logged of its round.
 
     Raises:
-        InputError: the model has diverged.
+        DivergenceError: the loss is not a number.
     """
-    reached = _start(simulation, start)
+    reached = _start(run, start)
+    measures = run.measures
     try:
-        left = planned_rounds - reached.state.round
         started = time.perf_counter()
-        for round_ in islice(course(reached), left):
-            observer.on_round(round_, time.perf_counter() - started)
-            state, records = round_.state, reached.records
-            if state.round % evaluate_every == 0 or state.round == planned_rounds:
-                result = _evaluate(simulation, round_, features, labels)
-                private = simulation.mechanism.private
+        while reached.state.round < run.rounds:
+            decision = run.policy.decide(reached.state, reached.course_state)
+            state = run.process.round(reached.state, decision.plan)
+            course_state = run.policy.learn(state, reached.course_state)
+            listener.on_round(state.round, decision.logged, time.perf_counter() - started)
+            records = reached.records
+            if state.round % measures.every == 0 or state.round == run.rounds:
+                result = measures.evaluate(state.weights)
+                if not math.isfinite(result.loss):
+                    raise DivergenceError(state.round, decision.plan.step_size)
                 record = RoundRecord(
                     state.round,
                     result.accuracy,
                     result.loss,
-                    round_.energy_j,
-                    round_.delay_s,
-                    simulation.mechanism.epsilon(state.round) if private else math.nan,
+                    *measures.spent(state.round),
+                    measures.epsilon(state.round),
                 )
-                observer.on_evaluation(record)
+                listener.on_evaluation(record)
                 records = (*records, record)
             # One assignment: an interrupt finds a round with its row or without both.
-            decisions = (*reached.decisions, round_.decisions)
-            reached = Progress(state, records, decisions, round_.smoothness)
+            decisions = (*reached.decisions, decision.logged)
+            reached = Progress(state, records, decisions, course_state)
             if checkpointing is not None and state.round % checkpointing.every == 0:
                 checkpointing.save(reached)
             started = time.perf_counter()
@@ -169,41 +226,29 @@ def train(
     return reached.state, pd.DataFrame(rows)
 
 
-def divergence(simulation: Simulation, metrics: pd.DataFrame, n_classes: int) -> str | None:
-    """A line where a run ended far above the loss of knowing nothing, all scores equal; else None.
-
-    Args:
-        metrics: of `train`.
-    """
+def divergence(model: Model, last_loss: float, n_classes: int) -> str | None:
+    """What is wrong where a run ended far above the loss of knowing nothing, all scores equal."""
     scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
-    chance = float(simulation.model.loss(scores, labels).mean())
-    loss = float(metrics["loss"].iloc[-1])
-    if loss <= _DIVERGED * chance:
+    chance = float(model.loss(scores, labels).mean())
+    if last_loss <= _DIVERGED * chance:
         return None
-    key = "control.step_size_factor" if "eta" in metrics else "training.learning_rate"
     return (
-        f"training diverged or drowned in noise: the last loss is {loss:.3g}, and equal scores for "
-        f"all classes have {chance:.3g}; choose a smaller {key}"
+        f"training diverged or drowned in noise: the last loss is {last_loss:.3g}, and equal "
+        f"scores for all classes have {chance:.3g}"
     )
 
 
-def _start(simulation: Simulation, start: Progress | None) -> Progress:
+def _start(run: Run, start: Progress | None) -> Progress:
+    first = run.process.start()
     if start is None:
-        return Progress(initial_state(simulation))
-    weights = start.state.weights.to(simulation.shards.features)
-    return replace(start, state=replace(start.state, weights=weights))
+        return Progress(first, course_state=run.policy.start(first))
+    device, state = first.weights.device, start.state
+    return replace(
+        start,
+        state=State(state.round, state.weights.to(device), _moved(state.slots, device)),
+        course_state=_moved(start.course_state, device),
+    )
 
 
-def _evaluate(
-    simulation: Simulation, round_: Round, features: Tensor, labels: Tensor
-) -> Evaluation:
-    model, workers, state = simulation.model, simulation.workers, round_.state
-    result = evaluate(model, state.weights, features, labels, workers)
-    if not math.isfinite(result.loss):
-        key, value = "training.learning_rate", simulation.schedule.learning_rate
-        if "eta" in round_.decisions:
-            key, value = "control.step_size_factor", f"eta {round_.decisions['eta']:.3g}"
-        raise InputError(
-            key, value, f"training diverged by round {state.round}; choose a smaller one"
-        )
-    return result
+def _moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}

@@ -12,7 +12,6 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from mmap import mmap
 
 import torch
@@ -22,7 +21,6 @@ from torch import Tensor
 _WORTH_FORKING_S = 0.1
 
 
-@dataclass(frozen=True, eq=False)
 class Workers:
     """So many processes at a time, this one included.
 
@@ -30,8 +28,9 @@ class Workers:
     products gain little from more, and round alike whatever the number of processes.
     """
 
-    count: int = 1
-    _seconds: dict[str, float] = field(default_factory=dict, init=False)
+    def __init__(self, count: int = 1) -> None:
+        self.count = count
+        self._seconds: dict[str, float] = {}
 
     def share(
         self, kind: str, items: int, work: Callable[[range], None], multiple: int = 1

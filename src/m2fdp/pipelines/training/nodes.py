@@ -25,10 +25,10 @@ def train_model(
     """The configuration that a model is of, its state dict, and the metrics of every evaluated
     round."""
     rounds = experiment.calibrate().affordable_rounds
-    simulation = experiment.simulation()  # what it refuses leaves the checkpoints as they are
+    process = experiment.process()  # what it refuses leaves the checkpoints as they are
     start, checkpointing = begin(checkpoints, experiment.config)
     with tracked_progress(rounds, start, checkpoints.parent / UNSENT) as listener:
-        trained = experiment.train(listener, start, checkpointing, simulation)
+        trained = experiment.train(listener, start, checkpointing, process)
     if trained.warning is not None:
         logger.warning(trained.warning)
     return essentials(experiment.config), trained.state_dict, trained.metrics

@@ -18,7 +18,7 @@ from rich.progress import Progress as Bar
 
 from m2fdp.formatting import upper_bound
 from m2fdp.pipelines.outbox import Outbox
-from m2fdp.simulation.training import Observer, Progress, Round, RoundRecord
+from m2fdp.simulation.training import Listener, Progress, RoundRecord
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
 _SECONDS_BETWEEN_WRITES = 2.0
@@ -33,8 +33,8 @@ def tracked_progress(
     start: Progress | None,
     unsent: Path,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[Observer]:
-    """An observer that shows how far training is, and logs metrics in batches.
+) -> Iterator[Listener]:
+    """A listener that shows how far training is, and logs metrics in batches.
 
     In a terminal that is a progress bar, elsewhere a line every 30 seconds of the clock.
     Metrics go to the active MLflow run, if there is one; what has been measured is written
@@ -91,11 +91,11 @@ def tracked_progress(
         left = (printed - began) / (round_ - done) * (rounds - round_)
         logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, _duration(left))
 
-    def on_round(finished: Round, seconds: float) -> None:
+    def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
         bar.advance(task)
-        print_line(finished.state.round)
-        log("time/round", seconds, finished.state.round)
-        log_decisions(finished.decisions, finished.state.round)
+        print_line(round_)
+        log("time/round", seconds, round_)
+        log_decisions(decisions, round_)
         if clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
 
@@ -115,7 +115,7 @@ def tracked_progress(
             for round_, decisions in enumerate(start.decisions, start=1):
                 log_decisions(decisions, round_)
         try:
-            yield Observer(on_round, on_evaluation)
+            yield Listener(on_round, on_evaluation)
         finally:
             flush()
             if outbox is not None:

@@ -11,17 +11,22 @@ import numpy as np
 import torch
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import Backend, clip_factor, unbounded
+from m2fdp.simulation.backends.base import Backend
 from m2fdp.simulation.backends.linear import StackedLinearBackend, padded_width
 from m2fdp.simulation.backends.reference import ReferenceBackend
 from m2fdp.simulation.backends.sequential import SequentialBackend
 from m2fdp.simulation.backends.vectorised import StackedBackend
+from m2fdp.simulation.clipping import ClipFactor, flat_clip
 
-__all__ = ["Backend", "build_backend", "clip_factor", "unbounded"]
+__all__ = ["Backend", "build_backend"]
 
 
 def build_backend(
-    model: Model, name: str, minibatch_law: tuple[np.ndarray, np.ndarray], device: torch.device
+    model: Model,
+    name: str,
+    minibatch_law: tuple[np.ndarray, np.ndarray],
+    device: torch.device,
+    clip_factor: ClipFactor = flat_clip,
 ) -> Backend:
     """The backend of a name, in the form that fits the model.
 
@@ -31,11 +36,12 @@ def build_backend(
     Args:
         name: `auto`, `reference`, `sequential` or `stacked`.
         minibatch_law: mean and variance, float64 (n,), of the records that each learner uses.
+        clip_factor: how the norms of record gradients are bounded.
     """
     if name == "reference":
-        return ReferenceBackend(model)
+        return ReferenceBackend(model, clip_factor)
     if name == "sequential" or (name == "auto" and not model.linear and device.type == "cpu"):
-        return SequentialBackend(model)
+        return SequentialBackend(model, clip_factor)
     if model.linear:
-        return StackedLinearBackend(model, padded_width(*minibatch_law))
-    return StackedBackend(model)
+        return StackedLinearBackend(model, padded_width(*minibatch_law), clip_factor)
+    return StackedBackend(model, clip_factor)

@@ -1,13 +1,12 @@
-"""The interface of backends, and the one formula that they share."""
+"""The interface of backends."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
-from m2fdp.simulation.records import Minibatches
+from m2fdp.simulation.minibatches import Minibatches
 
 
 class Backend(Protocol):
@@ -40,20 +39,3 @@ class Backend(Protocol):
             by_class: clip the part of each of C classes to `clipping_norm` / sqrt(C) instead,
                 for linear models.
         """
-
-
-def clip_factor(norms: Tensor, clipping_norm: float) -> Tensor:
-    """min(1, clipping norm / norm), and 1 for a zero norm."""
-    return (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
-
-
-def unbounded(norms: Tensor, clipping_norm: float) -> Tensor | None:
-    """Which gradients no clip factor can bound; None where there is none, as there should be.
-
-    Their norm is not finite, or so large that the factor has hardly a digit left. They count as
-    zero, but not by a factor of 0: that leaves what is not finite as it is.
-    """
-    largest = clipping_norm / torch.finfo(norms.dtype).tiny
-    if float(norms.sum()) <= largest:
-        return None
-    return ~((norms <= largest) & norms.isfinite())

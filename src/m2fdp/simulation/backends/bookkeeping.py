@@ -89,7 +89,7 @@ class BookKeeper:
         """The record gradients at the module's parameters.
 
         None where a layer is not called once a forward pass, or its output is changed in place,
-        so that what was heard is not all there is.
+        so that what was recorded is not all there is.
         """
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
@@ -100,15 +100,15 @@ class BookKeeper:
         scores = model.module(features)
         for hook in hooks:
             hook.remove()
-        heard = {layer: (inputs, output) for layer, inputs, output in calls}
-        outputs = [output for _, output in heard.values()]
-        if not len(calls) == len(heard) == len(self.layers) or any(o._version for o in outputs):
+        recorded = {layer: (inputs, output) for layer, inputs, output in calls}
+        outputs = [output for _, output in recorded.values()]
+        if not len(calls) == len(recorded) == len(self.layers) or any(o._version for o in outputs):
             return None
         losses = model.loss(scores, labels)
-        errors = torch.autograd.grad(losses.sum(), [heard[layer][1] for layer in self.layers])
+        errors = torch.autograd.grad(losses.sum(), [recorded[layer][1] for layer in self.layers])
         return RecordGradients(
             tuple(
-                _layer_gradients(layer, heard[layer][0].detach(), error)
+                _layer_gradients(layer, recorded[layer][0].detach(), error)
                 for layer, error in zip(self.layers, errors, strict=True)
             ),
             self.names,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor, unbounded
-from m2fdp.simulation.records import Minibatches, Rows
+from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
+from m2fdp.simulation.minibatches import Minibatches, Rows
 
 # Batched products over so many rows, or a multiple, round alike for any number of learners.
 _ROW_MULTIPLE = 8
@@ -33,13 +33,14 @@ def padded_width(counts: np.ndarray, variances: np.ndarray) -> int:
     return width if width <= _WIDEST else 0
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class StackedLinearBackend:
     """The first `width` records of all learners in one batched product; the others of a larger
     minibatch in products of the learner's own."""
 
     model: Model
     width: int
+    clip_factor: ClipFactor = flat_clip
     group: int = 1
     # Used again from step to step: fresh memory costs as much as what is written into it.
     _buffers: dict[str, Tensor] = field(default_factory=dict, init=False)
@@ -79,7 +80,7 @@ class StackedLinearBackend:
                 derivatives = derivatives.masked_fill(lost, 0.0)
                 norms = norms.masked_fill(lost, 0.0)
                 features = features.masked_fill(~lengths.isfinite()[..., None], 0.0)
-            return derivatives * (weights * clip_factor(norms, share)), features
+            return derivatives * (weights * self.clip_factor(norms, share)), features
 
         counts = batches.counts
         # Before any row of `into`, which may be `models`, changes.

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor, unbounded
-from m2fdp.simulation.records import Minibatches
+from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
+from m2fdp.simulation.minibatches import Minibatches
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class ReferenceBackend:
     """The definition, written out."""
 
     model: Model
+    clip_factor: ClipFactor = flat_clip
     group: int = 1
 
     def add_gradients(
@@ -37,18 +38,17 @@ class ReferenceBackend:
                 (gradient,) = torch.autograd.grad(loss, parameters)
                 if clipping_norm is not None and by_class:
                     rows = gradient.view(scores.shape[-1], -1)
-                    gradient = _clipped(rows, clipping_norm / len(rows) ** 0.5).flatten()
+                    gradient = self._clipped(rows, clipping_norm / len(rows) ** 0.5).flatten()
                 elif clipping_norm is not None:
-                    gradient = _clipped(gradient, clipping_norm)
+                    gradient = self._clipped(gradient, clipping_norm)
                 sums[learner] += weight * gradient
         into.add_(sums, alpha=alpha)
 
-
-def _clipped(gradients: Tensor, clipping_norm: float) -> Tensor:
-    """Each row (…, M), or zero where nothing bounds it."""
-    norms = gradients.norm(dim=-1, keepdim=True)
-    lost = unbounded(norms, clipping_norm)
-    if lost is not None:
-        gradients = gradients.masked_fill(lost, 0.0)
-        norms = norms.masked_fill(lost, 0.0)
-    return gradients * clip_factor(norms, clipping_norm)
+    def _clipped(self, gradients: Tensor, clipping_norm: float) -> Tensor:
+        """Each row (…, M), or zero where nothing bounds it."""
+        norms = gradients.norm(dim=-1, keepdim=True)
+        lost = unbounded(norms, clipping_norm)
+        if lost is not None:
+            gradients = gradients.masked_fill(lost, 0.0)
+            norms = norms.masked_fill(lost, 0.0)
+        return gradients * self.clip_factor(norms, clipping_norm)

@@ -8,37 +8,34 @@ buffer where they belong.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor, unbounded
 from m2fdp.simulation.backends.bookkeeping import (
-    BookKeeper,
     RecordGradients,
     build_book_keeper,
     zero_rows,
 )
-from m2fdp.simulation.records import Minibatches
+from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
+from m2fdp.simulation.minibatches import Minibatches
 
 
-@dataclass(frozen=True)
 class SequentialBackend:
     """Works on a copy of the module, whose parameters it points at the learner's."""
 
-    model: Model
-    group: int = 1
-    book_keeper: BookKeeper | None = field(init=False)
+    group = 1
 
-    def __post_init__(self) -> None:
-        module = copy.deepcopy(self.model.module)
+    def __init__(self, model: Model, clip_factor: ClipFactor = flat_clip) -> None:
+        module = copy.deepcopy(model.module)
         for layer in module.modules():
             if hasattr(layer, "inplace"):
                 layer.inplace = False
-        object.__setattr__(self, "model", replace(self.model, module=module))
-        object.__setattr__(self, "book_keeper", build_book_keeper(module))
+        self.model = replace(model, module=module)
+        self.clip_factor = clip_factor
+        self.book_keeper = build_book_keeper(module)
 
     def add_gradients(
         self,
@@ -73,7 +70,7 @@ class SequentialBackend:
                 if lost is not None:
                     records = records.without(lost)
                     norms = norms.masked_fill(lost, 0.0)
-                weights = weights * clip_factor(norms, clipping_norm)
+                weights = weights * self.clip_factor(norms, clipping_norm)
             elif self._outer_products:
                 records = self.book_keeper.record_gradients(self.model, features, labels)
             else:

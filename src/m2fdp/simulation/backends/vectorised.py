@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.backends.base import clip_factor, unbounded
-from m2fdp.simulation.records import Minibatches
+from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
+from m2fdp.simulation.minibatches import Minibatches
 
 _WIDTH_MULTIPLE = 8
 
@@ -23,6 +23,7 @@ class StackedBackend:
     """
 
     model: Model
+    clip_factor: ClipFactor = flat_clip
     group: int = 50
 
     def add_gradients(
@@ -63,4 +64,6 @@ class StackedBackend:
         if lost is not None:
             gradients = gradients.masked_fill(lost[..., None], 0.0)
             norms = norms.masked_fill(lost, 0.0)
-        return torch.einsum("nb,nbm->nm", weights * clip_factor(norms, clipping_norm), gradients)
+        return torch.einsum(
+            "nb,nbm->nm", weights * self.clip_factor(norms, clipping_norm), gradients
+        )

@@ -1,12 +1,12 @@
 """Controlled rounds: what is planned is what is trained, billed and accounted."""
 
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 import pytest
 import torch
+from tests.builders import process_of
 
 from m2fdp.config import (
     ControlConfig,
@@ -15,19 +15,22 @@ from m2fdp.config import (
     ResourcesConfig,
     ThreatConfig,
 )
-from m2fdp.control import course as courses
+from m2fdp.control import policy as policies
 from m2fdp.control.controller import build_controller, initial_state, plan_round
-from m2fdp.control.course import controlled_plan, fixed_plan, run_course
-from m2fdp.costs.resources import round_cost
+from m2fdp.control.policy import ControlledRounds, controlled_plan
+from m2fdp.costs.clock import totals
+from m2fdp.costs.resources import LinkClock, round_cost
 from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanisms, who_steps_together
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.records import Shards
-from m2fdp.simulation.simulation import build_simulation
-from m2fdp.simulation.simulation import initial_state as first_state
-from m2fdp.simulation.training import Progress
+from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.process import State
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.training import CourseState, Decision
+from m2fdp.simulation.tree_process import build_process
 from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges
 from m2fdp.topology.network import Network, noise_plan
@@ -78,21 +81,45 @@ class Setting:
             privacy,
             ThreatConfig(),
         )
-        self.simulation = self.simulate(self.network, self.mechanisms[0], self.schedule)
-
-    def simulate(self, network, mechanism, schedule):
-        return build_simulation(
-            network, mechanism, schedule, self.model, self.shards, seeded(3, b"test")
+        self.process = build_process(
+            Simulation(
+                self.plan.networks,
+                self.mechanisms,
+                self.model,
+                self.shards,
+                seeded(3, b"test"),
+            ),
+            ExecutionSettings(),
         )
+        self.policy = ControlledRounds(
+            self.controller, self.plan.rounds, self.process.simulation, smoothness
+        )
+        lock_steps = [mechanism.lock_step for mechanism in self.mechanisms]
+        clock = LinkClock(self.plan.networks, lock_steps, 640, self.resources)
+        self.costs = totals(clock, self.plan.rounds)
+
+    def train(self, state=None, course_state=None):
+        """Every round that is left: what was decided, and what was known after it."""
+        state = self.process.start() if state is None else state
+        course_state = self.policy.start(state) if course_state is None else course_state
+        done = []
+        while state.round < len(self.plan.rounds):
+            decision = self.policy.decide(state, course_state)
+            state = self.process.round(state, decision.plan)
+            course_state = self.policy.learn(state, course_state)
+            done.append(Done(state, decision, course_state))
+        return done
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    state: State
+    decision: Decision
+    course_state: CourseState
 
     @property
-    def course(self):
-        return run_course(
-            self.simulation, self.plan, self.mechanisms, self.resources, self.smoothness
-        )
-
-    def train(self, reached=None):
-        return list(self.course(reached or Progress(first_state(self.simulation))))
+    def decisions(self):
+        return self.decision.logged
 
 
 @pytest.mark.parametrize("tau", [20, 23, 3])
@@ -127,7 +154,7 @@ def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(privacy):
     """To the bit, its bill and its epsilon too; and step sizes are gamma / sqrt(t + 1)."""
     setting = Setting(privacy, smoothness=0.25, step_size_factor=2.0)
     assert len({round_.network for round_ in setting.plan.rounds}) > 1
-    state = first_state(setting.simulation)
+    state = setting.process.start()
     energy = delay = 0.0
     rounds = setting.train()
     assert len(rounds) == len(setting.plan.rounds)
@@ -136,13 +163,15 @@ def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(privacy):
         mechanism = setting.mechanisms[planned.network]
         eta = 2.0 / 20 / 0.25 / sqrt(t + 1)
         schedule = Schedule(8, len(planned.layers), {1: 2}, eta, "constant")
-        assert planned.layers == schedule.round_plan(t).layers
-        state = run_round(setting.simulate(network, mechanism, schedule), state)
+        assert planned.layers == schedule.layers()
+        state = process_of(
+            network, mechanism, setting.model, setting.shards, seeded(3, b"test")
+        ).round(state, RoundPlan(schedule.layers(), eta))
         assert done.state.round == t
         assert torch.equal(done.state.weights, state.weights)
-        cost = round_cost(network, mechanism.lock_step, schedule, 640, setting.resources)
+        cost = round_cost(network, mechanism.lock_step, planned.layers, 640, setting.resources)
         energy, delay = energy + cost.energy_j, delay + cost.delay_s
-        assert (done.energy_j, done.delay_s) == (energy, delay)
+        assert (setting.costs[t - 1].energy_j, setting.costs[t - 1].delay_s) == (energy, delay)
         assert done.decisions["eta"] == pytest.approx(eta)
         assert done.decisions["K"] == schedule.local_steps
         assert [done.decisions["s_trusted"], done.decisions["s_untrusted"]] == list(network.present)
@@ -153,29 +182,27 @@ def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(privacy):
 
 
 @pytest.mark.parametrize("smoothness", [None, 0.5])
-def test_a_course_goes_on_after_any_round_as_if_never_stopped(smoothness):
+def test_rounds_go_on_after_any_as_if_never_stopped(smoothness):
     setting = Setting(smoothness=smoothness)
     whole = setting.train()
     for done in whole:
-        rest = setting.train(Progress(done.state, (), (), done.smoothness))
+        rest = setting.train(done.state, done.course_state)
         assert len(rest) == len(whole) - done.state.round
         for again, before in zip(rest, whole[done.state.round :], strict=True):
             assert torch.equal(again.state.weights, before.state.weights)
             assert again.decisions == before.decisions
-            assert (again.energy_j, again.delay_s, again.smoothness) == (
-                before.energy_j,
-                before.delay_s,
-                before.smoothness,
-            )
+            assert again.course_state.keys() == before.course_state.keys()
+            for name, tensor in again.course_state.items():
+                assert torch.equal(tensor, before.course_state[name])
 
 
 def test_beta_is_the_largest_change_of_a_gradient_seen_so_far():
     """Along the run, by autograd over each device's own records."""
     setting = Setting(step_size_factor=20.0)
     rounds = setting.train()
-    estimates = [r.decisions["beta"] for r in rounds] + [rounds[-1].smoothness]
+    estimates = [r.decisions["beta"] for r in rounds] + [float(rounds[-1].course_state["beta"])]
     assert estimates == sorted(estimates)
-    models = [first_state(setting.simulation).weights] + [r.state.weights for r in rounds]
+    models = [setting.process.start().weights] + [r.state.weights for r in rounds]
 
     def gradient(weights, device):
         rows = slice(12 * device, 12 * device + 12)
@@ -200,8 +227,8 @@ def test_a_declared_beta_needs_no_gradient(monkeypatch):
     def never(*arguments):
         raise AssertionError("gradients of raw records")
 
-    monkeypatch.setattr(courses, "gradients_at", never)
-    monkeypatch.setattr(courses, "first_look", never)
+    monkeypatch.setattr(policies, "gradients_at", never)
+    monkeypatch.setattr(policies, "first_look", never)
     rounds = Setting(smoothness=0.5).train()
     assert {r.decisions["beta"] for r in rounds} == {0.5}
 
@@ -210,22 +237,15 @@ def test_a_beta_that_can_not_be_estimated_is_refused_before_the_first_round():
     setting = Setting()
     setting.shards.features.zero_()
     with pytest.raises(InputError, match="control.smoothness = None: can't be estimated"):
-        next(setting.course(Progress(first_state(setting.simulation))))
+        setting.train()
 
 
-def test_without_a_controller_every_round_costs_the_same():
+def test_equal_rounds_cost_multiples():
     setting = Setting()
-    plan = fixed_plan(setting.network, setting.schedule)
-    assert plan.rounds == setting.schedule.round_plans()
-    course = run_course(setting.simulation, plan, setting.mechanisms[:1], setting.resources, None)
-    cost = round_cost(
-        setting.network,
-        setting.mechanisms[0].lock_step,
-        setting.schedule,
-        640,
-        setting.resources,
-    )
-    start = Progress(first_state(replace(setting.simulation, schedule=setting.schedule)))
-    for t, done in enumerate(islice(course(start), 3), start=1):
-        assert (done.energy_j, done.delay_s) == (t * cost.energy_j, t * cost.delay_s)
-        assert not done.decisions and done.smoothness is None
+    plans = setting.schedule.round_plans()
+    lock_step = setting.mechanisms[0].lock_step
+    clock = LinkClock([setting.network], [lock_step], 640, setting.resources)
+    layers = setting.schedule.layers()
+    cost = round_cost(setting.network, lock_step, layers, 640, setting.resources)
+    for t, total in enumerate(totals(clock, plans), start=1):
+        assert (total.energy_j, total.delay_s) == (t * cost.energy_j, t * cost.delay_s)

@@ -6,6 +6,7 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
+from tests.builders import last_state, process_of
 from torch import nn
 
 from m2fdp.algorithms import ALGORITHMS
@@ -14,10 +15,7 @@ from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation import workers
-from m2fdp.simulation.engine import run_round
-from m2fdp.simulation.records import Shards
-from m2fdp.simulation.simulation import build_simulation, initial_state
-from m2fdp.streams import seeded
+from m2fdp.simulation.minibatches import Shards
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust
@@ -223,18 +221,15 @@ def test_seeds_make_a_difference_and_repeat(run, schedule, make_shards, softmax,
 TOLERANCE = 0.06
 
 
-@pytest.fixture(params=["heard", "unheard"])
+@pytest.fixture(params=["tapped", "untapped"])
 def run_noise(request, run):
-    """Rounds in which every message is heard, and rounds in which noises are summed."""
+    """Rounds in which every message is tapped, and rounds in which noises are summed."""
 
-    def heard(*parts):
-        simulation = build_simulation(*parts, seeded(0, b"test"))
-        state = initial_state(simulation)
-        for _ in range(simulation.schedule.rounds):
-            state = run_round(simulation, state, lambda *message: None)
-        return state.weights
+    def tapped(network, mechanism, schedule, model, shards):
+        process = process_of(network, mechanism, model, shards)
+        return last_state(process, schedule.round_plans(), lambda *message: None).weights
 
-    return heard if request.param == "heard" else run
+    return tapped if request.param == "tapped" else run
 
 
 def noise_only(run, edges, untrusted, plan_schedule, mechanism_for, mechanism, participants=None):

@@ -1,0 +1,125 @@
+"""Controlled rounds: planned before training, and decided one after another (J Sec. V)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from m2fdp.control.controller import (
+    Controller,
+    ControllerState,
+    RoundControl,
+    plan_round,
+    planned_choices,
+)
+from m2fdp.control.problem import Choice, present_devices
+from m2fdp.convergence.measurement import first_look, gradients_at
+from m2fdp.convergence.smoothness import from_tensors, observe
+from m2fdp.errors import InputError
+from m2fdp.schedule.rounds import RoundPlan, RunPlan
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.simulation.process import State
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.training import CourseState, Decision
+from m2fdp.topology.network import Network
+
+
+def controlled_plan(controller: Controller, network: Network, schedule: Schedule) -> RunPlan:
+    """What the controller will choose, in at most the schedule's rounds.
+
+    Args:
+        network: in which all devices take part.
+    """
+    networks: dict[tuple[int, int], Network] = {}
+    rounds = []
+    for choice in planned_choices(controller, schedule.rounds):
+        sizes = (choice.trusted, choice.untrusted)
+        if sizes not in networks:
+            networks[sizes] = _taking_part(network, choice)
+        layers = replace(schedule, local_steps=choice.local_steps).layers()
+        rounds.append(RoundPlan(layers, 1.0, list(networks).index(sizes)))
+    return RunPlan(tuple(networks.values()), tuple(rounds))
+
+
+@dataclass(frozen=True, eq=False)
+class ControlledRounds:
+    """The controller's rounds (a `RoundPolicy`).
+
+    Its course state is the last look at the devices' gradients; nothing, where beta is declared.
+
+    Attributes:
+        rounds: as `controlled_plan` has them.
+        simulation: whose gradients are looked at.
+        smoothness: beta where it is declared; else it is estimated after every round.
+    """
+
+    controller: Controller
+    rounds: tuple[RoundPlan, ...]
+    simulation: Simulation
+    smoothness: float | None
+
+    def start(self, state: State) -> CourseState:
+        """What is seen of beta before the first round."""
+        if self.smoothness:
+            return {}
+        gradients = gradients_at(self.simulation, state.weights).gradients
+        return first_look(self.simulation, state.weights, gradients).tensors()
+
+    def decide(self, state: State, course_state: CourseState) -> Decision:
+        """The next round, with the step size that beta allows.
+
+        Raises:
+            InputError: nothing is known of beta.
+        """
+        beta = self.smoothness or from_tensors(course_state).beta
+        if not beta:
+            raise InputError(
+                "control.smoothness",
+                None,
+                "can't be estimated, as no gradient changes with the model; declare it",
+            )
+        between = _after(self.controller, self.rounds[: state.round])
+        control, _ = plan_round(self.controller, between, beta)
+        plan = replace(self.rounds[state.round], step_size=control.step_size)
+        return Decision(plan, _logged(control))
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        """One look more."""
+        if self.smoothness:
+            return course_state
+        gradients = gradients_at(self.simulation, state.weights).gradients
+        seen = from_tensors(course_state)
+        return observe(seen, state.weights, gradients).tensors()
+
+
+def _after(controller: Controller, rounds: Sequence[RoundPlan]) -> ControllerState:
+    """The controller's state after the first rounds of a plan."""
+    steps = [len(round_.layers) for round_ in rounds]
+    last = steps[-1] if steps else controller.problem.start.local_steps
+    return ControllerState(len(steps), last, controller.problem.total_steps - sum(steps))
+
+
+def _logged(control: RoundControl) -> dict[str, float]:
+    """A round's decisions and what they rest on, by the name of their metric."""
+    terms = control.terms
+    return {
+        "K": control.choice.local_steps,
+        "eta": control.step_size,
+        "beta": control.smoothness,
+        "remaining": control.remaining,
+        "s_trusted": control.choice.trusted,
+        "s_untrusted": control.choice.untrusted,
+        "energy_term_j": terms.energy_j,
+        "delay_term_s": terms.delay_s,
+        "gap_term": terms.gap,
+        "energy_share": terms.energy_share,
+        "delay_share": terms.delay_share,
+        "gap_share": terms.gap_share,
+        "objective": terms.objective,
+    }
+
+
+def _taking_part(network: Network, choice: Choice) -> Network:
+    present = present_devices(network, choice)
+    everybody = (present == network.tree.n_children(network.tree.depth - 1)).all()
+    return network if everybody else replace(network, participants=present)

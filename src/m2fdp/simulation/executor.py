@@ -1,0 +1,90 @@
+"""How a simulation is executed: tiles, processes and memory. None of it changes a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from m2fdp.simulation.aggregation import Aggregator, build_aggregator
+from m2fdp.simulation.backends import Backend, build_backend
+from m2fdp.simulation.learners import minibatch_law
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.workers import Workers, shared_tensor
+
+# A tile's models should stay in the processor's cache between two of its steps, or keep a GPU busy.
+_TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
+_SMALLEST_TILE = 8
+# Models kept between two sums.
+_RESULT_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class ExecutionSettings:
+    """What a user may choose.
+
+    Attributes:
+        backend: see `m2fdp.simulation.backends.build_backend`.
+        chunk_size: learners stepped at a time; bounds memory. None = as many as fit the cache,
+            or keep a GPU busy.
+        workers: processes that share the steps, on a CPU.
+    """
+
+    backend: str = "auto"
+    chunk_size: int | None = None
+    workers: int = 1
+
+
+@dataclass(eq=False)
+class Executor:
+    """The means to run a simulation; they are written to.
+
+    Attributes:
+        tile: learners stepped at a time.
+        results: (n, M), the models of the learners that are stepped between two sums; used again
+            and again, since fresh memory costs more than a step reads.
+        aggregators: of each of the simulation's networks.
+    """
+
+    backend: Backend
+    workers: Workers
+    tile: int
+    results: Tensor
+    aggregators: tuple[Aggregator, ...]
+
+
+def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Executor:
+    """The means to run a simulation."""
+    shards, model, mechanism = simulation.shards, simulation.model, simulation.mechanisms[0]
+    device, dtype = shards.features.device, shards.features.dtype
+    backend = build_backend(
+        model,
+        settings.backend,
+        minibatch_law(mechanism, shards),
+        device,
+        simulation.rules.clip_factor,
+    )
+    learners = len(mechanism.lock_step.nodes)
+    tile = min(settings.chunk_size or _fitting_tile(model.n_parameters, device), learners)
+    tile = -(-tile // backend.group) * backend.group
+    at_a_time = min(max(tile, _fitting_results(model.n_parameters)), learners)
+    at_a_time = -(-at_a_time // backend.group) * backend.group
+    return Executor(
+        backend,
+        Workers(settings.workers if device.type == "cpu" else 1),
+        tile,
+        shared_tensor(at_a_time, model.n_parameters, dtype).to(device),
+        tuple(build_aggregator(network, dtype, device) for network in simulation.networks),
+    )
+
+
+def _fitting_tile(n_parameters: int, device: torch.device) -> int:
+    """Learners whose models fit the cache, or a GPU's memory many times."""
+    tile_bytes = _TILE_BYTES if device.type == "cpu" else _TILE_BYTES_ON_A_GPU
+    return max(tile_bytes // (4 * n_parameters), _SMALLEST_TILE)
+
+
+def _fitting_results(n_parameters: int) -> int:
+    """Learners whose models are kept at a time."""
+    return max(_RESULT_BYTES // (4 * n_parameters), 1)

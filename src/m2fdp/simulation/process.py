@@ -1,0 +1,60 @@
+"""How one round is computed: a state goes in, a state comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from m2fdp.schedule.rounds import RoundPlan
+
+# Called with what travels, for somebody who listens: the direction, the layer l of the senders,
+# and the models (N_l, M) as they are sent.
+Tap = Callable[[Literal["up", "down"], int, Tensor], None]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where a run stands between two rounds; with the configuration, all there is to know.
+
+    Attributes:
+        round: how many rounds are finished.
+        weights: the global model, (M,).
+        slots: what a rule keeps besides from round to round, such as moments, by name.
+    """
+
+    round: int
+    weights: Tensor
+    slots: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Process(Protocol):
+    """How the rounds of a run are computed."""
+
+    def start(self) -> State:
+        """w^(1), before the first round."""
+
+    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
+        """The state after one more round.
+
+        Args:
+            plan: of this round.
+            tap: hears every message, if it is given. The two rounds are then equal in
+                distribution, not to the bit.
+        """
+
+
+def run_rounds(
+    process: Process, plans: Sequence[RoundPlan], state: State | None = None
+) -> Iterator[State]:
+    """The states after each of the planned rounds t = 1…T that are left, in order.
+
+    Args:
+        state: to go on from; the start, unless given.
+    """
+    state = process.start() if state is None else state
+    for plan in plans[state.round :]:
+        state = process.round(state, plan)
+        yield state

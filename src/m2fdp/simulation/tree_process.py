@@ -1,0 +1,322 @@
+"""The tree process: J Algorithm 1 on any tree, with noise where the plan says.
+
+Algorithms differ by network, mechanism, rules and schedule, never by code here.
+
+A round is a few stretches of local steps, each ended by an aggregation. Within a stretch no
+learner hears of another, so learners are stepped in tiles that fit the cache, on several
+processes, and only sums of models are kept. Models are added in the order of the learners, so no
+result depends on the size of tiles or on the number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.aggregation import Aggregator
+from m2fdp.simulation.clipping import clip_rows
+from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
+from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
+from m2fdp.simulation.minibatches import Minibatches
+from m2fdp.simulation.noise import add_noise, summed_deviations
+from m2fdp.simulation.process import State, Tap
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.topology.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class TreeProcess:
+    """The rounds of a simulation (a `Process`)."""
+
+    simulation: Simulation
+    executor: Executor
+
+    def start(self) -> State:
+        """w^(1), with what the server rule begins with."""
+        weights = self.simulation.model.initial_vector().to(self.simulation.shards.features)
+        return State(0, weights, self.simulation.rules.server.start(weights))
+
+    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
+        """One round of J Alg. 1: K local steps, local aggregations, the global aggregation.
+
+        `tap` sees every message up, and every broadcast down of a local aggregation. While
+        somebody listens every message has a noise of its own; else noises that only feed a sum
+        are drawn as one, so the two rounds are equal in distribution, not to the bit.
+        """
+        current = _begin(self, plan, state.round + 1, tap)
+        starts = _broadcast(current, state.weights[None], 0, {})
+        models = state.weights[None]
+        for stretch in _stretches(current):
+            own, models = _run_stretch(current, stretch, starts)
+            if stretch.top > 0:
+                broadcasts = current.mechanism.noise.broadcasts[stretch.top]
+                _add_noise(current, stretch.last, "downlink-noise", stretch.top, broadcasts, models)
+                if tap is not None:
+                    tap("down", stretch.top, models)
+            starts = _broadcast(current, models, stretch.top, own)
+        server = self.simulation.rules.server
+        return State(current.number, *server.step(state.weights, models[0], state.slots))
+
+
+def build_process(simulation: Simulation, settings: ExecutionSettings | None = None) -> TreeProcess:
+    """The rounds of a simulation, with the means to run them."""
+    return TreeProcess(simulation, build_executor(simulation, settings or ExecutionSettings()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """Round t = `number`: what is planned, and who takes part."""
+
+    number: int
+    plan: RoundPlan
+    simulation: Simulation
+    executor: Executor
+    network: Network
+    mechanism: Mechanism
+    aggregator: Aggregator
+    learners: Learners
+    tap: Tap | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Starts:
+    """Where learners start: learner i of a block has the model `models[rows[i]]`."""
+
+    models: Tensor
+    rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Stretch:
+    """Local steps up to an aggregation.
+
+    Attributes:
+        first, last: the numbers k of its steps.
+        top: the layer that models travel up to afterwards.
+        minibatches: of each step.
+    """
+
+    first: int
+    last: int
+    top: int
+    minibatches: tuple[Minibatches, ...]
+
+
+def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) -> _Round:
+    simulation, executor = process.simulation, process.executor
+    network = simulation.networks[plan.network]
+    mechanism = simulation.mechanisms[plan.network]
+    learners = draw_learners(network, mechanism, simulation.randomness.sampling, number)
+    return _Round(
+        number,
+        plan,
+        simulation,
+        executor,
+        network,
+        mechanism,
+        executor.aggregators[plan.network],
+        learners,
+        tap,
+    )
+
+
+def _stretches(current: _Round) -> Iterator[_Stretch]:
+    """The round, cut after every aggregation."""
+    layers = current.plan.layers
+    minibatches = draw_minibatches(
+        current.learners,
+        current.mechanism,
+        current.simulation.shards,
+        current.simulation.randomness.sampling,
+        current.number,
+        len(layers),
+    )
+    first = 1
+    for step, top in enumerate(layers, start=1):
+        if top is not None:
+            yield _Stretch(first, step, top, minibatches[first - 1 : step])
+            first = step + 1
+
+
+def _broadcast(
+    current: _Round, models: Tensor, layer: int, own: dict[int, Tensor]
+) -> dict[int, _Starts]:
+    """Learners below a layer take the model of their ancestor there; the others keep their own.
+
+    Args:
+        models: (N_l, M), of that layer.
+        own: (n, M), of the learners of a block, by head layer.
+    """
+    learners = current.learners
+    ancestors = current.network.tree.ancestors[layer][learners.first_devices]
+    return {
+        head_layer: _Starts(models, ancestors[block.start : block.stop])
+        if head_layer > layer
+        else _Starts(own[head_layer], np.arange(len(block)))
+        for head_layer, block in learners.blocks.items()
+    }
+
+
+def _run_stretch(
+    current: _Round, stretch: _Stretch, starts: dict[int, _Starts]
+) -> tuple[dict[int, Tensor], Tensor]:
+    """Step all learners, then aggregate.
+
+    Returns:
+        The models of the learners that the aggregation did not reach, by head layer, and the
+        models (N_top, M) that it ends in.
+    """
+    aggregator, devices, tap = current.aggregator, current.network.tree.depth, current.tap
+    learners, n_parameters = current.learners, current.simulation.model.n_parameters
+    sums = aggregator.nothing_received(stretch.top, n_parameters)
+    own: dict[int, Tensor] = {}
+    for head_layer, block in learners.blocks.items():
+        stepped = _stepped(current, stretch, block, starts[head_layer])
+        if head_layer <= stretch.top:
+            own[head_layer] = torch.cat([models.clone() for _, models in stepped])
+        elif head_layer < devices:
+            for part, models in stepped:
+                sums[head_layer][_heads(learners, part, models)] = models
+        elif tap is None:
+            for part, models in stepped:
+                aggregator.receive(sums, devices, _heads(learners, part, models), models)
+        else:
+            sent = sums[stretch.top].new_zeros(len(learners.present), n_parameters)
+            for part, models in stepped:
+                sent[_heads(learners, part, models)] = models
+            _add_message_noise(current, stretch, devices, sent)
+            tap("up", devices, sent)
+            heads = _heads(learners, block, sent)
+            aggregator.receive(sums, devices, heads, sent[heads])
+    if tap is not None:
+        message_noise = partial(_add_message_noise, current, stretch)
+        return own, aggregator.climb(sums, stretch.top, message_noise, tap)
+    models = aggregator.climb(sums, stretch.top)
+    if current.mechanism.private:
+        _add_summed_noise(current, stretch, models)
+    return own, models
+
+
+def _heads(learners: Learners, part: range, like: Tensor) -> Tensor:
+    """The indices, within their layer, of the heads of some learners of one block."""
+    return torch.as_tensor(learners.heads[part.start : part.stop, 1], device=like.device)
+
+
+def _stepped(
+    current: _Round, stretch: _Stretch, block: range, starts: _Starts
+) -> Iterator[tuple[range, Tensor]]:
+    """The learners of a block after the stretch, so many (n, M) at a time, in order.
+
+    The next ones overwrite those before.
+    """
+    executor = current.executor
+    results, tile_size = executor.results, executor.tile
+
+    def work(part: range) -> None:
+        for start in range(part.start, part.stop, tile_size):
+            tile = wave[start : min(start + tile_size, part.stop)]
+            rows = starts.rows[tile.start - block.start : tile.stop - block.start]
+            models = results[start : start + len(tile)]
+            places = torch.as_tensor(rows, device=starts.models.device)
+            torch.index_select(starts.models, 0, places, out=models)
+            _step_tile(current, stretch, tile, models)
+
+    steps = stretch.last - stretch.first + 1
+    for start in range(0, len(block), len(results)):
+        wave = block[start : start + len(results)]
+        executor.workers.share(f"{steps} steps", len(wave), work, executor.backend.group)
+        yield wave, results[: len(wave)]
+
+
+def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) -> None:
+    """Take the models (n, M) of some learners through the steps of a stretch, in place."""
+    learners, eta = current.learners, current.plan.step_size
+    rules, update_norm = current.simulation.rules, current.mechanism.clipping.update_norm
+    part = slice(tile.start, tile.stop)
+    (layer, *_), nodes = learners.heads[part].T
+    scales = current.mechanism.noise.steps[learners.groups[part]]
+    # What is left for the last step: the aggregation above draws the others' noise as one.
+    separate = current.tap is not None or layer <= stretch.top
+    at_last = scales if separate else np.zeros_like(scales)
+    start = models.clone() if update_norm is not None or rules.local.anchored else None
+    anchors = start if rules.local.anchored else None
+    for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
+        rules.local.step(models, anchors, eta, partial(_descend, current, tile, minibatches))
+        due = at_last if step == stretch.last else scales
+        _add_noise(current, step, "step-noise", int(layer), due, models, nodes)
+    if update_norm is not None:
+        updates = clip_rows(models - start, eta * update_norm, rules.clip_factor)
+        torch.add(start, updates, out=models)
+
+
+def _descend(current: _Round, tile: range, minibatches: Minibatches, models: Tensor) -> None:
+    """One clipped gradient step (J eq. 6) of some learners, in place."""
+    learners, clipping = current.learners, current.mechanism.clipping
+    backend, eta = current.executor.backend, current.plan.step_size
+    units = learners.units_of(tile)
+    batches = minibatches.select(units)
+    record_clip = (clipping.record_norm, clipping.by_class)
+    if clipping.batch_norm is None:
+        backend.add_gradients(models, -eta, models, batches, *record_clip)
+        return
+    owners = torch.as_tensor(learners.learner_of_unit[units] - tile.start, device=models.device)
+    own_models = models[owners]
+    gradients = torch.zeros_like(own_models)
+    backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
+    clip_rows(gradients, clipping.batch_norm, current.simulation.rules.clip_factor)
+    shares = torch.as_tensor(learners.shares[units], device=models.device)
+    gradients *= shares.to(models.dtype)[:, None]
+    models.index_add_(0, owners, gradients, alpha=-eta)
+
+
+def _add_message_noise(current: _Round, stretch: _Stretch, layer: int, messages: Tensor) -> None:
+    """Noise those of the messages (N_l, M) of a layer that carry some, in place."""
+    scales = current.mechanism.noise.messages[layer - 1]
+    if layer == current.network.tree.depth:
+        scales = scales * current.learners.present
+    _add_noise(current, stretch.last, "message-noise", layer, scales, messages)
+
+
+def _add_summed_noise(current: _Round, stretch: _Stretch, models: Tensor) -> None:
+    """Draw all noise of the last step and of the messages below each model as one."""
+    noise, lock_step = current.mechanism.noise, current.mechanism.lock_step
+    deviations = [scales.copy() for scales in noise.messages]
+    for layer in range(stretch.top + 1, len(deviations) + 1):
+        here = lock_step.nodes[:, 0] == layer
+        nodes = lock_step.nodes[here, 1]
+        own = deviations[layer - 1]
+        own[nodes] = np.hypot(own[nodes], noise.steps[here])
+    present = current.learners.present
+    summed = summed_deviations(current.network, present, deviations, stretch.top)
+    _add_noise(current, stretch.last, "summed-noise", stretch.top, summed, models)
+
+
+def _add_noise(
+    current: _Round,
+    step: int,
+    purpose: str,
+    layer: int,
+    scales: np.ndarray,
+    models: Tensor,
+    nodes: np.ndarray | None = None,
+) -> None:
+    """Add independent Gaussian noise to models (n, M), in place.
+
+    Args:
+        step: when.
+        scales: float64 (n,), its standard deviations, in units of eta.
+        nodes: int64 (n,), the nodes of the layer that draw it; all of them, unless given.
+    """
+    rows = np.flatnonzero(scales)
+    if not len(rows):
+        return
+    stream = current.simulation.randomness.noise.generator(purpose, current.number, step, layer)
+    nodes = rows if nodes is None else nodes[rows]
+    add_noise(models, rows, current.plan.step_size * scales[rows], stream, nodes)
