@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import mlflow
 from kedro.framework.context import KedroContext
@@ -24,7 +24,7 @@ from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
 from m2fdp.files import shown
 from m2fdp.pipelines import tracking
-from m2fdp.pipelines.configuration import check_catalog
+from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.provenance import code_tags, data_tags, run_tags, warn_of_other_code
@@ -49,13 +49,13 @@ class RunHooks:
         try:
             self._config = parse_config(context.config_loader["parameters"])
             check_config(self._config)
-            check_catalog(context.config_loader)
+            check_catalog(cast(StrictConfigLoader, context.config_loader))  # settings.py says so
             check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
         self._project = context.project_path
-        resolvers = {
+        resolvers: dict[str, Callable[..., Any]] = {
             "tracking_uri": partial(tracking.tracking_uri, self._project),
             "artifact_location": partial(tracking.artifact_location, self._project),
             "run_id": partial(_run_id, self._unfinished),

@@ -8,7 +8,7 @@ The plugin offers no settings for that, so its class is adapted. That its hooks 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import mlflow
 from kedro.framework.context import KedroContext
@@ -25,7 +25,7 @@ from m2fdp.command_errors import BadInput
 from m2fdp.errors import chain
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import tracking
-from m2fdp.pipelines.configuration import mlflow_refusal
+from m2fdp.pipelines.configuration import StrictConfigLoader, mlflow_refusal
 
 
 class TrackingHooks(MlflowHook):
@@ -38,7 +38,8 @@ class TrackingHooks(MlflowHook):
         except ValidationError as error:
             if error.title != KedroMlflowConfig.__name__:
                 raise
-            raise BadInput(str(mlflow_refusal(context.config_loader, error))) from None
+            loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
+            raise BadInput(str(mlflow_refusal(loader, error))) from None
 
     @hook_impl
     def before_node_run(

@@ -11,6 +11,7 @@ from m2fdp.algorithms import (
     get_algorithm,
 )
 from m2fdp.config import (
+    Config,
     TopologyConfig,
     TrainingConfig,
     TrustConfig,
@@ -24,7 +25,7 @@ TRAINING = TrainingConfig(rounds=2, local_steps=4, learning_rate=1, local_aggreg
 
 
 def plan_of(name, topology=TOPOLOGY):
-    return build_plan(name, topology, TRAINING, seed=0)
+    return build_plan(Config(algorithm=name, topology=topology, training=TRAINING))
 
 
 def noisy(plan):
@@ -58,9 +59,10 @@ def with_algorithm(monkeypatch, plan):
 def test_an_own_algorithm_that_leaves_devices_in_clear_is_refused(monkeypatch):
     """Its servers noise what they send, but nobody hides what they receive."""
 
-    def plan(tree, trust, schedule):
+    def plan(given):
         noised = (np.ones(4, dtype=bool), np.zeros(12, dtype=bool))
-        return Plan(Network(tree, all_untrusted(tree), noised), schedule, private=True)
+        network = Network(given.tree, all_untrusted(given.tree), noised)
+        return Plan(network, given.schedule, private=True)
 
     with_algorithm(monkeypatch, plan)
     with pytest.raises(InputError, match="algorithm = 'own': .*12 devices, such as device-0"):
@@ -68,9 +70,9 @@ def test_an_own_algorithm_that_leaves_devices_in_clear_is_refused(monkeypatch):
 
 
 def test_an_own_algorithm_may_add_more_noise_than_it_needs(monkeypatch):
-    def plan(tree, trust, schedule):
-        everywhere = tuple(np.ones(len(parents), dtype=bool) for parents in tree.parents)
-        return Plan(Network(tree, trust, everywhere), schedule, private=True)
+    def plan(given):
+        everywhere = tuple(np.ones(len(parents), dtype=bool) for parents in given.tree.parents)
+        return Plan(Network(given.tree, given.trust, everywhere), given.schedule, private=True)
 
     with_algorithm(monkeypatch, plan)
     needed = noise_adders(plan_of("m2fdp").network)
@@ -78,9 +80,11 @@ def test_an_own_algorithm_may_add_more_noise_than_it_needs(monkeypatch):
 
 
 def test_an_own_algorithm_that_trusts_the_cloud_is_refused(monkeypatch):
-    def plan(tree, trust, schedule):
+    def plan(given):
+        tree = given.tree
         everybody = tuple(np.ones(tree.n_nodes(n), dtype=bool) for n in range(tree.depth))
-        return Plan(Network(tree, everybody, noise_plan(tree, trust)), schedule, private=True)
+        network = Network(tree, everybody, noise_plan(tree, given.trust))
+        return Plan(network, given.schedule, private=True)
 
     with_algorithm(monkeypatch, plan)
     with pytest.raises(InputError, match="trusts the cloud"):

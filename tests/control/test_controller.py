@@ -11,6 +11,7 @@ from tests.builders import process_of
 
 from m2fdp.algorithms import build_plan
 from m2fdp.config import (
+    Config,
     ControlConfig,
     PrivacyConfig,
     ResourcesConfig,
@@ -355,7 +356,7 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
 
     topology = TopologyConfig(fanouts=[10, 5], trust=TrustConfig(ratios=[0.5]))
     training = TrainingConfig(rounds=10, local_steps=5, learning_rate=0.5)
-    plan = build_plan("m2fdp", topology, training, seed=0)
+    plan = build_plan(Config(topology=topology, training=training))
     mechanism = no_privacy(plan.network, plan.schedule.round_plans(), PRIVACY, ThreatConfig())
     shards = Shards(
         torch.rand(3000, 1, 28, 28), torch.randint(10, (3000,)), np.full(50, 60), np.ones(50)

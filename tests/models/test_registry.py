@@ -7,6 +7,7 @@ from torch import nn
 from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models import losses
+from m2fdp.models.checks import DROPOUTS
 from m2fdp.models.registry import build_model
 
 
@@ -88,6 +89,12 @@ class Restless(nn.Module):
         elif self.kind == "trained" and self.training:
             features = 2 * features
         return self.layer(features)
+
+
+def test_every_layer_of_torchs_that_drops_is_known():
+    layers = (value for value in vars(nn).values() if isinstance(value, type))
+    dropping_ones = {layer for layer in layers if "Dropout" in layer.__name__}
+    assert dropping_ones == set(DROPOUTS)
 
 
 def dropping(rate):

@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders import process_of
 
-from m2fdp.algorithms import ALGORITHMS
+from m2fdp.algorithms import Given
+from m2fdp.algorithms.hfl_dp import HFL_DP
 from m2fdp.interruption import Interrupted, interruptible
 from m2fdp.simulation.checkpoints import Checkpoint, clear, differences, load_latest, save
 from m2fdp.simulation.evaluation import evaluate
@@ -162,7 +163,7 @@ def train_from(schedule, make_shards, softmax, mechanism_for):
     """Train 7 noisy rounds with minibatches, evaluating every two, from a start or anew."""
     tree = tree_from_fanouts([2, 2])
     shards = make_shards([10] * 4, rate=0.5)
-    plan = ALGORITHMS["hfl_dp"].plan(tree, all_untrusted(tree), schedule(7, 2))
+    plan = HFL_DP.plan(Given(tree, all_untrusted(tree), schedule(7, 2)))
     mechanism = mechanism_for(plan, shards)
     measures = Measures(
         2,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from m2fdp.algorithms import ALGORITHMS
+from m2fdp.algorithms import ALGORITHMS, Given
 from m2fdp.config import ModelConfig
 from m2fdp.models.registry import build_model
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
@@ -31,7 +31,9 @@ def test_a_gpu_computes_what_the_cpu_computes(
     tree = tree_from_fanouts([4, 3])
     shards = make_shards([20, 90] * 6, rate=0.5)
     model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
-    plan = ALGORITHMS[algorithm].plan(tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
+    plan = ALGORITHMS[algorithm].plan(
+        Given(tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
+    )
     parts = plan.network, mechanism_for(plan, shards), plan.schedule, model
     there = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
     moved = run(*parts, there).cpu()
@@ -41,7 +43,9 @@ def test_a_gpu_computes_what_the_cpu_computes(
 def test_a_gpu_repeats_its_own_results(run, schedule, make_shards, mechanism_for, softmax):
     tree = tree_from_fanouts([4, 3])
     shards = make_shards([20] * 12, rate=0.5)
-    plan = ALGORITHMS["hfl_dp"].plan(tree, draw_trust(tree, [0.0], 0), schedule(2, 3, {1: 2}))
+    plan = ALGORITHMS["hfl_dp"].plan(
+        Given(tree, draw_trust(tree, [0.0], 0), schedule(2, 3, {1: 2}))
+    )
     parts = plan.network, mechanism_for(plan, shards), plan.schedule, softmax
     there = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
     torch.testing.assert_close(run(*parts, there), run(*parts, there), rtol=1e-5, atol=1e-7)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.algorithms import ALGORITHMS, build_plan
-from m2fdp.config import TopologyConfig, TrainingConfig, TrustConfig
+from m2fdp.algorithms import ALGORITHMS, Given, build_plan
+from m2fdp.config import Config, TopologyConfig, TrainingConfig, TrustConfig
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.streams import KeyedStreams
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
@@ -17,7 +17,7 @@ RAGGED = [("c", "A"), ("c", "B"), ("A", "0"), ("A", "1"), ("A", "2"), ("B", "3")
 
 
 def plan_of(name, tree, trust, schedule, participants):
-    plan = ALGORITHMS[name].plan(tree, trust, schedule)
+    plan = ALGORITHMS[name].plan(Given(tree, trust, schedule))
     return replace(plan, network=replace(plan.network, participants=participants))
 
 
@@ -65,7 +65,7 @@ def test_only_who_takes_part_moves_the_global_model(
         sizes=shards.sizes[:1],
         rates=shards.rates[:1],
     )
-    other = ALGORITHMS["hfl"].plan(alone, all_untrusted(alone), schedule(1, 3))
+    other = ALGORITHMS["hfl"].plan(Given(alone, all_untrusted(alone), schedule(1, 3)))
     expected = run(other.network, mechanism_for(other, single), other.schedule, softmax, single)
     torch.testing.assert_close(trained, expected)
 
@@ -94,6 +94,9 @@ def test_fewer_devices_share_the_same_shift(schedule, make_shards, mechanism_for
 def test_a_star_takes_as_many_devices_in_all():
     topology = TopologyConfig(fanouts=[3, 4], trust=TrustConfig(ratios=[0.5]))
     training = TrainingConfig(rounds=1, local_steps=1, learning_rate=1, participants=2)
-    plans = {name: build_plan(name, topology, training, 0) for name in ("pedpfl", "m2fdp")}
+    plans = {
+        name: build_plan(Config(algorithm=name, topology=topology, training=training))
+        for name in ("pedpfl", "m2fdp")
+    }
     assert plans["m2fdp"].network.present.tolist() == [2, 2, 2]
     assert plans["pedpfl"].network.present.tolist() == [6]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.builders import process_of
 
-from m2fdp.algorithms import ALGORITHMS
+from m2fdp.algorithms import ALGORITHMS, Given
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.process import State
 from m2fdp.simulation.training import (
@@ -30,7 +30,7 @@ def run_of(schedule, make_shards, softmax, mechanism_for):
         tree = tree_from_fanouts([2, 2])
         shards = make_shards([10] * 4)
         plan = ALGORITHMS[name].plan(
-            tree, all_untrusted(tree), schedule(5, 1, learning_rate=learning_rate)
+            Given(tree, all_untrusted(tree), schedule(5, 1, learning_rate=learning_rate))
         )
         dp = mechanism_for(plan, shards)
         measures = Measures(

@@ -9,7 +9,7 @@ import torch
 from tests.builders import last_state, process_of
 from torch import nn
 
-from m2fdp.algorithms import ALGORITHMS
+from m2fdp.algorithms import ALGORITHMS, Given
 from m2fdp.config import ModelConfig, ThreatConfig
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import no_privacy
@@ -69,7 +69,7 @@ def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule, privacy):
 
 
 def plan_of(name, tree, trust, schedule):
-    return ALGORITHMS[name].plan(tree, trust, schedule)
+    return ALGORITHMS[name].plan(Given(tree, trust, schedule))
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])

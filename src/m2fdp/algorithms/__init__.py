@@ -1,19 +1,23 @@
-"""Algorithms, one small file each: how it sets tree, trust, noise and schedule."""
+"""Algorithms, one small file each: how it sets tree, trust, noise, schedule and rules."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from m2fdp.algorithms.base import Algorithm, Plan
+from m2fdp import own_code
+from m2fdp.algorithms.base import Algorithm, Given, NoOptions, Plan
 from m2fdp.algorithms.hfl import HFL
 from m2fdp.algorithms.hfl_dp import HFL_DP
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.algorithms.pedpfl import PEDPFL
-from m2fdp.config import TopologyConfig, TrainingConfig
+from m2fdp.config import Block, Config, parse_block
 from m2fdp.errors import InputError
 from m2fdp.schedule.schedule import build_schedule
+from m2fdp.simulation.clipping import check_clip_factor
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, exposed_devices
 from m2fdp.topology.trust import build_trust
@@ -21,38 +25,63 @@ from m2fdp.topology.trust import build_trust
 # In the order in which tables and figures list them.
 ALGORITHMS = {algorithm.name: algorithm for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP)}
 
-__all__ = ["ALGORITHMS", "Algorithm", "Plan", "build_plan", "get_algorithm"]
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Given",
+    "NoOptions",
+    "Plan",
+    "build_plan",
+    "get_algorithm",
+    "parse_options",
+]
 
 
 def get_algorithm(name: str) -> Algorithm:
-    """The algorithm of that name.
+    """The algorithm of that name, or the user's own of a name `package.module:NAME`.
 
     Raises:
         InputError: there is none.
     """
+    if own_code.is_own(name):
+        algorithm: Algorithm = own_code.load("algorithm", name, Algorithm)
+        return algorithm
     if name not in ALGORITHMS:
-        raise InputError("algorithm", name, f"is unknown; valid are {', '.join(ALGORITHMS)}")
+        raise InputError(
+            "algorithm",
+            name,
+            f"is unknown; valid are {', '.join(ALGORITHMS)}, or package.module:NAME",
+        )
     return ALGORITHMS[name]
 
 
-def build_plan(
-    algorithm: str, topology: TopologyConfig, training: TrainingConfig, seed: int
-) -> Plan:
+def parse_options(name: str, options: Mapping[str, Any]) -> Block:
+    """The configuration's `options` as the algorithm's own block.
+
+    Raises:
+        InputError: it has no such option, or not of that value.
+    """
+    return parse_block(get_algorithm(name).options, options, "options")
+
+
+def build_plan(config: Config) -> Plan:
     """The algorithm's plan on the configured tree, trust and schedule.
 
     Raises:
-        InputError: the blocks contradict one another, or the algorithm's noise leaves a device
-            in clear.
+        InputError: the blocks contradict one another, or an algorithm's noise leaves a device in
+            clear, or its clip factor a norm unclipped.
     """
-    tree = build_tree(topology)
-    trust = build_trust(tree, topology.trust, seed)
-    schedule = build_schedule(training, tree.depth)
-    plan = get_algorithm(algorithm).plan(tree, trust, schedule)
+    tree = build_tree(config.topology)
+    trust = build_trust(tree, config.topology.trust, config.seed)
+    schedule = build_schedule(config.training, tree.depth)
+    options = parse_options(config.algorithm, config.options)
+    plan = _plan_of(config.algorithm, Given(tree, trust, schedule, options, config.seed))
     if plan.private:
-        _check_noise(algorithm, plan.network)
-    if training.participants is None:
+        _check_noise(config.algorithm, plan.network)
+        check_clip_factor(plan.rules.clip_factor, config.algorithm)
+    participants = config.training.participants
+    if participants is None:
         return plan
-    participants = training.participants
     most = int(tree.n_children(tree.depth - 1).max())
     if participants > most:
         raise InputError(
@@ -63,6 +92,17 @@ def build_plan(
     if plan.network.tree.depth != tree.depth:  # a star: as many devices in all
         participants = int(Network(tree, trust, (), participants).present.sum())
     return replace(plan, network=replace(plan.network, participants=participants))
+
+
+def _plan_of(name: str, given: Given) -> Plan:
+    algorithm = get_algorithm(name)
+    if not own_code.is_own(name):
+        return algorithm.plan(given)
+    with own_code.guarded("algorithm", name, "can't plan"):
+        plan = algorithm.plan(given)
+    if not isinstance(plan, Plan):
+        raise InputError("algorithm", name, f"must plan a Plan, not {type(plan).__name__}")
+    return plan
 
 
 def _check_noise(algorithm: str, network: Network) -> None:

@@ -1,15 +1,38 @@
-"""What an algorithm is: a choice of network, noise and schedule over one engine."""
+"""What an algorithm is: a choice of network, noise, schedule and rules over one process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from m2fdp.config import Block
 from m2fdp.schedule.schedule import Schedule
+from m2fdp.simulation.simulation import Rules
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
+
+
+class NoOptions(Block):
+    """Of an algorithm that has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a configuration gives an algorithm.
+
+    Attributes:
+        tree, trust, schedule: as configured.
+        options: the configuration's `options`, as the algorithm's own block.
+        seed: of the run, for what an algorithm draws.
+    """
+
+    tree: Tree
+    trust: Trust
+    schedule: Schedule
+    options: Block = field(default_factory=NoOptions)
+    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,14 +40,16 @@ class Plan:
     """How one algorithm runs.
 
     Attributes:
-        network: the tree it trains over, the trust it assumes and the messages it noises.
+        network: the tree it trains over, the trust it assumes, and who adds noise.
         schedule: when it steps and aggregates.
         private: whether it clips and noises at all.
+        rules: its local steps, what the cloud makes of an aggregate, how norms are bounded.
     """
 
     network: Network
     schedule: Schedule
     private: bool
+    rules: Rules = Rules()
 
 
 @dataclass(frozen=True)
@@ -35,10 +60,14 @@ class Algorithm:
         name: in configurations.
         title: in tables and figures.
         role: `method`, or `baseline` that methods are compared with.
-        plan: (given tree, given trust, configured schedule) -> its plan.
+        plan: from what is given to its plan.
+        controllable: whether a controller may choose its rounds (`control.enabled`).
+        options: the block that checks the configuration's `options`.
     """
 
     name: str
     title: str
     role: Literal["baseline", "method"]
-    plan: Callable[[Tree, Trust, Schedule], Plan]
+    plan: Callable[[Given], Plan]
+    controllable: bool = False
+    options: type[Block] = NoOptions

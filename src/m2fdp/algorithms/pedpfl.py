@@ -2,20 +2,18 @@
 
 from dataclasses import replace
 
-from m2fdp.algorithms.base import Algorithm, Plan
-from m2fdp.schedule.schedule import Schedule
+from m2fdp.algorithms.base import Algorithm, Given, Plan
 from m2fdp.topology.builders import star
 from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.tree import Tree
-from m2fdp.topology.trust import Trust, all_untrusted
+from m2fdp.topology.trust import all_untrusted
 
 
-def _plan(tree: Tree, trust: Trust, schedule: Schedule) -> Plan:
-    flat = star(tree)
+def _plan(given: Given) -> Plan:
+    flat = star(given.tree)
     nobody = all_untrusted(flat)
     network = Network(flat, nobody, noise_plan(flat, nobody))
     # A star has no servers between, so there is nothing to aggregate locally.
-    return Plan(network, replace(schedule, local_aggregation={}), private=True)
+    return Plan(network, replace(given.schedule, local_aggregation={}), private=True)
 
 
 PEDPFL = Algorithm("pedpfl", "PEDPFL", "baseline", _plan)

@@ -44,7 +44,7 @@ class ThresholdClaim(_Claim):
     def _decidable(self) -> ThresholdClaim:
         if self.at_least is None and self.at_most is None:
             raise ValueError("give at_least, at_most or both")
-        if None not in (self.at_least, self.at_most) and self.at_least > self.at_most:
+        if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ValueError("at_least is above at_most; nothing lies between them")
         if (self.over is None) != (self.comparison is None):
             raise ValueError("over and as (difference or reduction) belong together")
@@ -98,10 +98,10 @@ def check_claims(
     """
     values = values or {}
     selectable = [column for column in columns if column not in ("algorithm", "seed", VERSION)]
-    for claim, count in Counter(claim.claim for claim in claims).items():
+    for words, count in Counter(claim.claim for claim in claims).items():
         if count > 1:
             raise InputError(
-                "claims", claim, f"is there {count} times; word each claim differently"
+                "claims", words, f"is there {count} times; word each claim differently"
             )
     for claim in claims:
         _check_known(claim, "measure", claim.measure, measures)

@@ -108,12 +108,11 @@ def judge(
     versions = versions or ("",)
     rows = []
     for claim in claims:
-        judged = _judge_trend if isinstance(claim, TrendClaim) else _judge_threshold
         for version in versions:
             if version and claim.versions is not None and version not in claim.versions:
                 continue
             runs = measured[measured[VERSION] == version] if version else measured
-            rows.append(asdict(judged(claim, version, runs)))
+            rows.append(asdict(_judge(claim, version, runs)))
     judged = pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
     return judged.astype({VERSION: pd.CategoricalDtype(list(versions), ordered=True)})
 
@@ -193,7 +192,7 @@ def _guarantees(runs: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _declared(claim: ThresholdClaim | TrendClaim) -> dict[str, str]:
+def _declared(claim: ThresholdClaim | TrendClaim) -> dict[str, Any]:
     return {
         "claim": claim.claim,
         "source": claim.source,
@@ -201,6 +200,12 @@ def _declared(claim: ThresholdClaim | TrendClaim) -> dict[str, str]:
         "reason": claim.reason or "",
         "measure": claim.measure,
     }
+
+
+def _judge(claim: ThresholdClaim | TrendClaim, version: str, runs: pd.DataFrame) -> Judgement:
+    if isinstance(claim, TrendClaim):
+        return _judge_trend(claim, version, runs)
+    return _judge_threshold(claim, version, runs)
 
 
 def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) -> Judgement:

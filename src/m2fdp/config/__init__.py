@@ -10,7 +10,7 @@ from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DATASETS, SCHEMES, DatasetConfig, ModelConfig, PartitionConfig
 from m2fdp.config.loading import load_config
 from m2fdp.config.network import TopologyConfig, TrustConfig
-from m2fdp.config.parsing import parse_config
+from m2fdp.config.parsing import parse_block, parse_config
 from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.root import (
     INCIDENTAL,
@@ -63,6 +63,7 @@ __all__ = [
     "flatten",
     "later_defaults",
     "load_config",
+    "parse_block",
     "parse_config",
     "released",
     "recorded",

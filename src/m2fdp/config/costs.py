@@ -12,15 +12,15 @@ from m2fdp.config.types import Block, Count, Decibel, NonNegative, Positive
 class ResourcesConfig(Block):
     """Powers, rates and costs of the energy and delay model (J Sec. VI-A)."""
 
-    wireless_power_dbm: Decibel = Field(24.0, description="Power of links below layer 1.")
-    wireless_rate_mbps: Positive = Field(35.0, description="Rate of links below layer 1.")
-    wired_power_dbm: Decibel = Field(38.0, description="Power of links into the cloud.")
-    wired_rate_mbps: Positive = Field(100.0, description="Rate of links into the cloud.")
-    bits_per_parameter: Count = Field(32, description="Q, of a message's M parameters.")
-    step_delay_s: NonNegative = Field(0.2, description="Seconds of a device's local step.")
-    step_energy_j: NonNegative = Field(1e-3, description="Joules of a device's local step.")
+    wireless_power_dbm: Decibel = Field(default=24.0, description="Power of links below layer 1.")
+    wireless_rate_mbps: Positive = Field(default=35.0, description="Rate of links below layer 1.")
+    wired_power_dbm: Decibel = Field(default=38.0, description="Power of links into the cloud.")
+    wired_rate_mbps: Positive = Field(default=100.0, description="Rate of links into the cloud.")
+    bits_per_parameter: Count = Field(default=32, description="Q, of a message's M parameters.")
+    step_delay_s: NonNegative = Field(default=0.2, description="Seconds of a device's local step.")
+    step_energy_j: NonNegative = Field(default=1e-3, description="Joules of a device's local step.")
     uplinks: Literal["sequential", "parallel"] = Field(
-        "sequential",
+        default="sequential",
         description="Whether the children of one server transmit in turn (sequential, J's Gamma) "
         "or at once (parallel).",
     )
@@ -29,35 +29,37 @@ class ResourcesConfig(Block):
 class ControlConfig(Block):
     """The adaptive controller of step size, local steps and participation (J Sec. V)."""
 
-    enabled: bool = Field(False, description="Whether it decides; algorithm: m2fdp only.")
+    enabled: bool = Field(default=False, description="Whether it decides; algorithm: m2fdp only.")
     alpha_1: NonNegative = Field(
-        1.0, description="Weight of the energy, over its value in the first round."
+        default=1.0, description="Weight of the energy, over its value in the first round."
     )
     alpha_2: NonNegative = Field(
-        1.0, description="Weight of the delay, over its value in the first round."
+        default=1.0, description="Weight of the delay, over its value in the first round."
     )
     alpha_3: NonNegative = Field(
-        1.0, description="Weight of the stationarity gap, over its value in the first round."
+        default=1.0,
+        description="Weight of the stationarity gap, over its value in the first round.",
     )
     tau: Count | None = Field(
-        None,
+        default=None,
         description="Local steps of the whole run; null = training.rounds * training.local_steps.",
     )
     smoothness: Positive | None = Field(
-        None,
+        default=None,
         description="beta of the devices' losses, declared; null = estimated every round from "
         "their gradients, a release that makes the privacy guarantee conditional.",
     )
     max_local_steps: Annotated[Count, Field(le=10_000)] = Field(
-        40, description="K^max, at most so many local steps a round."
+        default=40, description="K^max, at most so many local steps a round."
     )
     step_size_factor: Positive = Field(
-        1.0,
+        default=1.0,
         description="c of the step size c * min(1/K, 1/tau) / beta / sqrt(t + 1); 1 is the "
         "paper's.",
     )
     initial_local_steps: Count = Field(
-        5, description="K^1, local steps of the first round, in which all devices take part."
+        default=5,
+        description="K^1, local steps of the first round, in which all devices take part.",
     )
 
     @model_validator(mode="after")

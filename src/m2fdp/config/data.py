@@ -17,15 +17,16 @@ class DatasetConfig(Block):
     """Which data set, and where its files are."""
 
     name: Annotated[str, *one_of(*DATASETS)] = Field(
-        "digits",
+        default="digits",
         description="digits is embedded, npz a file of arrays; "
         f"{FORM} makes a data set of your own.",
     )
     root: str = Field(
-        "data/01_raw", description="The folder of torchvision's layout; for npz the file itself."
+        default="data/01_raw",
+        description="The folder of torchvision's layout; for npz the file itself.",
     )
     download: bool = Field(
-        False, description="Whether missing files may be fetched over the network."
+        default=False, description="Whether missing files may be fetched over the network."
     )
 
 
@@ -33,24 +34,27 @@ class PartitionConfig(Block):
     """How the training records are dealt to the devices (J Sec. VI-A)."""
 
     scheme: Annotated[str, *one_of(*SCHEMES)] = Field(
-        "labels_per_device",
+        default="labels_per_device",
         description="By the classes that a device holds (labels_per_device, dirichlet), with "
         f"skewed sizes (quantity), at random (iid), or by a {FORM} of your own.",
     )
-    labels_per_device: Count = Field(3, description="Classes a device holds (labels_per_device).")
+    labels_per_device: Count = Field(
+        default=3, description="Classes a device holds (labels_per_device)."
+    )
     alpha: Positive = Field(
-        0.5,
+        default=0.5,
         description="Concentration of the Dirichlet law over labels (dirichlet) or over shard "
         "sizes (quantity).",
     )
     level: Literal["device", "edge"] = Field(
-        "device", description="device, or edge: all devices of one edge server share the skew."
+        default="device",
+        description="device, or edge: all devices of one edge server share the skew.",
     )
     samples_per_device: Count | None = Field(
-        None, description="At most so many records a device; null = all."
+        default=None, description="At most so many records a device; null = all."
     )
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0,
+        default=0.0,
         description="Share of the training records that the cloud keeps for choosing schedules.",
     )
 
@@ -59,11 +63,11 @@ class ModelConfig(Block):
     """What is trained."""
 
     name: str = Field(
-        "softmax",
+        default="softmax",
         description=f"softmax, logistic, svm, cnn12, or {FORM} for a torch module of your own.",
     )
     hinge: Literal["one_vs_rest", "crammer_singer"] = Field(
-        "one_vs_rest", description="Which multi-class hinge (svm)."
+        default="one_vs_rest", description="Which multi-class hinge (svm)."
     )
     channels: (
         Annotated[
@@ -73,12 +77,12 @@ class ModelConfig(Block):
         ]
         | None
     ) = Field(
-        None,
+        default=None,
         description="Output channels of cnn12's three convolutions; null = those with M = 7840 "
         "parameters in all.",
     )
     loss: str | None = Field(
-        None,
+        default=None,
         description=f"{FORM} for a loss of your own, scores (B, C) and labels (B,) to a loss a "
         "record (B,); null = the model's.",
         json_schema_extra={SINCE: "0.2.0"},

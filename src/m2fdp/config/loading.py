@@ -102,6 +102,8 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         other = merged.get(key)
-        both = isinstance(value, Mapping) and isinstance(other, Mapping)
-        merged[key] = _over(other, value) if both else value
+        if isinstance(value, Mapping) and isinstance(other, Mapping):
+            merged[key] = _over(other, value)
+        else:
+            merged[key] = value
     return merged

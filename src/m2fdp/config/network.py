@@ -15,12 +15,12 @@ class TrustConfig(Alternatives):
     alternatives = {"untrusted": "ratios"}
 
     ratios: Annotated[list[Probability], FromText] | None = Field(
-        [0.5],
+        default=[0.5],
         description="p_1 … p_L-1: the share of trusted servers among the children of untrusted "
         "ones, layer by layer.",
     )
     untrusted: Annotated[list[str], FromText] | None = Field(
-        None, description="Or the untrusted servers by name (set `ratios` to null)."
+        default=None, description="Or the untrusted servers by name (set `ratios` to null)."
     )
 
     @model_validator(mode="after")
@@ -36,15 +36,16 @@ class TopologyConfig(Alternatives):
     alternatives = {"edges": "fanouts"}
 
     fanouts: Annotated[list[Count], FromText, Field(min_length=1)] | None = Field(
-        [10, 5],
+        default=[10, 5],
         description="Children of a node, layer by layer from the cloud: [10, 5] is 10 edge servers "
         "with 5 devices each. With `edges` they must agree, or be null.",
     )
     edges: str | None = Field(
-        None, description="Or a file of edges: CSV with parent,child, or a YAML list of pairs."
+        default=None,
+        description="Or a file of edges: CSV with parent,child, or a YAML list of pairs.",
     )
     weights: Literal["uniform", "samples"] = Field(
-        "uniform",
+        default="uniform",
         description="rho, the weight of a node at its parent: the same for all siblings (uniform), "
         "or by the number of training records below it (samples).",
         json_schema_extra={SINCE: "0.2.0"},

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from m2fdp.config.root import Config
 from m2fdp.errors import InputError
+
+B = TypeVar("B", bound=BaseModel)
 
 
 def parse_config(parameters: dict[str, Any]) -> Config:
@@ -16,14 +19,28 @@ def parse_config(parameters: dict[str, Any]) -> Config:
     Raises:
         InputError: naming the first offending key, its value and what would be valid.
     """
+    return parse_block(Config, parameters)
+
+
+def parse_block(block: type[B], values: Mapping[str, Any], prefix: str = "") -> B:
+    """Validate nested values into a block.
+
+    Args:
+        prefix: the dotted key of the block itself, for errors.
+
+    Raises:
+        InputError: naming the first offending key, its value and what would be valid.
+    """
     try:
-        return Config.model_validate(parameters)
+        return block.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"] if _is_key(part)) or "parameters"
+        own = [str(part) for part in first["loc"] if _is_key(part)]
+        key = ".".join([prefix, *own] if prefix else own) or "parameters"
         if first["type"] == "extra_forbidden":
-            raise InputError(key, first["input"], _known_keys(first["loc"][:-1])) from None
-        value = first["input"]
+            known = _known_keys(block, first["loc"][:-1])
+            raise InputError(key, first["input"], known) from None
+        value = "(missing)" if first["type"] == "missing" else first["input"]
         if isinstance(value, dict) and first["type"] == "value_error":
             value = "(block)"
         raise InputError(key, value, first["msg"].removeprefix("Value error, ")) from None
@@ -34,8 +51,9 @@ def _is_key(part: object) -> bool:
     return isinstance(part, int) or "[" not in str(part)
 
 
-def _known_keys(location: tuple[int | str, ...]) -> str:
-    block: type[BaseModel] = Config
+def _known_keys(block: type[BaseModel], location: tuple[int | str, ...]) -> str:
     for part in location:
         block = block.model_fields[str(part)].annotation  # type: ignore[assignment]
+    if not block.model_fields:
+        return "unknown key; there are none"
     return "unknown key; valid keys are " + ", ".join(sorted(block.model_fields))

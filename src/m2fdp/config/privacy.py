@@ -13,54 +13,58 @@ class PrivacyConfig(Block):
     """The mechanism, its calibration and the target (J Sec. III-C)."""
 
     mechanism: Literal["gradient", "upload"] = Field(
-        "gradient",
+        default="gradient",
         description="Where noise is added: at every local step (gradient), or to uploaded models "
         "(upload, the papers').",
     )
     calibration: Literal["accountant", "paper"] = Field(
-        "accountant",
+        default="accountant",
         description="accountant: the least noise that meets epsilon. paper: J Prop. 1 (upload "
         "only).",
     )
     alpha: Positive = Field(
-        1.0, description="alpha_l of J Prop. 1, a factor of the papers' noise (calibration: paper)."
+        default=1.0,
+        description="alpha_l of J Prop. 1, a factor of the papers' noise (calibration: paper).",
     )
     epsilon: Annotated[Positive, Field(le=1e6)] = Field(
-        4.0, description="The target that every distrusted observer stays within."
+        default=4.0, description="The target that every distrusted observer stays within."
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
-        1e-5, description="The target's delta, below one over the records of the largest shard."
+        default=1e-5,
+        description="The target's delta, below one over the records of the largest shard.",
     )
     clipping_norm: Positive = Field(
-        1.0,
+        default=1.0,
         description="C of a record's gradient (gradient), G of a minibatch gradient (upload, J "
         "Assumption 2), or S of a device's (unit: device).",
     )
     adjacency: Literal["add_remove", "zero_out", "replace_one"] = Field(
-        "add_remove",
+        default="add_remove",
         description="How two neighbouring data sets differ; replace_one is for mechanism: gradient "
         "and unit: record.",
     )
     unit: Literal["record", "device"] = Field(
-        "record", description="Whose presence is hidden: a record's, or a device's as a whole."
+        default="record",
+        description="Whose presence is hidden: a record's, or a device's as a whole.",
     )
     drift: Literal["worst_case", "smooth", "non_expansive"] = Field(
-        "worst_case", description="How far two runs that differ may part (upload); docs/privacy.md."
+        default="worst_case",
+        description="How far two runs that differ may part (upload); docs/privacy.md.",
     )
     smoothness: Positive | None = Field(
-        None, description="beta of the loss, declared (drift: smooth)."
+        default=None, description="beta of the loss, declared (drift: smooth)."
     )
     downlink_noise: bool = Field(
-        False,
+        default=False,
         description="Trusted servers noise what they broadcast after a local aggregation (upload).",
     )
     budget: Positive | None = Field(
-        None,
+        default=None,
         description="Training ends before the round that would pass this verified epsilon; null = "
         "no such end.",
     )
     secure_rng: bool = Field(
-        False,
+        default=False,
         description="Noise, minibatches and participants from the operating system's entropy "
         "instead of the seed. No run repeats then, and one that is resumed goes on with other "
         "draws.",
@@ -114,11 +118,11 @@ class ThreatConfig(Block):
         FromText,
         Field(min_length=1),
     ] = Field(
-        ["servers", "cloud"],
+        default=["servers", "cloud"],
         description="The observers that the target binds; far_devices are cousins too.",
     )
     open_links: Annotated[list[Literal["uplinks", "downlinks"]], FromText] = Field(
-        [], description="Links on which somebody listens."
+        default=[], description="Links on which somebody listens."
     )
 
 
@@ -126,13 +130,13 @@ class AuditConfig(Block):
     """How `kedro run --pipelines=audit` tests the promise."""
 
     repetitions: Annotated[Count, Field(ge=20, le=1_000_000)] = Field(
-        1000,
+        default=1000,
         description="Of each world, with and without the canary; bounds beyond about "
         "ln(repetitions / 8) can't be shown.",
     )
     rounds: Count | None = Field(
-        None, description="At most so many of the run's rounds; null = all."
+        default=None, description="At most so many of the run's rounds; null = all."
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        0.95, description="Of each lower bound."
+        default=0.95, description="Of each lower bound."
     )

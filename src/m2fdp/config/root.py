@@ -30,12 +30,12 @@ class Config(Block):
     """Everything that defines one run."""
 
     algorithm: str = Field(
-        "m2fdp",
+        default="m2fdp",
         description=f"What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, or {FORM} for an "
         "algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0)] = Field(
-        0,
+        default=0,
         description="Keys every random draw of the run (with privacy.secure_rng: splits and "
         "initial weights only).",
     )
@@ -43,22 +43,24 @@ class Config(Block):
         str,
         Field(pattern=r"^(cpu|cuda(:\d+)?)$"),
         WithJsonSchema({"enum": ["cpu", "cuda", "cuda:N"]}),
-    ] = Field("cpu", description="Where models are trained: cpu, cuda, or cuda:N for GPU N.")
+    ] = Field(
+        default="cpu", description="Where models are trained: cpu, cuda, or cuda:N for GPU N."
+    )
     threads: Count | None = Field(
-        None,
+        default=None,
         description="Processes, of one thread each, that share a run's steps; null = one a core. "
         "Never changes a result.",
     )
     cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", max_length=200)] = Field(
-        "single",
+        default="single",
         description="Names the folders that the run writes to, so that runs side by side never "
         "collide.",
     )
     resume: bool = Field(
-        False, description="Go on with the cell's last run from its newest checkpoint."
+        default=False, description="Go on with the cell's last run from its newest checkpoint."
     )
     options: dict[str, Any] = Field(
-        {},
+        default={},
         description="Options of the algorithm, checked by the algorithm itself.",
         json_schema_extra={SINCE: "0.2.0"},
     )

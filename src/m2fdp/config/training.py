@@ -15,44 +15,45 @@ _MOST_STEPS = 10_000_000
 class TrainingConfig(Block):
     """The schedule of J Algorithm 1."""
 
-    rounds: Count = Field(30, description="T, global rounds.")
-    local_steps: Count = Field(4, description="K, local steps of a round.")
+    rounds: Count = Field(default=30, description="T, global rounds.")
+    local_steps: Count = Field(default=4, description="K, local steps of a round.")
     local_aggregation: dict[int, Count] = Field(
-        {1: 2},
+        default={1: 2},
         description="By layer l: a local aggregation up to it every so many local steps; null = "
         "none.",
     )
     participants: Count | None = Field(
-        None,
+        default=None,
         description="s_c, devices of each lowest server that take part in a round, drawn "
         "uniformly; null = all.",
     )
     batch_size: Positive | None = Field(
-        None,
+        default=None,
         description="B, expected size of a device's Poisson-sampled minibatch; null = its whole "
         "shard.",
     )
-    learning_rate: Positive = Field(0.5, description="gamma, the (first) step size.")
+    learning_rate: Positive = Field(default=0.5, description="gamma, the (first) step size.")
     step_size: Literal["constant", "inverse_sqrt"] = Field(
-        "constant",
+        default="constant",
         description="eta^t = gamma (constant), or gamma / sqrt(t + 1) (inverse_sqrt, J Thm 1).",
     )
-    evaluate_every: Count = Field(1, description="Rounds between two evaluations.")
+    evaluate_every: Count = Field(default=1, description="Rounds between two evaluations.")
     evaluate_on: Literal["test", "validation"] = Field(
-        "test",
+        default="test",
         description="The records that the model is evaluated on; validation needs "
         "`partition.validation_fraction`.",
     )
     checkpoint_every: Count | None = Field(
-        10, description="Rounds between two checkpoints, which `resume` goes on from; null = none."
+        default=10,
+        description="Rounds between two checkpoints, which `resume` goes on from; null = none.",
     )
     backend: Literal["auto", "reference", "sequential", "stacked"] = Field(
-        "auto",
+        default="auto",
         description="How gradients are computed: one record at a time (reference), one learner "
         "after the other (sequential), many in one product (stacked), or what is fastest (auto).",
     )
     chunk_size: Count | None = Field(
-        None,
+        default=None,
         description="Learners stepped at a time, never changes a result; null = as many as fit the "
         "cache.",
     )

@@ -8,11 +8,11 @@ from math import prod
 import numpy as np
 import torch
 
-from m2fdp.algorithms import Plan, build_plan
-from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.models.registry import Model, Shape, build_model, check_model_name
+from m2fdp.models.checks import Shape
+from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta
 from m2fdp.simulation.sampling import sampling_rates
 
@@ -23,7 +23,7 @@ def check_config(config: Config) -> None:
     Raises:
         InputError: naming the key, its value and what would be valid.
     """
-    plan = build_plan(config.algorithm, config.topology, config.training, config.seed)
+    plan = build_plan(config)
     check_model_name(config.model.name)
     if config.control.enabled:
         _check_control(config, plan)
@@ -33,7 +33,7 @@ def check_config(config: Config) -> None:
 
 def surprises(config: Config) -> list[str]:
     """A line for each thing that is allowed and is seldom what was meant."""
-    schedule = build_plan(config.algorithm, config.topology, config.training, config.seed).schedule
+    schedule = build_plan(config).schedule
     lines = []
     if config.control.enabled:
         schedule = replace(schedule, local_steps=config.control.max_local_steps)
@@ -57,9 +57,10 @@ def surprises(config: Config) -> list[str]:
 
 def _check_control(config: Config, plan: Plan) -> None:
     """What a controlled run can't be."""
-    if config.algorithm != M2FDP.name:
+    if not get_algorithm(config.algorithm).controllable:
+        able = ", ".join(name for name, own in ALGORITHMS.items() if own.controllable)
         raise InputError(
-            "control.enabled", True, f"belongs to algorithm: m2fdp, not to {config.algorithm}"
+            "control.enabled", True, f"belongs to algorithm: {able}, not to {config.algorithm}"
         )
     if config.training.participants is not None:
         raise InputError(

@@ -160,8 +160,7 @@ class Experiment:
     @cached_property
     def plan(self) -> Plan:
         """The algorithm's: network, schedule, and whether it is private."""
-        config = self.config
-        return build_plan(config.algorithm, config.topology, config.training, config.seed)
+        return build_plan(self.config)
 
     @cached_property
     def model(self) -> Model:
@@ -269,6 +268,7 @@ class Experiment:
             model or self.model,
             shards or self.shards(),
             randomness or randomness_of(self.config, self.plan.network, self.dataset, self.samples),
+            self.plan.rules,
         )
 
     def shards(self) -> Shards:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from m2fdp.errors import InputError
 from m2fdp.own_code import guarded
@@ -18,6 +17,15 @@ Shape = tuple[int, int, int]
 _KEY = "model.name"
 _LOSS = "model.loss"
 _N_RECORDS = 5
+# All of torch's layers that drop at a rate `p`; functions of that kind show in what they compute.
+DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
 
 
 def check_module(name: str, module: object, shape: Shape, n_classes: int) -> None:
@@ -84,14 +92,14 @@ def _losses(
     def refuse(problem: str) -> InputError:
         return InputError(_LOSS, name, problem)
 
-    sent, told = scores.clone().requires_grad_(), labels.clone()
+    sent, given_labels = scores.clone().requires_grad_(), labels.clone()
     shapes = f"scores of shape {tuple(scores.shape)} and labels of shape {tuple(labels.shape)}"
     with guarded(_LOSS, name, f"can't take {shapes}"):
-        losses = loss(sent, told)
+        losses = loss(sent, given_labels)
     if not isinstance(losses, Tensor) or losses.shape != labels.shape:
         given = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise refuse(f"makes {given} of {shapes}; valid: one loss a record, {tuple(labels.shape)}")
-    if not torch.equal(told, labels):
+    if not torch.equal(given_labels, labels):
         raise refuse("changes the labels that it is given in place; work on a copy")
     if not losses.isfinite().all():
         raise refuse(f"makes the loss {losses[~losses.isfinite()][0].item()} of {shapes}")
@@ -189,7 +197,7 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
     torch's own draws are no stream of the run's: no run would repeat, nor end as it was trained.
     """
     for place, part in module.named_modules():
-        if isinstance(part, nn.RReLU) or (isinstance(part, _DropoutNd) and part.p > 0):
+        if isinstance(part, nn.RReLU) or (isinstance(part, DROPOUTS) and part.p > 0):
             where = f" (layer {place})" if place else ""
             raise InputError(
                 _KEY,

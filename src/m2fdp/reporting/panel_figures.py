@@ -195,11 +195,12 @@ def _draw_bars(
             label=line.label,
         )
         tops = heights + line.points["std"].fillna(0)
-        for place, top, point in zip(places, tops, line.points.itertuples(), strict=True):
-            if point.measured < point.seeds:
-                note = f"{point.measured} of {point.seeds}"
+        counts = (line.points["measured"], line.points["seeds"])
+        for place, top, measured, seeds in zip(places, tops, *counts, strict=True):
+            if measured < seeds:
+                note = f"{measured} of {seeds}"
             elif tell_seeds:
-                note = f"n = {point.seeds}"
+                note = f"n = {seeds}"
             else:
                 continue
             axes.annotate(
@@ -219,7 +220,7 @@ def _draw_bars(
 
 def _fit_values(axes: Axes, content: Content) -> None:
     """An axis of all values of x, measured or not; ticks at them if they are few and far apart."""
-    values = sorted(set().union(*(line.points.index for line in content.lines)))
+    values = sorted({float(x) for line in content.lines for x in line.points.index})
     places = np.array(values)
     if content.panel.log_x:
         axes.set_xscale("log")
@@ -227,7 +228,7 @@ def _fit_values(axes: Axes, content: Content) -> None:
     if len(values) > 1:
         margin = _MARGIN * np.ptp(places)
         limits = np.array([places[0] - margin, places[-1] + margin])
-        axes.set_xlim(np.exp(limits) if content.panel.log_x else limits)
+        axes.set_xlim(*(np.exp(limits) if content.panel.log_x else limits))
     least = _LEAST_GAP * np.ptp(places)
     if len(values) <= _MOST_TICKS and (np.diff(places) >= least).all():
         axes.set_xticks(values, [f"{value:g}" for value in values])
@@ -304,7 +305,8 @@ def _add_own_legends(
         handles, labels = _entries(axes, [content], tell_seeds)
         columns = legend_columns(labels, axes.bbox.width / figure.dpi)
         most = max(most, -(-len(labels) // columns))
-        below = (axes.bbox.y0 - axes.xaxis.get_tightbbox().y0) / figure.dpi
+        labelled = axes.xaxis.get_tightbbox() or axes.bbox
+        below = (axes.bbox.y0 - labelled.y0) / figure.dpi
         axes.legend(
             handles,
             labels,

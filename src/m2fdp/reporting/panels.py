@@ -185,8 +185,8 @@ def _content(
         if panel.log_x:
             raise InputError(f"{key}.log_x", True, f"{panel.x} has no numbers")
         x = selected[panel.x].map(lambda value: _text(panel.x, value, labels))
-        places = {run_id: _order(run, panel.x, labels) for run_id, run in selected.iterrows()}
-        categories = tuple(dict.fromkeys(x[sorted(places, key=places.__getitem__)]))
+        places = [_order(run, panel.x, labels) for _, run in selected.iterrows()]
+        categories = tuple(dict.fromkeys(x.iloc[sorted(range(len(x)), key=places.__getitem__)]))
     elif panel.log_x and (x <= 0).any():
         raise InputError(f"{key}.log_x", True, f"{panel.x} = {x.min():g} has no logarithm")
     lines = selected[panel.lines].map(lambda value: _text(panel.lines, value, labels))
@@ -199,7 +199,7 @@ def _content(
         x_label,
         tuple(
             sorted(
-                (_line(label, own, panel, labels) for label, own in drawn.groupby(_LINE)),
+                (_line(str(label), own, panel, labels) for label, own in drawn.groupby(_LINE)),
                 key=lambda line: (line.order, line.label),
             )
         ),

@@ -80,7 +80,7 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
     # Kinds that see the same share a line.
     groups: dict[tuple[float, ...], list[str]] = {}
     for kind in finite:
-        groups.setdefault(tuple(kinds[kind]), []).append(kind.replace("_", " "))
+        groups.setdefault(tuple(kinds[kind]), []).append(str(kind).replace("_", " "))
     for number, (values, names) in enumerate(groups.items()):
         axes.plot(
             table["round"],
@@ -93,7 +93,7 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
     axes.axhline(target, color=style.INK, linestyle="--", linewidth=1, label=f"target {target:g}")
     axes.set_yscale("log")
     style.tidy(axes, "round", "ε", whole_x=True)
-    infinite = [kind.replace("_", " ") for kind in kinds if kind not in finite]
+    infinite = [str(kind).replace("_", " ") for kind in kinds if kind not in finite]
     title = "ε over the rounds by observer"
     if infinite:
         title += "\n∞ (messages in clear): " + ", ".join(infinite)

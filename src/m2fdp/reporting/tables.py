@@ -170,8 +170,8 @@ def print_ledger(ledger: pd.DataFrame, console: Console) -> None:
     result.add_column("observer")
     for name, width in (("distrusted", 10), ("releases", 8), ("noise", 7), ("ε", 7)):
         result.add_column(name, justify="right", no_wrap=True, min_width=width)
-    for name, lines in shown.groupby("position", sort=False):
-        result.add_row(Text(f"{name} (devices: {lines['devices'].max():,})", "bold"))
+    for place, lines in shown.groupby("position", sort=False):
+        result.add_row(Text(f"{place} (devices: {lines['devices'].max():,})", "bold"))
         for line in lines.to_dict("records"):
             result.add_row(
                 Text(f"  {line['observer']}"),

@@ -1,0 +1,94 @@
+"""What keeps the house easy to read: small modules, short signatures, layers, fenced borders."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "m2fdp"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+MOST_LINES = 450
+MOST_PARAMETERS = 8
+# `Tensor._version` counts a tensor's changes in place; torch has no public name for it.
+FENCED = {"pipelines/kedro_internals.py", "simulation/backends/bookkeeping.py"}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The public functions and methods of a module."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if not node.name.startswith("_") or node.name == "__init__":
+                yield node
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from functions(node)
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    given = function.args
+    names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def foreign_private_names(tree: ast.AST) -> Iterator[str]:
+    """Names with one leading underscore that a module takes from other objects or packages."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _private(node.attr):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            # os._exit is documented.
+            if owner not in ("self", "cls") and (owner, node.attr) != ("os", "_exit"):
+                yield node.attr
+        if isinstance(node, ast.ImportFrom):
+            parts = (node.module or "").split(".")
+            yield from (one for one in [*parts, *(a.name for a in node.names)] if _private(one))
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_is_small_and_keeps_to_public_names(path):
+    text = path.read_text()
+    assert text.count("\n") <= MOST_LINES
+    if name_of(path) not in FENCED:
+        assert list(foreign_private_names(ast.parse(text))) == []
+
+
+def test_no_public_function_has_many_parameters():
+    long = {
+        f"{name_of(path)}: {function.name}"
+        for path in MODULES
+        for function in functions(ast.parse(path.read_text()))
+        if len(parameters(function)) > MOST_PARAMETERS
+    }
+    assert long == set()
+
+
+def test_every_room_and_module_has_its_layer():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = (one for one in contracts["contracts"] if one["type"] == "layers")
+    listed = [name.strip() for layer in layers["layers"] for name in layer.split("|")]
+    there = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    there |= {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert sorted(listed) == sorted(there)
+    assert layers["exhaustive"]
+
+
+def test_the_library_is_every_room_below_the_pipelines():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = (one for one in contracts["contracts"] if one["type"] == "layers")
+    (library,) = (one for one in contracts["contracts"] if one["type"] == "forbidden")
+    names = [[name.strip() for name in layer.split("|")] for layer in layers["layers"]]
+    (first,) = (number for number, layer in enumerate(names) if "pipelines" in layer)
+    below = {f"m2fdp.{name}" for layer in names[first + 1 :] for name in layer}
+    assert set(library["source_modules"]) == below
