@@ -99,5 +99,5 @@ def _randomness(config: Config, network: Network, dataset: Dataset, samples: Sam
         dataset.images[samples.samples],
     ):
         digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return seeded(config.seed, digest.digest())
