@@ -95,6 +95,102 @@ def fails(shape, n_classes):
 constant = 5
 """
 
+OWN_LOSSES = """
+import torch
+from torch.nn.functional import cross_entropy
+
+
+def mean(scores, labels):
+    return cross_entropy(scores, labels)
+
+
+def mixing(scores, labels):
+    return cross_entropy(scores, labels, reduction="none") - scores.mean()
+
+
+def hits(scores, labels):
+    return (scores.argmax(1) == labels).float()
+
+
+def endless(scores, labels):
+    return cross_entropy(scores, labels, reduction="none") / 0
+
+
+def fails(scores):
+    pass
+"""
+
+OWN_SCHEMES = """
+import numpy as np
+
+
+def short(labels, n_classes, edge_of_device, rng):
+    return np.zeros(3, dtype=int)
+
+
+def halves(labels, n_classes, edge_of_device, rng):
+    return labels / 2
+
+
+def beyond(labels, n_classes, edge_of_device, rng):
+    return np.arange(len(labels)) % (len(edge_of_device) + 1)
+
+
+def greedy(labels, n_classes, edge_of_device, rng):
+    return np.zeros_like(labels)
+
+
+def restless(labels, n_classes, edge_of_device, rng):
+    return np.random.default_rng().integers(len(edge_of_device), size=len(labels))
+
+
+def nothing(labels, n_classes, edge_of_device, rng):
+    pass
+
+
+def fails(labels, n_classes, edge_of_device, rng):
+    return labels[n_classes, :]
+"""
+
+OWN_DATA = """
+import numpy as np
+from m2fdp.data.dataset import Dataset
+
+IMAGES, LABELS = np.zeros((300, 8, 8, 1), dtype=np.uint8), np.arange(300) % 3
+
+
+def make(images=IMAGES, labels=LABELS, n_train=200, n_classes=3):
+    return Dataset("own", images, labels, n_train, n_classes)
+
+
+def pixels():
+    return make(images=IMAGES + 0.5 - 1)
+
+
+def classes():
+    return make(n_classes=4)
+
+
+def training():
+    return make(n_train=300)
+
+
+def listed():
+    return make(labels=[0, 1, 2])
+
+
+def bare():
+    return IMAGES, LABELS
+
+
+def fails():
+    return np.load("absent.npy")
+
+
+def demanding(config, folder):
+    pass
+"""
+
 EDGES = "parent,child\ncloud,A\ncloud,B\nA,1\nA,2\nB,3\nB,4\n"
 BY_EDGES = "topology.edges=e.csv,topology.fanouts=null"
 BY_ARRAYS = "dataset.name=npz,dataset.root=x.npz,topology.fanouts=2|3,partition.labels_per_device=2"
@@ -110,6 +206,18 @@ def run(params):
 
 def model(function):
     return {"own_models.py": OWN_MODELS}, run(f"model.name=own_models:{function}")
+
+
+def loss(function, name="softmax"):
+    return {"own_losses.py": OWN_LOSSES}, run(f"model.name={name},model.loss=own_losses:{function}")
+
+
+def scheme(function):
+    return {"own_schemes.py": OWN_SCHEMES}, run(f"partition.scheme=own_schemes:{function}")
+
+
+def data(function):
+    return {"own_data.py": OWN_DATA}, run(f"dataset.name=own_data:{function}")
 
 
 def edges(content):
@@ -248,6 +356,37 @@ WRONG = {
         run("model.name=own_models:f"),
         ["model.name", "SyntaxError", "own_models.py, line 1"],
     ),
+    # losses
+    "a mean loss": (*loss("mean"), ["model.loss", "one loss a record, (5,)"]),
+    "losses that mix": (*loss("mixing", "cnn12"), ["model.loss", "other records"]),
+    "a loss without a gradient": (*loss("hits"), ["model.loss", "no gradient"]),
+    "a loss without end": (*loss("endless"), ["model.loss", "inf"]),
+    "a loss of one argument": (*loss("fails"), ["model.loss", "fails() takes 1"]),
+    "no such loss": (*loss("absent"), ["model.loss", "absent"]),
+    "a loss without a module": (*setting("model.loss=focal"), ["model.loss", "module:function"]),
+    # partitioners
+    "no such scheme": (*setting("partition.scheme=even"), ["partition.scheme", "'dirichlet'"]),
+    "too few devices dealt to": (*scheme("short"), ["partition.scheme", "(3,)", "a record"]),
+    "halves of devices": (*scheme("halves"), ["partition.scheme", "float64", "whole number"]),
+    "a device that is not there": (*scheme("beyond"), ["partition.scheme", "device 50", "0 to 49"]),
+    "devices without records": (*scheme("greedy"), ["partition.scheme", "device 1 would hold no"]),
+    "a split that does not repeat": (*scheme("restless"), ["partition.scheme", "the generator"]),
+    "no devices dealt to": (*scheme("nothing"), ["partition.scheme", "object of shape ()"]),
+    "an error of the scheme's own": (
+        *scheme("fails"),
+        ["partition.scheme", "IndexError", "(own_schemes.py, line 30)"],
+    ),
+    # data sets
+    "images beyond their range": (*data("pixels"), ["dataset.name", "images[:200] ranges from"]),
+    "classes without records": (*data("classes"), ["dataset.name", "n_classes = 4", "3 classes"]),
+    "no test records": (*data("training"), ["dataset.name", "n_train = 300", "1 to 299"]),
+    "labels in a list": (*data("listed"), ["dataset.name", "labels of type list"]),
+    "arrays in place of a data set": (*data("bare"), ["dataset.name", "Dataset, not tuple"]),
+    "a data set without its file": (
+        *data("fails"),
+        ["dataset.name", "absent.npy", "(own_data.py, line 33)"],
+    ),
+    "a data set of two arguments": (*data("demanding"), ["dataset.name", "'folder'"]),
     # edges
     "edges in Latin-1": (*edges(EDGES.replace("A", "Ä").encode("latin-1")), ["edges", "UTF-8"]),
     "edges with semicolons": (*edges(EDGES.replace(",", ";")), ["topology.edges", "comma"]),
@@ -295,16 +434,20 @@ def spoil(project: Path, files: dict[str, str | bytes]) -> None:
         path.write_bytes(content)
 
 
+def forget_own_code() -> None:
+    for name in ("own_models", "own_losses", "own_schemes", "own_data"):
+        sys.modules.pop(name, None)
+
+
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_input_is_one_line_that_says_where(project, monkeypatch, name):
+def test_a_wrong_input_is_one_line_that_says_where(project, name):
     files, arguments, words = WRONG[name]
     spoil(project, files)
-    monkeypatch.syspath_prepend(project)
-    monkeypatch.delitem(sys.modules, "own_models", raising=False)
+    forget_own_code()
     started = time.perf_counter()
     result = CliRunner().invoke(cli, arguments)
     assert time.perf_counter() - started < SECONDS
-    sys.modules.pop("own_models", None)
+    forget_own_code()
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 2
     assert "Traceback" not in result.output

@@ -23,10 +23,10 @@ _MARK_OF_ROOT = "pyproject.toml"
 # Where an error's frames are not the user's: this package, libraries and Python itself.
 _NOT_THEIRS = tuple(
     f"{Path(path).resolve()}{os.sep}"
-    for path in {
+    for path in (
         str(Path(__file__).parent),
-        *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
-    }
+        *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
+    )
 )
 
 

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.config import Config, TopologyConfig, TrustConfig, flatten, parse_config
+from m2fdp.config import (
+    Block,
+    Config,
+    TopologyConfig,
+    TrustConfig,
+    flatten,
+    parse_block,
+    parse_config,
+)
 from m2fdp.errors import InputError
 
 VALID = {
@@ -88,6 +96,14 @@ def test_what_is_not_given_has_its_default():
     assert config == Config().model_copy(
         update={"training": Config().training.model_copy(update={"rounds": 5})}
     )
+
+
+def test_a_block_of_ones_own_may_ask_for_a_key():
+    class Options(Block):
+        depth: int
+
+    with pytest.raises(InputError, match=r"options.depth = '\(missing\)': Field required"):
+        parse_block(Options, {}, "options")
 
 
 def test_lists_and_nulls_as_the_command_line_gives_them():

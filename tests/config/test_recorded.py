@@ -66,8 +66,8 @@ def test_a_later_block_is_left_out_as_a_whole_and_told_from_its_absence():
 
     class Outer(Block):
         old: int = 0
-        plain: Inner = Field(Inner(), json_schema_extra=later)
-        perhaps: Inner | None = Field(None, json_schema_extra=later)
+        plain: Inner = Field(default=Inner(), json_schema_extra=later)
+        perhaps: Inner | None = Field(default=None, json_schema_extra=later)
 
     def kept(**values):
         block = Outer(**values)

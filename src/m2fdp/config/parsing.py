@@ -40,7 +40,7 @@ def parse_block(block: type[B], values: Mapping[str, Any], prefix: str = "") -> 
         if first["type"] == "extra_forbidden":
             known = _known_keys(block, first["loc"][:-1])
             raise InputError(key, first["input"], known) from None
-        value = first["input"]
+        value = "(missing)" if first["type"] == "missing" else first["input"]
         if isinstance(value, dict) and first["type"] == "value_error":
             value = "(block)"
         raise InputError(key, value, first["msg"].removeprefix("Value error, ")) from None

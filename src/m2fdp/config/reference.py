@@ -181,12 +181,12 @@ def _numbers(kind: str, schema: Mapping[str, Any]) -> str:
         "below": schema.get("lt", schema.get("exclusiveMaximum")),
         "at most": schema.get("le", schema.get("maximum")),
     }
-    told = [
+    limits = [
         f"{words} {bound:,.10g}"
         for words, bound in bounds.items()
         if bound is not None and bound not in (SMALLEST, LARGEST)
     ]
-    return f"{kind} {', '.join(told)}".strip()
+    return f"{kind} {', '.join(limits)}".strip()
 
 
 def main(root: Path = Path()) -> None:

@@ -1,9 +1,9 @@
 """Who holds which training record (J Sec. VI-A and the schemes federated learning compares on).
 
-Every scheme is one matrix, affinity[device, stratum] >= 0: the records of a stratum (a class,
-or all records where a scheme does not look at labels) are dealt to the devices in proportion to
-its column. At edge level all devices of one edge server have the same row; the records
-themselves are dealt at random.
+Every scheme of this module is one matrix, affinity[device, stratum] >= 0: the records of a stratum
+(a class, or all records where a scheme does not look at labels) are dealt to the devices in
+proportion to its column. At edge level all devices of one edge server have the same row; the
+records themselves are dealt at random. A user's own scheme is a function.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from m2fdp.config import PartitionConfig
 from m2fdp.errors import InputError
+from m2fdp.own_code import guarded, is_own, load, n_positional
 from m2fdp.streams import generator
 
 
@@ -32,7 +33,8 @@ def partition(
         (n,) int64.
 
     Raises:
-        InputError: if a device would hold nothing, or not as many classes as asked for.
+        InputError: if a device would hold nothing, or not as many classes as asked for, or if own
+            code does not deal the records.
     """
     n_devices = len(edge_of_device)
     if n_devices > len(labels):
@@ -42,8 +44,27 @@ def partition(
             f"at most one device a training record, here {len(labels)}; use fewer devices "
             "or a larger data set",
         )
+    if is_own(config.scheme):
+        device = _by_own_code(labels, n_classes, config, edge_of_device, seed)
+    else:
+        device = _by_affinity(labels, n_classes, config, edge_of_device, seed)
+    if config.samples_per_device is not None:
+        position = stratified_position(device, labels, generator(seed, "partition-cap"))
+        device[position >= config.samples_per_device] = -1
+    _check(device, labels, n_devices, config)
+    return device
+
+
+def _by_affinity(
+    labels: np.ndarray,
+    n_classes: int,
+    config: PartitionConfig,
+    edge_of_device: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """The schemes of this module; all records are dealt."""
     rng = generator(seed, "partition-affinity")
-    groups = edge_of_device if config.level == "edge" else np.arange(n_devices)
+    groups = edge_of_device if config.level == "edge" else np.arange(len(edge_of_device))
     _, group_of_device, group_sizes = np.unique(groups, return_inverse=True, return_counts=True)
     match config.scheme:
         case "labels_per_device":
@@ -52,16 +73,57 @@ def partition(
             rows = _dirichlet_labels(config.alpha, len(group_sizes), n_classes, rng)
         case "quantity":
             rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
-        case "iid":
+        case _:  # iid
             rows = np.ones((len(group_sizes), 1))
 
     strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
-    device = _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
-    if config.samples_per_device is not None:
-        position = stratified_position(device, labels, generator(seed, "partition-cap"))
-        device[position >= config.samples_per_device] = -1
-    _check(device, labels, n_devices, config)
-    return device
+    return _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
+
+
+def _by_own_code(
+    labels: np.ndarray,
+    n_classes: int,
+    config: PartitionConfig,
+    edge_of_device: np.ndarray,
+    seed: int,
+) -> np.ndarray:
+    """The devices (n,) that the user's function `partition.scheme` deals the records to.
+
+    It takes labels (n,), the number of classes, the edge server above each device (n_devices,), a
+    NumPy generator and, if it takes a fifth argument, the block `partition`; it returns the device
+    of each record, -1 for one that is left out.
+    """
+    key, name = "partition.scheme", config.scheme
+    function = load(key, name)
+    takes_block = n_positional(function) == 5
+
+    def dealt() -> np.ndarray:
+        given = (labels.copy(), n_classes, edge_of_device.copy(), generator(seed, "partition-own"))
+        with guarded(key, name, f"can't deal {len(labels)} records"):
+            return np.asarray(function(*given, config) if takes_block else function(*given))
+
+    device, n_devices = dealt(), len(edge_of_device)
+    if device.shape != labels.shape or device.dtype.kind not in "iu":
+        raise InputError(
+            key,
+            name,
+            f"returns {device.dtype} of shape {device.shape}; valid: a whole number a record, "
+            f"{labels.shape}",
+        )
+    if device.min() < -1 or device.max() >= n_devices:
+        wrong = device[(device < -1) | (device >= n_devices)][0]
+        raise InputError(
+            key,
+            name,
+            f"deals a record to device {wrong}; valid: 0 to {n_devices - 1}, and -1 = left out",
+        )
+    if not np.array_equal(device, dealt()):
+        raise InputError(
+            key,
+            name,
+            "deals otherwise when it is called again; draw from the generator that it is given",
+        )
+    return device.astype(np.int64)
 
 
 def stratified_position(
@@ -172,8 +234,7 @@ def _check(device: np.ndarray, labels: np.ndarray, n_devices: int, config: Parti
             "labels_per_device": "a larger partition.labels_per_device, ",
             "dirichlet": "a larger partition.alpha, ",
             "quantity": "a larger partition.alpha, ",
-            "iid": "",
-        }[config.scheme]
+        }.get(config.scheme, "")
         raise InputError(
             "partition.scheme",
             config.scheme,

@@ -1,4 +1,4 @@
-"""Where records come from: scikit-learn's digits, torchvision's data sets, a user's arrays.
+"""Where records come from: scikit-learn's digits, torchvision's data sets, or `arrays`.
 
 `download: false` means that the network is not used and that `dataset.root` is never written
 to. torchvision unpacks only when asked to download, so archives are checked against its MD5s
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -20,14 +19,15 @@ from http.client import HTTPException
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from m2fdp.config import DatasetConfig
+from m2fdp.data.arrays import make_own, read_npz
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.torchvision_ops import import_datasets
 from m2fdp.errors import InputError
+from m2fdp.own_code import is_own
 
 # The number of classes of every data set that has a fixed one.
 N_CLASSES = {
@@ -39,9 +39,6 @@ N_CLASSES = {
     "cifar100": 100,
 }
 DEFAULT_ROOT = Path(DatasetConfig.model_fields["root"].default)
-# What images have: grey, colour, colour and alpha.
-_CHANNELS = (1, 3, 4)
-_NPZ_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dataset:
@@ -52,13 +49,16 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
         unpack_root: where archives found in a root that may not be written to are unpacked.
 
     Raises:
-        InputError: for files that are missing, damaged or not what the name promises.
+        InputError: for files that are missing, damaged or not what the name promises, and for
+            own code that makes no data set.
     """
     match config.name:
         case "digits":
             return _digits()
         case "npz":
-            return _npz(config.root)
+            return read_npz(config.root)
+        case name if is_own(name):
+            return make_own(config)
         case _:
             return _torchvision(config, unpack_root)
 
@@ -239,74 +239,3 @@ def _listed(names: Iterable[str]) -> str:
 
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-# --- a user's arrays ---------------------------------------------------------------------
-
-
-def _npz(file: str) -> Dataset:
-    """`x_train, y_train, x_test, y_test`: images NxHxW or NxHxWxC, uint8 or floats in [0, 1]."""
-
-    def refuse(problem: str) -> InputError:
-        return InputError("dataset.root", file, problem)
-
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise refuse(
-            f"no such file; dataset.name=npz needs a .npz file with the arrays "
-            f"{_listed(_NPZ_ARRAYS)}"
-        )
-    try:
-        with np.load(path) as archive:
-            arrays = {name: archive[name] for name in archive.files if name in _NPZ_ARRAYS}
-    except (ValueError, OSError, EOFError, BadZipFile, zlib.error, TypeError) as error:
-        raise refuse(f"not a readable .npz file of plain arrays ({_one_line(error)})") from error
-    if missing := [name for name in _NPZ_ARRAYS if name not in arrays]:
-        raise refuse(f"lacks {_listed(missing)}; needs {_listed(_NPZ_ARRAYS)}")
-    x_train, y_train, x_test, y_test = (arrays[name] for name in _NPZ_ARRAYS)
-
-    for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
-        if x.ndim not in (3, 4) or 0 in x.shape:
-            raise refuse(f"x_{split} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
-        if x.ndim == 4 and x.shape[3] not in _CHANNELS and x.shape[1] in _CHANNELS:
-            raise refuse(
-                f"x_{split} has shape {x.shape}, with channels first; valid: NxHxWxC, as "
-                f"x_{split}.transpose(0, 2, 3, 1) makes it"
-            )
-        if x.dtype != np.uint8 and x.dtype.kind != "f":
-            raise refuse(f"x_{split} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
-        if x.dtype.kind == "f" and not (x.min() >= 0 and x.max() <= 1):
-            raise refuse(
-                f"x_{split} ranges from {x.min():g} to {x.max():g}; valid: floats in [0, 1], "
-                "scaled by a constant, or uint8"
-            )
-        if y.shape != x.shape[:1]:
-            raise refuse(f"y_{split} has shape {y.shape}; valid: one label an image, {x.shape[:1]}")
-        if y.dtype.kind not in "iu":
-            raise refuse(f"y_{split} has type {y.dtype}; valid: integers")
-    if x_train.dtype.kind != x_test.dtype.kind or x_train.shape[1:] != x_test.shape[1:]:
-        raise refuse(
-            f"x_train holds {x_train.shape[1:]} {x_train.dtype} and x_test {x_test.shape[1:]} "
-            f"{x_test.dtype}; valid: the same shape and type in both"
-        )
-    classes = np.unique(y_train)
-    if len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
-        raise refuse(
-            f"y_train has {len(classes)} distinct labels from {classes[0]} to {classes[-1]}; "
-            "valid: 0 to C-1, each of the C >= 2 classes at least once"
-        )
-    if y_test.min() < 0 or y_test.max() >= len(classes):
-        raise refuse(
-            f"y_test has labels from {y_test.min()} to {y_test.max()}; "
-            f"valid: 0 to {len(classes) - 1}, the labels of y_train"
-        )
-    images = np.concatenate([x_train, x_test])
-    return Dataset(
-        name="npz",
-        images=(images if images.ndim == 4 else images[..., None]).astype(
-            np.uint8 if images.dtype == np.uint8 else np.float32, copy=False
-        ),
-        labels=np.concatenate([y_train, y_test]).astype(np.int64),
-        n_train=len(y_train),
-        n_classes=len(classes),
-    )

@@ -92,14 +92,14 @@ def _losses(
     def refuse(problem: str) -> InputError:
         return InputError(_LOSS, name, problem)
 
-    sent, told = scores.clone().requires_grad_(), labels.clone()
+    sent, given_labels = scores.clone().requires_grad_(), labels.clone()
     shapes = f"scores of shape {tuple(scores.shape)} and labels of shape {tuple(labels.shape)}"
     with guarded(_LOSS, name, f"can't take {shapes}"):
-        losses = loss(sent, told)
+        losses = loss(sent, given_labels)
     if not isinstance(losses, Tensor) or losses.shape != labels.shape:
         given = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise refuse(f"makes {given} of {shapes}; valid: one loss a record, {tuple(labels.shape)}")
-    if not torch.equal(told, labels):
+    if not torch.equal(given_labels, labels):
         raise refuse("changes the labels that it is given in place; work on a copy")
     if not losses.isfinite().all():
         raise refuse(f"makes the loss {losses[~losses.isfinite()][0].item()} of {shapes}")

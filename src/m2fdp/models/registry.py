@@ -160,7 +160,7 @@ def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:
 
 
 def _with_own_loss(model: Model, name: str, n_classes: int) -> Model:
-    """The model with another loss, whose derivative and curvature nobody has told."""
+    """The model with another loss, whose derivative and curvature nobody has stated."""
     loss = load("model.loss", name)
     check_loss(name, loss, n_classes, vectorised=not model.linear)
     return replace(model, loss=loss, loss_gradient=None, class_curvature=None)

@@ -1,0 +1,156 @@
+"""A user's own records: arrays in a file, or the data set that a function of theirs makes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from m2fdp.config import DatasetConfig
+from m2fdp.data.dataset import Dataset
+from m2fdp.errors import InputError
+from m2fdp.own_code import guarded, load, n_positional
+
+# What images have: grey, colour, colour and alpha.
+_CHANNELS = (1, 3, 4)
+_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+Refuse = Callable[[str], InputError]
+
+
+def read_npz(file: str) -> Dataset:
+    """The data set of a file `.npz` with `x_train, y_train, x_test, y_test`.
+
+    Images are NxHxW or NxHxWxC, uint8 or floats in [0, 1]; labels are integers from 0.
+
+    Raises:
+        InputError: no such file, or it holds something else.
+    """
+
+    def refuse(problem: str) -> InputError:
+        return InputError("dataset.root", file, problem)
+
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise refuse(
+            f"no such file; dataset.name=npz needs a .npz file with the arrays {', '.join(_ARRAYS)}"
+        )
+    try:
+        with np.load(path) as archive:
+            arrays = {name: archive[name] for name in archive.files if name in _ARRAYS}
+    except (ValueError, OSError, EOFError, BadZipFile, zlib.error, TypeError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise refuse(f"not a readable .npz file of plain arrays ({reason})") from error
+    if missing := [name for name in _ARRAYS if name not in arrays]:
+        raise refuse(f"lacks {', '.join(missing)}; needs {', '.join(_ARRAYS)}")
+    n_classes = _check(arrays, {name: name for name in _ARRAYS}, refuse)
+    images = np.concatenate([arrays["x_train"], arrays["x_test"]])
+    labels = np.concatenate([arrays["y_train"], arrays["y_test"]])
+    return Dataset("npz", *_plain(images, labels), len(arrays["y_train"]), n_classes)
+
+
+def make_own(config: DatasetConfig) -> Dataset:
+    """The data set that the user's function `dataset.name` returns, under that name.
+
+    The function takes nothing, or the block `dataset`. It may return images NxHxW as well.
+
+    Raises:
+        InputError: the function can't be imported or called, or returns no sound data set.
+    """
+    key, name = "dataset.name", config.name
+
+    def refuse(problem: str) -> InputError:
+        return InputError(key, name, problem)
+
+    function = load(key, name)
+    takes_block = n_positional(function) != 0
+    with guarded(key, name, f"can't be called with {'the block dataset' if takes_block else '()'}"):
+        made = function(config) if takes_block else function()
+    if not isinstance(made, Dataset):
+        raise refuse(f"must return a m2fdp.data.dataset.Dataset, not {type(made).__name__}")
+    for field in ("images", "labels"):
+        if not isinstance(value := getattr(made, field), np.ndarray):
+            raise refuse(f"has {field} of type {type(value).__name__}; valid: a NumPy array")
+    n = len(made.labels) if made.labels.ndim else 0
+    if not _is_whole(made.n_train) or not 0 < made.n_train < n:
+        raise refuse(f"has n_train = {made.n_train!r}; valid: 1 to {n - 1}, less than all records")
+    if made.images.ndim == 0 or len(made.images) != n:
+        raise refuse(f"has {made.images.shape} images for {n} labels; valid: one label an image")
+    arrays, called = {}, {}
+    for split, records in (("train", slice(made.n_train)), ("test", slice(made.n_train, None))):
+        text = f"[{records.start or ''}:{records.stop or ''}]"
+        for letter, field in (("x", "images"), ("y", "labels")):
+            arrays[f"{letter}_{split}"] = getattr(made, field)[records]
+            called[f"{letter}_{split}"] = f"{field}{text}"
+    n_classes = _check(arrays, called, refuse)
+    if not _is_whole(made.n_classes) or made.n_classes != n_classes:
+        raise refuse(
+            f"has n_classes = {made.n_classes!r} and training records of {n_classes} classes; "
+            "valid: the same number"
+        )
+    images, labels = _plain(made.images, made.labels)
+    return replace(made, name=name, images=images, labels=labels, n_train=int(made.n_train))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _plain(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Checked images as (N, H, W, C), uint8 or float32, and labels as int64."""
+    by_channel = images if images.ndim == 4 else images[..., None]
+    kind = np.uint8 if images.dtype == np.uint8 else np.float32
+    return by_channel.astype(kind, copy=False), labels.astype(np.int64)
+
+
+def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: Refuse) -> int:
+    """Refuse arrays that are no images and labels that can be learnt.
+
+    Args:
+        arrays: by `x_train`, `y_train`, `x_test`, `y_test`.
+        called: what the user calls them.
+
+    Returns:
+        The number of classes.
+    """
+    x_train, y_train, x_test, y_test = (arrays[name] for name in _ARRAYS)
+    for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
+        images, labels = called[f"x_{split}"], called[f"y_{split}"]
+        if x.ndim not in (3, 4) or 0 in x.shape:
+            raise refuse(f"{images} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
+        if x.ndim == 4 and x.shape[3] not in _CHANNELS and x.shape[1] in _CHANNELS:
+            raise refuse(
+                f"{images} has shape {x.shape}, with channels first; valid: NxHxWxC, as "
+                f"{images}.transpose(0, 2, 3, 1) makes it"
+            )
+        if x.dtype != np.uint8 and x.dtype.kind != "f":
+            raise refuse(f"{images} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
+        if x.dtype.kind == "f" and not (x.min() >= 0 and x.max() <= 1):
+            raise refuse(
+                f"{images} ranges from {x.min():g} to {x.max():g}; valid: floats in [0, 1], "
+                "scaled by a constant, or uint8"
+            )
+        if y.shape != x.shape[:1]:
+            raise refuse(f"{labels} has shape {y.shape}; valid: one label an image, {x.shape[:1]}")
+        if y.dtype.kind not in "iu":
+            raise refuse(f"{labels} has type {y.dtype}; valid: integers")
+    if x_train.dtype.kind != x_test.dtype.kind or x_train.shape[1:] != x_test.shape[1:]:
+        raise refuse(
+            f"{called['x_train']} holds {x_train.shape[1:]} {x_train.dtype} and {called['x_test']} "
+            f"{x_test.shape[1:]} {x_test.dtype}; valid: the same shape and type in both"
+        )
+    classes = np.unique(y_train)
+    if len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
+        raise refuse(
+            f"{called['y_train']} has {len(classes)} distinct labels from {classes[0]} to "
+            f"{classes[-1]}; valid: 0 to C-1, each of the C >= 2 classes at least once"
+        )
+    if y_test.min() < 0 or y_test.max() >= len(classes):
+        raise refuse(
+            f"{called['y_test']} has labels from {y_test.min()} to {y_test.max()}; "
+            f"valid: 0 to {len(classes) - 1}, the labels of {called['y_train']}"
+        )
+    return len(classes)
