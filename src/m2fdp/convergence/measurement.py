@@ -80,7 +80,7 @@ def _gradients_at_each(simulation: Simulation, weights: torch.Tensor) -> torch.T
 
 def _row(
     simulation: Simulation, state: State, local: LocalGradients, smoothness: Smoothness
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     shares = np.ones(1)
     tree = simulation.networks[0].tree
     for weights, parents in zip(tree.uniform_weights, tree.parents, strict=True):

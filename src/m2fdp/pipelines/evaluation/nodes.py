@@ -121,7 +121,7 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
         same = math.isnan(epsilon)
     else:
         try:
-            same = math.isclose(float(verified), epsilon, rel_tol=1e-6)
+            same = verified is not None and math.isclose(float(verified), epsilon, rel_tol=1e-6)
         except (TypeError, ValueError):
             same = False
     if not same:
