@@ -1,15 +1,40 @@
-"""Runs that tests put together from parts."""
+"""Experiments, the default configuration with a few keys changed; and runs put together from parts
+that no configuration asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
+from m2fdp.config import DatasetConfig, load_config
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.sources import load_dataset
+from m2fdp.experiments import Experiment
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.process import State
 from m2fdp.simulation.simulation import Rules, Simulation
 from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, seeded
+
+
+def experiment_of(
+    *changes: Mapping[str, Any], change_data: Callable[[Dataset], Dataset] | None = None
+) -> Experiment:
+    """An experiment on digits, or on what `change_data` makes of them.
+
+    Args:
+        changes: of the defaults, one after the other, nested or with dotted keys.
+    """
+    dataset = change_data(digits()) if change_data else digits()
+    return Experiment.from_config(load_config(*changes), dataset)
+
+
+@cache
+def digits() -> Dataset:
+    """Loaded once, for all tests of a process."""
+    return load_dataset(DatasetConfig())
 
 
 def process_of(

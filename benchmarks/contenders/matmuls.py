@@ -24,7 +24,6 @@ def prepare(work: Work, threads: int, device: str) -> Round:
     Raises:
         RuntimeError: the round ran no matrix product on this thread.
     """
-    torch.set_num_threads(1)
     process, (plan, *_) = engine.build(work, 1, device)
     state = process.start()
     with _Recorder() as recorder:

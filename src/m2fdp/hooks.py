@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
-from m2fdp.experiments.checks import check_config, surprises
+from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
 from m2fdp.files import shown
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
@@ -32,7 +32,6 @@ from m2fdp.pipelines.recording import CatalogEntries, Recorder
 from m2fdp.pipelines.resuming import Unfinished, check_continues, find_unfinished
 from m2fdp.pipelines.selection import check_inputs
 from m2fdp.pipelines.store import check_store
-from m2fdp.simulation.arithmetic import set_exact_arithmetic
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +79,6 @@ class RunHooks:
         except InputError as error:
             raise BadInput(str(error)) from None
         yield
-        set_exact_arithmetic()
         run = mlflow.active_run()
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         for stale in tracking.close_stale_runs():
@@ -127,9 +125,8 @@ class RunHooks:
         check_inputs(pipeline, catalog, run_params)
         if self._unfinished is not None:
             check_continues(self._unfinished, pipeline)
-        if self._config.control.enabled and {"audit", "bound"} & pipeline.all_outputs():
-            remedy = "audit and bound are made for rounds that are all alike; use false"
-            raise InputError("control.enabled", True, remedy)
+        if {"audit", "bound"} & pipeline.all_outputs():
+            check_equal_rounds(self._config)
 
     def _record_start(self, run_id: str, pipeline: Pipeline) -> None:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""

@@ -17,16 +17,15 @@ def register_pipelines() -> dict[str, Pipeline]:
     # These are runs of their own: their rounds leave no model.
     alone = {"audit", "bound"}
     everything = sum((p for name, p in pipelines.items() if name not in alone), Pipeline([]))
-    split = data.create_pipeline() + topology.create_pipeline()
-    mechanism = topology.create_pipeline() + privacy.create_pipeline()
+    split, promise = data.create_pipeline(), privacy.create_pipeline()
     before = {
         # A budget can be planned, and a promise tested, without training.
-        "privacy": split,
+        "privacy": split + topology.create_pipeline(),
         # Its own table ends it, and has the ledger's bounds.
-        "audit": split + mechanism - mechanism.only_nodes("print_ledger"),
-        "bound": split + mechanism,
+        "audit": split + topology.create_pipeline() + promise - promise.only_nodes("print_ledger"),
+        "bound": split + topology.create_pipeline() + promise,
         # On the split that lies there, which may be the user's own.
-        "training": from_disk() + mechanism,
+        "training": from_disk() + topology.create_pipeline() + promise,
         "evaluation": from_disk(),
     }
     for name in before.keys() & pipelines.keys():

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from m2fdp.config import ModelConfig, PrivacyConfig, TrainingConfig, parse_config
+from m2fdp.config import parse_config
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config, check_data, surprises
 
-TRAINING = TrainingConfig(rounds=2, local_steps=4, learning_rate=1, local_aggregation={1: 2})
+TRAINING = {"rounds": 2, "local_steps": 4, "learning_rate": 1, "local_aggregation": {1: 2}}
 VALID = {
     "algorithm": "m2fdp",
     "dataset": {},
@@ -75,9 +75,10 @@ def test_cuda_where_there_is_none(monkeypatch):
         check_config(parse_config(VALID | {"device": "cuda"}))
 
 
-def check(shape=(1, 8, 8), model="cnn12", training=TRAINING, **privacy):
-    config = PrivacyConfig(**{"epsilon": 1, "delta": 1e-5, "clipping_norm": 1} | privacy)
-    check_data(shape, 10, np.array([10, 100]), ModelConfig(name=model), training, config)
+def check(shape=(1, 8, 8), model="cnn12", training=None, **privacy):
+    blocks = {"model": {"name": model}, "training": TRAINING | (training or {})}
+    config = parse_config(VALID | blocks | {"privacy": VALID["privacy"] | privacy})
+    check_data(config, shape, 10, np.array([10, 100]))
 
 
 def test_data_that_model_or_delta_refuse():
@@ -90,7 +91,7 @@ def test_data_that_model_or_delta_refuse():
 
 def test_a_delta_that_pays_for_all_that_is_ever_drawn():
     """Eight steps with 0.01 expected records of 100 draw a record with chance 8e-4."""
-    rarely = TRAINING.model_copy(update={"batch_size": 0.01})
+    rarely = {"batch_size": 0.01}
     check(training=rarely, delta=7e-4)
     with pytest.raises(InputError, match=r"privacy.delta = 0.0009: must be below 0.0008"):
         check(training=rarely, delta=9e-4)
@@ -103,9 +104,7 @@ def test_a_drift_that_model_and_step_size_do_not_have():
     drift = {"mechanism": "upload", "drift": "non_expansive", "model": "logistic"}
     for batch_size, largest in ((None, 2 / 16), (5, 0.05 * 2 / 16)):
         for learning_rate in (0.99 * largest, 1.01 * largest):
-            training = TRAINING.model_copy(
-                update={"learning_rate": learning_rate, "batch_size": batch_size}
-            )
+            training = {"learning_rate": learning_rate, "batch_size": batch_size}
             if learning_rate < largest:
                 check(training=training, **drift)
                 continue

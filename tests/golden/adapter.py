@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pandas as pd
 
-from m2fdp.algorithms import build_plan
-from m2fdp.config import DatasetConfig, parse_config
+from m2fdp.config import parse_config
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.sources import load_dataset
-from m2fdp.experiments.checks import check_config, check_data
-from m2fdp.pipelines.privacy.nodes import calibrate, plan_rounds, tabulate_ledger
+from m2fdp.experiments import Experiment
 from m2fdp.simulation.tree_process import TreeProcess
 
 
@@ -30,32 +26,17 @@ def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[
     Raises:
         InputError: the configuration is refused.
     """
-    config = parse_config(parameters)
-    check_config(config)
-    dataset = _digits()
-    check_data(
-        dataset.shape,
-        dataset.n_classes,
-        np.array(sizes),
-        config.model,
-        config.training,
-        config.privacy,
-    )
-    plan = build_plan(config)
-    manifest = _manifest(sizes)
-    run_plan = plan_rounds(plan, dataset, manifest, parameters)
-    _, mechanism, rounds = calibrate(
-        plan, run_plan, manifest, config.training, config.privacy, config.threat
-    )
+    experiment = Experiment.from_config(parse_config(parameters), *_records(sizes))
+    calibrated = experiment.calibrate()
+    mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     of_the_run = {
-        "rounds_planned": len(run_plan.rounds),
+        "rounds_planned": len(experiment.run_plan.rounds),
         "rounds": rounds,
-        "epsilon_nominal": config.privacy.epsilon,
+        "epsilon_nominal": experiment.config.privacy.epsilon,
         "epsilon_verified": mechanism.epsilon(rounds),
         "epsilon_pooled": mechanism.ledger.pooled(rounds),
     }
-    table = tabulate_ledger(mechanism, rounds, parameters)
-    return [row | of_the_run for row in table.to_dict("records")]
+    return [row | of_the_run for row in experiment.ledger().to_dict("records")]
 
 
 @contextmanager
@@ -73,12 +54,10 @@ def cut_off_at(last: int) -> Iterator[None]:
         yield
 
 
-@cache
-def _digits() -> Dataset:
-    return load_dataset(DatasetConfig())
-
-
-def _manifest(sizes: Sequence[int]) -> pd.DataFrame:
-    """A split that deals so many records to each device; which ones is nothing to a ledger."""
+def _records(sizes: Sequence[int]) -> tuple[Dataset, pd.DataFrame]:
+    """As many records of the digits' shape as the devices hold; which are nothing to a ledger."""
     device = np.repeat(np.arange(len(sizes)), sizes)
-    return pd.DataFrame({"split": "train", "device": device, "sample": np.arange(len(device))})
+    images, labels = np.zeros((len(device), 8, 8, 1), np.uint8), np.zeros(len(device), np.int64)
+    columns = {"dataset": "digits", "sample": np.arange(len(device)), "split": "train"}
+    manifest = pd.DataFrame(columns | {"label": labels, "device": device})
+    return Dataset("digits", images, labels, n_train=len(device), n_classes=10), manifest

@@ -210,6 +210,6 @@ def test_nodes_that_need_what_only_lives_in_memory_are_one_line(trained, kedro_r
     result = kedro_run("--from-nodes=train_model", "--params", SMALL)
     assert result.exit_code == 2
     assert result.output == (
-        "Error: --from-nodes = 'train_model': affordable_rounds lives in memory only; "
-        "select calibrate, which makes it, too\n"
+        "Error: --from-nodes = 'train_model': experiment lives in memory only; "
+        "select assemble, which makes it, too\n"
     )

@@ -1,17 +1,6 @@
 import mlflow
-import numpy as np
 import pandas as pd
 import pytest
-
-from m2fdp.config import (
-    ModelConfig,
-    PartitionConfig,
-    PrivacyConfig,
-    TopologyConfig,
-    TrainingConfig,
-)
-from m2fdp.data.dataset import Dataset
-from m2fdp.pipelines.data.nodes import split
 
 MANIFEST = "data/05_model_input/single/manifest.csv"
 
@@ -73,22 +62,3 @@ def test_every_environment_is_valid_and_says_which_files_it_misses(project, kedr
     result = kedro_run("--pipelines", "data", "--env", env)
     assert result.exit_code == 2
     assert result.output.splitlines()[-1].startswith("Error: dataset.root = 'data/01_raw': ")
-
-
-@pytest.mark.parametrize(("fanouts", "n_edges"), [([2, 3], 2), ([4, 3], 4), ([2, 2, 3], 4)])
-def test_devices_share_a_skew_by_the_server_just_above_them(fanouts, n_edges):
-    labels = np.tile(np.arange(4), 60)
-    images = np.zeros((240, 2, 2, 1), dtype=np.uint8)
-    each = 4 // n_edges
-    manifest = split(
-        Dataset("npz", images, labels, n_train=200, n_classes=4),
-        PartitionConfig(scheme="labels_per_device", labels_per_device=each, level="edge"),
-        TopologyConfig(fanouts=fanouts),
-        ModelConfig(),
-        TrainingConfig(rounds=1, local_steps=1, learning_rate=1),
-        PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=1),
-        seed=0,
-    )
-    train = manifest[manifest["split"] == "train"]
-    assert train["device"].nunique() == 3 * n_edges
-    assert (train.groupby(train["device"] // 3)["label"].nunique() == each).all()

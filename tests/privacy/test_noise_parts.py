@@ -9,11 +9,10 @@ import pytest
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan, sample_weights, weighted
-from m2fdp.topology.trust import draw_trust
+from m2fdp.topology.trust import all_untrusted, draw_trust
 
 DELTA = 1e-5
 MECHANISMS = ["gradient", "upload"]
@@ -184,7 +183,7 @@ def test_weights_by_sample_count_are_shares_of_the_parent_s_records():
     tree = tree_from_fanouts([2, 2])
     rho = sample_weights(tree, np.array([10, 30, 20, 40]))
     assert [of_layer.tolist() for of_layer in rho] == [[0.4, 0.6], [0.25, 0.75, 1 / 3, 2 / 3]]
-    network = Network(tree, (np.array([False]),) * 2, noise_plan(tree, [np.zeros(1, bool)] * 2))
+    network = Network(tree, all_untrusted(tree), noise_plan(tree, all_untrusted(tree)))
     by_samples = weighted(network, np.array([10, 30, 20, 40]), "samples")
     assert by_samples.shares(2, 0) == pytest.approx([0.1, 0.3, 0.2, 0.4])
     assert weighted(by_samples, np.ones(4), "uniform").weights[0].tolist() == [0.5, 0.5]
@@ -197,8 +196,8 @@ def test_by_samples_every_record_moves_a_step_by_as_much(network_of, plans_of):
     mechanism = calibrated(
         network, plans_of(2, 2), ["cloud"], sizes=sizes, rate=0.5, mechanism="gradient"
     )
-    units = {line.position.unit for line in mechanism.ledger.lines}
-    assert units == {pytest.approx(1 / (0.5 * 100))}
+    units = [line.position.unit for line in mechanism.ledger.lines]
+    assert units == pytest.approx([1 / (0.5 * 100)] * len(units))
 
 
 def test_sensitivities_follow_the_weights(network_of, plans_of):
@@ -228,12 +227,6 @@ def test_equal_shards_make_weights_by_samples_uniform(network_of, plans_of):
     assert one.ledger.by_kind(2) == pytest.approx(other.ledger.by_kind(2))
     for a, b in zip(one.noise.messages, other.noise.messages, strict=True):
         assert a == pytest.approx(b)
-    (mean,) = {
-        mean_variances(
-            weighted(network, np.full(6, 50), "samples"), one.noise.messages, np.ones(6)
-        )[0][0]
-    }
-    assert mean > 0
 
 
 def test_weights_by_samples_are_refused_where_they_are_not_proven(network_of, plans_of):

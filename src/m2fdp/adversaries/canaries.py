@@ -213,7 +213,7 @@ def _subtree(tree: Tree, layer: int, head: int) -> list[range]:
 def _copied_network(network: Network, layer: int, ranges: list[range], copies: int) -> Network:
     """One untrusted server a layer down to the heads' parent, then the copies, as they are."""
     path = [np.zeros(1, dtype=np.int64) for _ in range(1, layer)]
-    below = []
+    below: list[np.ndarray] = []
     for nodes, parents_of in zip(ranges[1:], network.tree.parents[layer:], strict=True):
         above = ranges[len(below)]
         local = parents_of[nodes.start : nodes.stop] - above.start

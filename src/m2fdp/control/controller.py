@@ -113,7 +113,8 @@ def planned_choices(controller: Controller, most_rounds: int) -> tuple[Choice, .
     Nothing in (P) depends on data or models, so K^t and participation are known before training:
     noise can be calibrated to them, and they give nothing away.
     """
-    problem, result = controller.problem, []
+    problem = controller.problem
+    result: list[Choice] = []
     remaining = problem.total_steps
     while remaining > 0 and len(result) < most_rounds:
         result.append(_choose(problem, len(result) + 1, remaining))

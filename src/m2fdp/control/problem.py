@@ -132,7 +132,8 @@ def terms_at(problem: Problem, choice: Choice, remaining: int) -> Terms:
         left * float(problem.delay_s[at]),
         float(problem.gap[at]),
     )
-    shares = tuple(value / scale for value, scale in zip(raw, problem.scales, strict=True))
+    energy, delay, gap = (value / scale for value, scale in zip(raw, problem.scales, strict=True))
+    shares = (energy, delay, gap)
     objective = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
     return Terms(*raw, *shares, objective)
 
@@ -244,4 +245,4 @@ def _noise_terms(
     s_t, s_u = np.maximum(sizes[0], 1)[:, None], np.maximum(sizes[1], 1)[None, :]
     trusted = layer_terms(shares, [*above, s_t], alphas)
     untrusted = layer_terms(shares, [*above, s_u], alphas)
-    return untrusted.total + 2 * (trusted.a[0] - untrusted.a[0])
+    return np.asarray(untrusted.total + 2 * (trusted.a[0] - untrusted.a[0]))

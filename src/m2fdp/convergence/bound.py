@@ -37,6 +37,9 @@ from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
 
+# One number, or one for each of several networks.
+Numbers = np.ndarray | np.float64
+
 
 @dataclass(frozen=True)
 class TrustShares:
@@ -78,18 +81,18 @@ class LayerTerms:
     """
 
     weights: tuple[float, ...]
-    a: tuple[np.ndarray, ...]
-    b: tuple[np.ndarray, ...]
-    c: tuple[np.ndarray, ...]
+    a: tuple[Numbers, ...]
+    b: tuple[Numbers, ...]
+    c: tuple[Numbers, ...]
 
     @property
-    def by_layer(self) -> tuple[np.ndarray, ...]:
+    def by_layer(self) -> tuple[Numbers, ...]:
         """The layers' summands of eq. 19 (b)."""
         terms = zip(self.weights, self.a, self.b, self.c, strict=True)
         return tuple(weight * (a + b + c) for weight, a, b, c in terms)
 
     @property
-    def total(self) -> np.ndarray:
+    def total(self) -> Numbers:
         """Their sum."""
         return sum(self.by_layer, np.float64(0.0))
 
@@ -106,10 +109,10 @@ def layer_terms(
         alphas: alpha_l of Prop. 1 for l = 1…L.
     """
     depth = len(alphas)
-    below = np.float64(1.0)  # the product of s_l' over l' = l…L-1
-    a: list[np.ndarray] = [np.float64(shares.largest[depth] * alphas[-1] ** 2)]
-    b: list[np.ndarray] = [np.float64(0.0)]
-    c: list[np.ndarray] = [np.float64(alphas[-1] ** 2)]
+    below: Numbers = np.float64(1.0)  # the product of s_l' over l' = l…L-1
+    a: list[Numbers] = [np.float64(shares.largest[depth] * alphas[-1] ** 2)]
+    b: list[Numbers] = [np.float64(0.0)]
+    c: list[Numbers] = [np.float64(alphas[-1] ** 2)]
     for layer in range(depth - 1, 0, -1):
         fanout = np.asarray(fanouts[layer - 1], dtype=np.float64)
         below = below * fanout

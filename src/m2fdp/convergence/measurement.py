@@ -80,7 +80,7 @@ def _gradients_at_each(simulation: Simulation, weights: torch.Tensor) -> torch.T
 
 def _row(
     simulation: Simulation, state: State, local: LocalGradients, smoothness: Smoothness
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     shares = np.ones(1)
     network = simulation.networks[0]
     for weights, parents in zip(network.objective_weights, network.tree.parents, strict=True):

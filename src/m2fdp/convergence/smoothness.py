@@ -51,10 +51,11 @@ def observe(state: Smoothness, weights: Tensor, gradients: Tensor) -> Smoothness
         weights: (N_L, M), or (M,) for one model of all devices.
         gradients: of F_i at these weights, (N_L, M).
     """
-    seen = replace(state, weights=torch.atleast_2d(weights), gradients=gradients)
+    weights = torch.atleast_2d(weights)
+    seen = replace(state, weights=weights, gradients=gradients)
     if state.weights is None or state.gradients is None:
         return seen
-    apart = (seen.weights - state.weights).norm(dim=1)
+    apart = (weights - state.weights).norm(dim=1)
     changes = (gradients - state.gradients).norm(dim=1)
     apart = apart.expand_as(changes)
     moved = apart > 0

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
-from m2fdp.config import Config, ModelConfig, PrivacyConfig, TrainingConfig
+from m2fdp.config import Config, TrainingConfig
 from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
@@ -90,14 +90,18 @@ def _check_control(config: Config, plan: Plan) -> None:
         )
 
 
-def check_data(
-    shape: Shape,
-    n_classes: int,
-    shard_sizes: np.ndarray,
-    model: ModelConfig,
-    training: TrainingConfig,
-    privacy: PrivacyConfig,
-) -> None:
+def check_equal_rounds(config: Config) -> None:
+    """Refuse audit and bound of a controlled run.
+
+    Raises:
+        InputError: it is one.
+    """
+    if config.control.enabled:
+        remedy = "audit and bound are made for rounds that are all alike; use false"
+        raise InputError("control.enabled", True, remedy)
+
+
+def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:
     """What can be found wrong once the records are dealt, before anything is written.
 
     Args:
@@ -108,7 +112,8 @@ def check_data(
         InputError: a model that does not fit the images, a delta too large for the shards, or
             a non-expansive drift that model and step size do not have.
     """
-    built = build_model(model, shape, n_classes, seed=0)
+    training, privacy = config.training, config.privacy
+    built = build_model(config.model, shape, n_classes, seed=0)
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)

@@ -77,7 +77,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
 
 def load_latest(folder: Path) -> tuple[Checkpoint | None, list[Path]]:
     """The newest checkpoint that can be read, or None, and the newer files that can't."""
-    unreadable = []
+    unreadable: list[Path] = []
     for path in _files(folder):
         checkpoint = _load(path)
         if checkpoint is not None:

@@ -21,13 +21,15 @@ class LocalRule(Protocol):
     Where noise comes later (`upload`), what two runs differ by must spread no further than by
     plain steps: `drifts` names the assumptions of the ledger under which it does not.
 
-    Attributes:
-        anchored: whether it looks at `anchors`.
-        drifts: the values of `privacy.drift` that hold for it.
     """
 
-    anchored: bool
-    drifts: frozenset[Drift]
+    @property
+    def anchored(self) -> bool:
+        """Whether it looks at `anchors`."""
+
+    @property
+    def drifts(self) -> frozenset[Drift]:
+        """The values of `privacy.drift` that hold for it."""
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
         """Take models (n, M) one step further, in place.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import pi
+from typing import cast
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ def add_noise(
     device = models.device
     here = device.type == "cpu"
     at_a_time = max((_NUMBERS_AT_A_TIME if here else _NUMBERS_ON_A_GPU) // models.shape[1], 1)
-    bits, place = stream.bit_generator, 0
+    bits, place = _philox(stream), 0
     for start in range(0, len(rows), at_a_time):
         part = slice(start, start + at_a_time)
         if here:
@@ -53,7 +54,7 @@ def standard_normals(stream: np.random.Generator, nodes: np.ndarray, like: Tenso
     Args:
         like: (…, M), on a CPU; drawn in float64 if it is, else in float32.
     """
-    drawn, _ = _standard_normals(stream.bit_generator, 0, nodes, like)
+    drawn, _ = _standard_normals(_philox(stream), 0, nodes, like)
     return torch.from_numpy(drawn)
 
 
@@ -80,8 +81,12 @@ def _drawn_in(like: Tensor) -> np.dtype:
     return np.dtype(np.float64 if like.dtype == torch.float64 else np.float32)
 
 
+def _philox(stream: np.random.Generator) -> np.random.Philox:
+    return cast(np.random.Philox, stream.bit_generator)  # as all streams have it
+
+
 def _standard_normals(
-    bits: np.random.BitGenerator, place: int, nodes: np.ndarray, like: Tensor
+    bits: np.random.Philox, place: int, nodes: np.ndarray, like: Tensor
 ) -> tuple[np.ndarray, int]:
     """The vectors, and the value of the counter after them.
 

@@ -222,7 +222,7 @@ def train(
             checkpointing.save(reached)
             interrupt.add_note(f"round {reached.state.round} is saved")
         raise
-    rows = [asdict(record) | reached.decisions[record.round - 1] for record in reached.records]
+    rows = [{**asdict(record), **reached.decisions[record.round - 1]} for record in reached.records]
     return reached.state, pd.DataFrame(rows)
 
 

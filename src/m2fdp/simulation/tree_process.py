@@ -251,7 +251,7 @@ def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) 
         rules.local.step(models, anchors, eta, partial(_descend, current, tile, minibatches))
         due = at_last if step == stretch.last else scales
         _add_noise(current, step, "step-noise", int(layer), due, models, nodes)
-    if update_norm is not None:
+    if update_norm is not None and start is not None:
         updates = clip_rows(models - start, eta * update_norm, rules.clip_factor)
         torch.add(start, updates, out=models)
 

@@ -8,35 +8,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from m2fdp.algorithms import Plan
-from m2fdp.config import AuditConfig, PrivacyConfig
-from m2fdp.data.manifest import shards_of
-from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.experiments import Experiment
 from m2fdp.reporting import privacy_figures, tables
 
 
-def audit_mechanism(
-    plan: Plan,
-    mechanism: CalibratedMechanism,
-    affordable_rounds: int,
-    manifest: pd.DataFrame,
-    privacy: PrivacyConfig,
-    config: AuditConfig,
-    seed: int,
-) -> tuple[dict[str, Any], float, float]:
+def audit_mechanism(experiment: Experiment) -> tuple[dict[str, Any], float, float]:
     """What every audited observer could learn at least and at most, and the largest of both."""
-    # Every run imports this module, for its pipeline; only an audit needs SciPy's distributions.
-    from m2fdp.adversaries import AuditedRun, audit, bounds_table
-
-    rounds = min(affordable_rounds, config.rounds or affordable_rounds)
-    table = bounds_table(
-        audit(
-            AuditedRun(plan.network, mechanism, plan.schedule, privacy, shards_of(manifest).sizes),
-            rounds,
-            config,
-            seed,
-        )
-    )
+    table = experiment.audit()
     tables.print_audit(table, Console(highlight=False))
     return (
         {"observers": table.to_dict("records")},

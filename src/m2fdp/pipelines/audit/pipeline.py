@@ -6,20 +6,12 @@ from m2fdp.pipelines.audit import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Plan, mechanism and manifest to empirical bounds on epsilon beside the ledger's."""
+    """Experiment to empirical bounds on epsilon beside the ledger's."""
     return Pipeline(
         [
             Node(
                 nodes.audit_mechanism,
-                [
-                    "plan",
-                    "mechanism",
-                    "affordable_rounds",
-                    "checked_manifest",
-                    "params:privacy",
-                    "params:audit",
-                    "params:seed",
-                ],
+                "experiment",
                 ["audit", "audit_epsilon_lower", "audit_epsilon_upper"],
                 name="audit_mechanism",
             ),

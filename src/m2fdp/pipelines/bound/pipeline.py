@@ -6,33 +6,13 @@ from m2fdp.pipelines.bound import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Plan, mechanism, data set and manifest to bounds, beside what a run measures."""
+    """Experiment to bounds, beside what a run measures."""
     return Pipeline(
         [
-            Node(
-                nodes.measure,
-                [
-                    "plan",
-                    "mechanism",
-                    "affordable_rounds",
-                    "dataset",
-                    "checked_manifest",
-                    "parameters",
-                ],
-                ["gradient_norms", "n_parameters"],
-                name="measure_gradients",
-            ),
+            Node(nodes.measure, "experiment", "gradient_norms", name="measure_gradients"),
             Node(
                 nodes.bound,
-                [
-                    "gradient_norms",
-                    "n_parameters",
-                    "plan",
-                    "mechanism",
-                    "checked_manifest",
-                    "params:training",
-                    "params:privacy",
-                ],
+                ["experiment", "gradient_norms"],
                 ["bound", "bound_layers", "bound_summary"],
                 name="bound",
             ),

@@ -2,30 +2,16 @@
 
 from kedro.pipeline import Node, Pipeline
 
-from m2fdp.data.sources import load_dataset
-from m2fdp.pipelines.data.nodes import check_split, draw_label_distribution, split
+from m2fdp.pipelines.data import nodes
 
 
 def create_pipeline() -> Pipeline:
     """Parameters to data set, manifest and label distribution."""
     return from_disk() + Pipeline(
         [
+            Node(nodes.split, ["config", "dataset"], "manifest", name="split"),
             Node(
-                split,
-                [
-                    "dataset",
-                    "params:partition",
-                    "params:topology",
-                    "params:model",
-                    "params:training",
-                    "params:privacy",
-                    "params:seed",
-                ],
-                "manifest",
-                name="split",
-            ),
-            Node(
-                draw_label_distribution,
+                nodes.draw_label_distribution,
                 "manifest",
                 "label_distribution",
                 name="draw_label_distribution",
@@ -35,22 +21,15 @@ def create_pipeline() -> Pipeline:
 
 
 def from_disk() -> Pipeline:
-    """Parameters and a manifest, which may be the user's own, to what is trained and tested on."""
-    return Pipeline(
+    """Parameters and a manifest, which may be the user's own, to the experiment."""
+    return configured() + Pipeline(
         [
-            Node(load_dataset, "params:dataset", "dataset", name="load_dataset"),
-            Node(
-                check_split,
-                [
-                    "manifest",
-                    "dataset",
-                    "params:topology",
-                    "params:model",
-                    "params:training",
-                    "params:privacy",
-                ],
-                "checked_manifest",
-                name="check_split",
-            ),
+            Node(nodes.load, "config", "dataset", name="load_dataset"),
+            Node(nodes.assemble, ["config", "dataset", "manifest"], "experiment", name="assemble"),
         ]
     )
+
+
+def configured() -> Pipeline:
+    """Parameters to the configuration that all other nodes take."""
+    return Pipeline([Node(nodes.configure, "parameters", "config", name="configure")])

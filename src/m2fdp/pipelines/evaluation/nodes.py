@@ -11,21 +11,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector
 
 from m2fdp.algorithms import get_algorithm
-from m2fdp.config import ModelConfig, TrainingConfig, essentials, parse_config
-from m2fdp.data.dataset import Dataset, features
-from m2fdp.data.manifest import file_of, held_by_cloud
+from m2fdp.config import essentials
+from m2fdp.data.manifest import file_of
 from m2fdp.errors import InputError
-from m2fdp.models.registry import build_model
+from m2fdp.experiments import Experiment
 from m2fdp.reporting import figures, tables
 from m2fdp.simulation.checkpoints import differences
-from m2fdp.simulation.evaluation import evaluate
 
 MODEL = "model.pt"
 SUMMARY = "privacy_summary.json"
@@ -35,13 +31,9 @@ NUMBERS = ("round", "accuracy", "loss", "energy_j", "delay_s", "epsilon")
 
 
 def check_model(
-    state_dict: dict[str, Tensor],
-    made_with: Mapping[str, Any],
-    dataset: Dataset,
-    model: ModelConfig,
-    parameters: dict[str, Any],
+    state_dict: dict[str, Tensor], made_with: Mapping[str, Any], experiment: Experiment
 ) -> dict[str, Tensor]:
-    """The state dict, if it is of a model that this configuration trains.
+    """The state dict, if it is of a model that this experiment trains.
 
     Args:
         made_with: the configuration that it was trained with, by dotted key.
@@ -49,24 +41,26 @@ def check_model(
     Raises:
         InputError: another configuration, or parameters that the configured model has not.
     """
-    now = essentials(parse_config(parameters))
-    for key, (before, value) in differences(made_with, now).items():
+    config = experiment.config
+    for key, (before, value) in differences(made_with, essentials(config)).items():
         if key not in FREE_KEYS and not key.startswith("audit."):
             raise InputError(
                 key, value, f"{MODEL} was trained with {before}; give that, or train anew"
             )
-    module = build_model(model, dataset.shape, dataset.n_classes, seed=0).module
-    wanted = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
+    parameters = experiment.model.module.named_parameters()
+    wanted = {name: tuple(parameter.shape) for name, parameter in parameters}
     found = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
     if found != wanted:
         raise InputError(
             "model.name",
-            model.name,
+            config.model.name,
             f"has the parameters {_told(wanted)}; {MODEL} holds {_told(found)}",
         )
     for name, tensor in state_dict.items():
         if not tensor.is_floating_point() or not tensor.isfinite().all():
-            raise InputError("model.name", model.name, f"{name} of {MODEL} is not all numbers")
+            raise InputError(
+                "model.name", config.model.name, f"{name} of {MODEL} is not all numbers"
+            )
     return state_dict
 
 
@@ -75,34 +69,16 @@ def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if listed[3:] else "")
 
 
-def count_confusions(
-    state_dict: dict[str, Tensor],
-    dataset: Dataset,
-    manifest: pd.DataFrame,
-    model: ModelConfig,
-    training: TrainingConfig,
-) -> pd.DataFrame:
+def count_confusions(state_dict: dict[str, Tensor], experiment: Experiment) -> pd.DataFrame:
     """The confusion matrix: a row a true label, a column a predicted one."""
-    built = build_model(model, dataset.shape, dataset.n_classes, seed=0)
-    held_out = held_by_cloud(manifest, training.evaluate_on)
-    labels = dataset.labels[held_out]
-    result = evaluate(
-        built,
-        parameters_to_vector(state_dict.values()),
-        torch.as_tensor(features(dataset.images[held_out])),
-        torch.as_tensor(labels),
-    )
-    counts = np.zeros((dataset.n_classes, dataset.n_classes), dtype=np.int64)
-    np.add.at(counts, (labels, result.predictions.numpy()), 1)
-    classes = pd.RangeIndex(dataset.n_classes)
-    return pd.DataFrame(counts, index=classes.rename("label"), columns=classes)
+    return experiment.confusion_matrix(state_dict)
 
 
 def check_rounds(
     round_metrics: pd.DataFrame,
     privacy_summary: Mapping[str, Any],
     counts: pd.DataFrame,
-    training: TrainingConfig,
+    experiment: Experiment,
 ) -> pd.DataFrame:
     """The metrics of the rounds, if the model is the one that they end with.
 
@@ -121,12 +97,13 @@ def check_rounds(
     last = round_metrics.iloc[-1]
     n_records = counts.to_numpy().sum()
     accuracy = np.diagonal(counts.to_numpy()).sum() / n_records
+    evaluate_on = experiment.config.training.evaluate_on
     # Another device than the one that trained may round a record over a tie.
     if abs(accuracy - last["accuracy"]) > max(0.005, 1.5 / n_records):
         raise InputError(
             file,
             f"accuracy {last['accuracy']:.4g} in the last round",
-            f"{MODEL} has {accuracy:.4g} on the {training.evaluate_on} records; both must be of "
+            f"{MODEL} has {accuracy:.4g} on the {evaluate_on} records; both must be of "
             "one run and one training.evaluate_on (--to-outputs=confusion_matrix_figure needs no "
             "metrics)",
         )
@@ -144,7 +121,7 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
         same = math.isnan(epsilon)
     else:
         try:
-            same = math.isclose(float(verified), epsilon, rel_tol=1e-6)
+            same = verified is not None and math.isclose(float(verified), epsilon, rel_tol=1e-6)
         except (TypeError, ValueError):
             same = False
     if not same:

@@ -11,19 +11,19 @@ def create_pipeline() -> Pipeline:
         [
             Node(
                 nodes.check_model,
-                ["model", "model_configuration", "dataset", "params:model", "parameters"],
+                ["model", "model_configuration", "experiment"],
                 "checked_model",
                 name="check_model",
             ),
             Node(
                 nodes.count_confusions,
-                ["checked_model", "dataset", "checked_manifest", "params:model", "params:training"],
+                ["checked_model", "experiment"],
                 "confusion_matrix",
                 name="count_confusions",
             ),
             Node(
                 nodes.check_rounds,
-                ["round_metrics", "privacy_summary", "confusion_matrix", "params:training"],
+                ["round_metrics", "privacy_summary", "confusion_matrix", "experiment"],
                 "checked_rounds",
                 name="check_rounds",
             ),

@@ -5,22 +5,15 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from m2fdp.algorithms import Plan, build_plan
-from m2fdp.config import Config, TopologyConfig, TrainingConfig
+from m2fdp.config import Config
+from m2fdp.experiments import Experiment
 from m2fdp.topology.drawing import draw_network
 from m2fdp.topology.network import network_table
 
 
-def lay_out_network(
-    algorithm: str, topology: TopologyConfig, training: TrainingConfig, seed: int
-) -> Plan:
-    """The plan of the configured algorithm."""
-    return build_plan(Config(algorithm=algorithm, topology=topology, training=training, seed=seed))
-
-
-def tabulate_network(plan: Plan) -> pd.DataFrame:
-    """One row a node."""
-    return network_table(plan.network)
+def tabulate_network(config: Config) -> pd.DataFrame:
+    """One row a node of the configured algorithm's network."""
+    return network_table(Experiment.from_config(config).plan.network)
 
 
 def draw(table: pd.DataFrame) -> Figure:

@@ -7,6 +7,7 @@ from pathlib import Path
 import mlflow
 
 from m2fdp.config import Config, essentials
+from m2fdp.errors import InputError
 from m2fdp.simulation.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.simulation.training import Checkpointing, Progress
 
@@ -21,6 +22,8 @@ def begin(folder: Path, config: Config) -> tuple[Progress | None, Checkpointing 
         checkpoint, unreadable = load_latest(folder)
         for path in unreadable:
             path.unlink()
+        if checkpoint is None:
+            raise InputError("resume", True, f"the checkpoints in {folder} are gone")
         start = checkpoint.progress
     else:
         clear(folder)

@@ -16,7 +16,9 @@ class Backend(Protocol):
     multiple of it, so that no result depends on how learners are split.
     """
 
-    group: int
+    @property
+    def group(self) -> int:
+        """See above."""
 
     def add_gradients(
         self,

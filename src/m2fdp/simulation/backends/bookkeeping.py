@@ -33,10 +33,9 @@ class LayerGradients:
     def without(self, lost: Tensor) -> LayerGradients:
         """The same, zero for some records, bool (b,)."""
         return LayerGradients(
-            *(
-                None if values is None else zero_rows(values, lost)
-                for values in (self.errors, self.inputs, self.gradients)
-            )
+            zero_rows(self.errors, lost),
+            None if self.inputs is None else zero_rows(self.inputs, lost),
+            None if self.gradients is None else zero_rows(self.gradients, lost),
         )
 
 
@@ -54,7 +53,7 @@ class RecordGradients:
             errors = layer.errors.square().sum(1)
             if layer.inputs is not None:
                 total = total + errors * layer.inputs.square().sum(1)
-            else:
+            elif layer.gradients is not None:
                 total = total + layer.gradients.square().sum((1, 2))
             if bias is not None:
                 total = total + errors
@@ -70,7 +69,7 @@ class RecordGradients:
             target = targets[weight].flatten(1)
             if layer.inputs is not None:
                 target.addmm_((layer.errors * weights[:, None]).T, layer.inputs, alpha=alpha)
-            else:
+            elif layer.gradients is not None:
                 target.view(-1).addmv_(layer.gradients.flatten(1).T, weights, alpha=alpha)
             if bias is not None:
                 targets[bias].addmv_(layer.errors.T, weights, alpha=alpha)
@@ -149,7 +148,7 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _layer_gradients(layer: nn.Module, inputs: Tensor, errors: Tensor) -> LayerGradients:
-    if isinstance(layer, nn.Conv2d):
+    if isinstance(layer, nn.Conv2d) and not isinstance(layer.padding, str):
         patches = nn.functional.unfold(
             inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride
         )

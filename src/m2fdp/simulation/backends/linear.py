@@ -101,8 +101,8 @@ class StackedLinearBackend:
             features = features.flatten(2)
             scores = torch.bmm(matrices, features.mT)
             targets.baddbmm_(*factors(scores, features, labels, weights, rows), alpha=alpha)
-        for learner, *product in own:
-            targets[learner].addmm_(*product, alpha=alpha)
+        for learner, left, right in own:
+            targets[learner].addmm_(left, right, alpha=alpha)
 
     def _lengths(self, features: Tensor) -> Tensor:
         """The norm (R,) of each record's features; a run's records stay the same."""

@@ -8,13 +8,16 @@ buffer where they belong.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
 from m2fdp.simulation.backends.bookkeeping import (
+    BookKeeper,
     RecordGradients,
     build_book_keeper,
     zero_rows,
@@ -30,7 +33,8 @@ class SequentialBackend:
 
     def __init__(self, model: Model, clip_factor: ClipFactor = flat_clip) -> None:
         module = copy.deepcopy(model.module)
-        for layer in module.modules():
+        layers: Iterable[Any] = module.modules()
+        for layer in layers:
             if hasattr(layer, "inplace"):
                 layer.inplace = False
         self.model = replace(model, module=module)
@@ -63,6 +67,7 @@ class SequentialBackend:
                     parameters.items(), into[learner].split(sizes), strict=True
                 )
             }
+            records: RecordGradients | StackedGradients | None = None
             if clipping_norm is not None:
                 records = self._record_gradients(features, labels)
                 norms = records.squared_norms().sqrt()
@@ -71,10 +76,8 @@ class SequentialBackend:
                     records = records.without(lost)
                     norms = norms.masked_fill(lost, 0.0)
                 weights = weights * self.clip_factor(norms, clipping_norm)
-            elif self._outer_products:
-                records = self.book_keeper.record_gradients(self.model, features, labels)
-            else:
-                records = None
+            elif (keeper := self._outer_products) is not None:
+                records = keeper.record_gradients(self.model, features, labels)
             if records is not None:
                 records.add_weighted_sums(targets, alpha, weights)
                 continue
@@ -84,10 +87,11 @@ class SequentialBackend:
                 target.add_(total, alpha=alpha)
 
     @property
-    def _outer_products(self) -> bool:
-        """Whether products of errors and inputs can go straight to where gradients are added."""
+    def _outer_products(self) -> BookKeeper | None:
+        """Whose products of errors and inputs can go straight to where gradients are added."""
         keeper = self.book_keeper
-        return keeper is not None and all(isinstance(layer, nn.Linear) for layer in keeper.layers)
+        plain = keeper is not None and all(isinstance(lay, nn.Linear) for lay in keeper.layers)
+        return keeper if plain else None
 
     def _record_gradients(
         self, features: Tensor, labels: Tensor

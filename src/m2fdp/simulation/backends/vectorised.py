@@ -45,7 +45,9 @@ class StackedBackend:
     def _group_sums(
         self, models: Tensor, batches: Minibatches, clipping_norm: float | None
     ) -> Tensor:
-        def weighted_loss(vector: Tensor, features: Tensor, labels: Tensor, weights: Tensor):
+        def weighted_loss(
+            vector: Tensor, features: Tensor, labels: Tensor, weights: Tensor
+        ) -> Tensor:
             losses = self.model.loss(self.model.scores(vector, features), labels)
             return (losses * weights).sum()
 

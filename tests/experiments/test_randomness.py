@@ -1,25 +1,15 @@
-"""Simulations as the pipelines put them together: what is shared between two runs, and what not."""
+"""What is shared between the draws of two experiments, and what not."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
-import mlflow
 import pytest
 import torch
-from kedro.config import OmegaConfigLoader
+from tests.builders import experiment_of
 
-from m2fdp.config import parse_config
-from m2fdp.data.sources import load_dataset
-from m2fdp.pipelines.data.nodes import split
-from m2fdp.pipelines.privacy.nodes import calibrate, plan_rounds
-from m2fdp.pipelines.simulating import configured_process
-from m2fdp.pipelines.topology.nodes import lay_out_network
 from m2fdp.privacy.mechanisms import silence
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.streams import KeyedStreams, SecureStreams
 
-REPOSITORY = Path(__file__).parents[2]
 ONE_STEP = {
     "algorithm": "hfl_dp",
     "topology": {"fanouts": "4|3"},
@@ -27,40 +17,9 @@ ONE_STEP = {
 }
 
 
-def merged(one, other):
-    result = dict(one)
-    for key, value in other.items():
-        nested = isinstance(value, dict) and isinstance(one.get(key), dict)
-        result[key] = merged(one[key], value) if nested else value
-    return result
-
-
-@pytest.fixture(scope="module")
-def assemble():
-    """A function that makes the simulation of a configuration, node by node."""
-    base = OmegaConfigLoader(REPOSITORY / "conf", base_env="base", default_run_env="base")
-
-    def assemble(changes=None, change_data=lambda dataset: dataset):
-        config = parse_config(merged(merged(base["parameters"], ONE_STEP), changes or {}))
-        dataset = change_data(load_dataset(config.dataset))
-        plan = lay_out_network(config.algorithm, config.topology, config.training, config.seed)
-        manifest = split(
-            dataset,
-            config.partition,
-            config.topology,
-            config.model,
-            config.training,
-            config.privacy,
-            config.seed,
-        )
-        parameters = config.model_dump()
-        run_plan = plan_rounds(plan, dataset, manifest, parameters)
-        mechanisms, _, _ = calibrate(
-            plan, run_plan, manifest, config.training, config.privacy, config.threat
-        )
-        return configured_process(run_plan.networks, mechanisms, dataset, manifest, config)
-
-    return assemble
+def assemble(*changes, change_data=None):
+    """How a run of one step is computed."""
+    return experiment_of(ONE_STEP, *changes, change_data=change_data).process()
 
 
 def model_of(process):
@@ -86,7 +45,7 @@ def alike(one, other):
     return abs(float(noise_in(one) @ noise_in(other))) / len(noise_in(one))
 
 
-def test_two_epsilons_do_not_cancel_each_others_noise(assemble):
+def test_two_epsilons_do_not_cancel_each_others_noise():
     """With one noise in both, sigma_1 w_2 - sigma_2 w_1 has none."""
     one, other = (assemble({"privacy": {"epsilon": epsilon}}) for epsilon in (1.0, 2.0))
     sigma, sigma_ = (float(p.simulation.mechanisms[0].noise.steps[0]) for p in (one, other))
@@ -124,12 +83,12 @@ def darker(dataset):
     ],
     ids=str,
 )
-def test_noise_differs_wherever_a_release_does(assemble, changes):
+def test_noise_differs_wherever_a_release_does(changes):
     """M = 640: an accidental correlation of 0.25 has a probability below 1e-9."""
     assert alike(assemble(), assemble(changes)) < 0.25
 
 
-def test_noise_differs_where_a_file_has_changed_under_its_name(assemble):
+def test_noise_differs_where_a_file_has_changed_under_its_name():
     assert alike(assemble(), assemble(change_data=darker)) < 0.25
 
 
@@ -143,14 +102,14 @@ def test_noise_differs_where_a_file_has_changed_under_its_name(assemble):
     ],
     ids=str,
 )
-def test_noise_is_the_same_where_the_releases_are(assemble, changes):
+def test_noise_is_the_same_where_the_releases_are(changes):
     assert torch.equal(model_of(assemble()), model_of(assemble(changes)))
 
 
-def test_with_a_controller_what_it_decides_by_counts(assemble):
+def test_with_a_controller_what_it_decides_by_counts():
     controlled = {"algorithm": "m2fdp", "control": {"enabled": True, "smoothness": 1.0}}
     keys = [
-        assemble(merged(controlled, changes)).simulation.randomness.noise
+        assemble(controlled, changes).simulation.randomness.noise
         for changes in (
             {},
             {"resources": {"step_energy_j": 2.0}},
@@ -160,14 +119,14 @@ def test_with_a_controller_what_it_decides_by_counts(assemble):
     assert len(set(keys)) == 3
 
 
-def test_only_noise_depends_on_more_than_the_seed(assemble):
+def test_only_noise_depends_on_more_than_the_seed():
     one, other = assemble(), assemble({"algorithm": "pedpfl", "privacy": {"epsilon": 1.0}})
     draws, others = one.simulation.randomness, other.simulation.randomness
     assert draws.sampling == others.sampling == KeyedStreams(0)
     assert draws.noise != others.noise
 
 
-def test_entropy_draws_all_that_the_promise_rests_on(assemble, kedro_run, project, monkeypatch):
+def test_entropy_draws_all_that_the_promise_rests_on(monkeypatch):
     """Splits and initial weights stay the seed's; minibatches, participants and noise are not."""
     used = set()
     keyed = KeyedStreams.generator
@@ -177,27 +136,22 @@ def test_entropy_draws_all_that_the_promise_rests_on(assemble, kedro_run, projec
         return keyed(self, purpose, *indices)
 
     monkeypatch.setattr(KeyedStreams, "generator", listening)
-    params = (
-        "topology.fanouts=2|3,training.rounds=2,training.local_steps=2,training.batch_size=16,"
-        "training.participants=2,privacy.secure_rng={}"
-    )
+    small = {
+        "topology": {"fanouts": "2|3"},
+        "training": {"rounds": 2, "local_steps": 2, "batch_size": 16, "participants": 2},
+    }
     models = []
-    for secure in ("true", "true", "false"):
+    for secure in (True, True, False):
         used.clear()
-        result = kedro_run("--params", params.format(secure))
-        assert result.exit_code == 0, result.output
-        models.append((project / "data/06_models/single/model.pt").read_bytes())
+        experiment = experiment_of(small, {"privacy": {"secure_rng": secure}})
+        trained = experiment.train()
+        models.append(trained.state_dict["1.weight"].numpy().tobytes())
         drawn = {"minibatch", "participants", "step-noise", "summed-noise"}
-        assert used & drawn == (set() if secure == "true" else drawn)
+        assert used & drawn == (set() if secure else drawn)
         assert "partition-records" in used
-        summary = json.loads(
-            (project / "data/08_reporting/single/privacy_summary.json").read_text()
-        )
-        said = " ".join(summary["assumptions"])
-        assert ("the seed is secret" in said) == ("seeded generator" in said) == (secure == "false")
-        assert ("rounding of noise" in said) == (secure == "true")
-        (run, *_) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-        assert run.data.params["privacy.secure_rng"] == secure.title()
+        said = " ".join(experiment.summary()["assumptions"])
+        assert ("the seed is secret" in said) == ("seeded generator" in said) == (not secure)
+        assert ("rounding of noise" in said) == secure
     assert len(set(models)) == 3
     draws = assemble({"privacy": {"secure_rng": True}}).simulation.randomness
     assert draws.sampling == draws.noise == SecureStreams()

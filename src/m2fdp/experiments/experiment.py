@@ -1,0 +1,449 @@
+"""`Experiment`: the one place that knows how the parts of a run are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import nan
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector
+
+from m2fdp.algorithms import Plan, build_plan
+from m2fdp.config import Config
+from m2fdp.control.controller import Controller, build_controller
+from m2fdp.control.policy import ControlledRounds, controlled_plan
+from m2fdp.convergence.measurement import measure_run
+from m2fdp.costs.clock import totals
+from m2fdp.costs.resources import LinkClock
+from m2fdp.data.dataset import Dataset, features
+from m2fdp.data.manifest import Shards as Samples
+from m2fdp.data.manifest import check_manifest, held_by_cloud, make_manifest, shards_of
+from m2fdp.data.sources import load_dataset
+from m2fdp.errors import InputError
+from m2fdp.experiments import promise
+from m2fdp.experiments.bounds import bound_run
+from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
+from m2fdp.experiments.randomness import randomness_of
+from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
+from m2fdp.models.registry import Model, build_model
+from m2fdp.privacy import ledger_tables
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.calibration import build_mechanisms, no_privacy
+from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.summary import conditions_of
+from m2fdp.schedule.rounds import RunPlan
+from m2fdp.simulation.arithmetic import set_exact_arithmetic
+from m2fdp.simulation.evaluation import Evaluation, evaluate
+from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.training import (
+    SILENT,
+    Checkpointing,
+    DivergenceError,
+    FixedRounds,
+    Listener,
+    Measures,
+    Progress,
+    RoundPolicy,
+    Run,
+    divergence,
+    train,
+)
+from m2fdp.simulation.tree_process import TreeProcess, build_process
+from m2fdp.simulation.workers import available_cores
+from m2fdp.streams import Randomness
+from m2fdp.topology.builders import build_tree
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Experiment:
+    """A configuration with all that follows from it, each part made when it is first asked for.
+
+    Whatever computes numbers sets exact arithmetic first (`set_exact_arithmetic`: one thread an
+    operator, no TF32), for the whole process: results depend on nothing around the experiment.
+
+    Attributes:
+        config: of the run.
+        given_dataset: instead of the one that the configuration names.
+        given_manifest: instead of one that is dealt as configured; columns as in
+            `m2fdp.data.manifest.make_manifest`.
+
+    Raises:
+        InputError: the configuration contradicts itself.
+    """
+
+    config: Config
+    given_dataset: Dataset | None = None
+    given_manifest: pd.DataFrame | None = None
+
+    def __post_init__(self) -> None:
+        check_config(self.config)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Config,
+        dataset: Dataset | None = None,
+        manifest: pd.DataFrame | None = None,
+    ) -> Experiment:
+        """The experiment of a configuration, on its own data set and split or on given ones.
+
+        Raises:
+            InputError: the configuration contradicts itself.
+        """
+        return cls(config, dataset, manifest)
+
+    def __repr__(self) -> str:
+        config, tree = self.config, self.plan.network.tree
+        promise = f"{config.privacy.mechanism} at epsilon {config.privacy.epsilon:g}"
+        return (
+            f"Experiment({config.algorithm} on {config.dataset.name}: {tree.n_devices} devices, "
+            f"{config.model.name}, {config.training.rounds} rounds of "
+            f"{config.training.local_steps} steps, "
+            f"{promise if self.plan.private else 'no privacy'}, seed {config.seed})"
+        )
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The records.
+
+        Raises:
+            InputError: files that are missing or damaged.
+        """
+        if self.given_dataset is not None:
+            return self.given_dataset
+        return load_dataset(self.config.dataset)
+
+    @cached_property
+    def manifest(self) -> pd.DataFrame:
+        """Who holds which record; the tree says only which devices share an edge server.
+
+        Raises:
+            InputError: records that can't be dealt as asked, a given manifest that is not one of
+                this data set for these devices, or what model and privacy refuse of the data.
+        """
+        config, dataset, tree = self.config, self.dataset, build_tree(self.config.topology)
+        manifest = self.given_manifest
+        if manifest is None:
+            edges = tree.ancestors[tree.depth - 1]
+            manifest = make_manifest(dataset, config.partition, edges, config.seed)
+        else:
+            check_manifest(manifest, dataset, tree.n_devices)
+        check_data(config, dataset.shape, dataset.n_classes, shards_of(manifest).sizes)
+        return manifest
+
+    def check(self) -> None:
+        """Refuse what model, privacy and network have against the data, before more is computed.
+
+        Raises:
+            InputError: see `manifest`, which is made or checked here.
+        """
+        _ = self.manifest
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The training records by device."""
+        return shards_of(self.manifest)
+
+    @cached_property
+    def sampling_rates(self) -> np.ndarray:
+        """float64 (N_L,), the chances q_j that a local step uses a record."""
+        return sampling_rates(self.samples.sizes, self.config.training.batch_size)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The algorithm's: network, schedule, and whether it is private."""
+        return build_plan(self.config)
+
+    @cached_property
+    def model(self) -> Model:
+        """The configured model with its first weights."""
+        config, dataset = self.config, self.dataset
+        return build_model(config.model, dataset.shape, dataset.n_classes, config.seed)
+
+    @cached_property
+    def controller(self) -> Controller | None:
+        """What chooses the rounds, if anything does."""
+        plan, config = self.plan, self.config
+        if not config.control.enabled:
+            return None
+        return build_controller(
+            plan.network,
+            get_mechanism(config.privacy.mechanism).lock_step(plan.network),
+            plan.schedule,
+            self.model.n_parameters,
+            float(self.sampling_rates.max()),
+            config.resources,
+            config.privacy,
+            config.control,
+        )
+
+    @cached_property
+    def run_plan(self) -> RunPlan:
+        """The rounds as scheduled, or as the controller will choose them."""
+        plan = self.plan
+        if self.controller is None:
+            return RunPlan((plan.network,), plan.schedule.round_plans())
+        return controlled_plan(self.controller, plan.network, plan.schedule)
+
+    def calibrate(self) -> Calibration:
+        """The mechanisms for these shards and rounds, and the rounds that the budget affords.
+
+        Computed once.
+
+        Raises:
+            InputError: the target can't be met for an observer that `threat` distrusts, or the
+                budget is passed by the first round.
+        """
+        return self._calibration
+
+    @cached_property
+    def _calibration(self) -> Calibration:
+        privacy, threat = self.config.privacy, self.config.threat
+        sizes, run_plan = self.samples.sizes, self.run_plan
+        if self.plan.private:
+            mechanisms = build_mechanisms(
+                run_plan.networks, sizes, self.sampling_rates, run_plan.rounds, privacy, threat
+            )
+        else:
+            mechanisms = (no_privacy(self.plan.network, run_plan.rounds, privacy, threat),)
+        rounds = mechanisms[0].affordable_rounds(privacy.budget)
+        if rounds == 0:
+            raise InputError(
+                "privacy.budget",
+                privacy.budget,
+                f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
+            )
+        return Calibration(mechanisms, rounds)
+
+    def ledger(self) -> pd.DataFrame:
+        """One row for each observer of each position of a data owner; see
+        `m2fdp.privacy.ledger_tables.ledger_table`."""
+        calibrated = self.calibrate()
+        return ledger_tables.ledger_table(
+            calibrated.mechanism.ledger, calibrated.affordable_rounds, conditions_of(self.config)
+        )
+
+    def epsilon_over_rounds(self) -> pd.DataFrame:
+        """Epsilon of each kind of observer after some rounds, to plan a budget."""
+        calibrated = self.calibrate()
+        return ledger_tables.epsilon_over_rounds(
+            calibrated.mechanism.ledger, calibrated.affordable_rounds
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """What the run promises, and what the promise rests on; for JSON."""
+        return promise.summarise(self.config, self.calibrate(), self.manifest)
+
+    def warnings(self) -> list[str]:
+        """A line for each thing that a user can change and should know before trusting epsilon."""
+        return promise.warn(self.config, self.calibrate(), self.manifest)
+
+    def simulation(
+        self,
+        *,
+        mechanisms: tuple[CalibratedMechanism, ...] | None = None,
+        model: Model | None = None,
+        shards: Shards | None = None,
+        randomness: Randomness | None = None,
+    ) -> Simulation:
+        """All that determines the run's results, of the configured parts or of given ones.
+
+        Args:
+            mechanisms: instead of the calibrated ones, one for each network of the run plan.
+            shards: instead of the data set's records on the compute device.
+            randomness: instead of the configured draws, whose noise is keyed by all that a
+                release depends on; noise must not be that of another simulation.
+        """
+        return Simulation(
+            self.run_plan.networks,
+            mechanisms or self.calibrate().mechanisms,
+            model or self.model,
+            shards or self.shards(),
+            randomness or randomness_of(self.config, self.plan.network, self.dataset, self.samples),
+            self.plan.rules,
+        )
+
+    def shards(self) -> Shards:
+        """The devices' records on the compute device."""
+        samples = self.samples
+        return Shards(
+            *self.records(samples.samples), sizes=samples.sizes, rates=self.sampling_rates
+        )
+
+    def process(self, simulation: Simulation | None = None) -> TreeProcess:
+        """How the rounds are computed.
+
+        Args:
+            simulation: instead of `simulation()`, such as one with a part replaced.
+        """
+        set_exact_arithmetic()
+        training = self.config.training
+        settings = ExecutionSettings(
+            training.backend, training.chunk_size, self.config.threads or available_cores()
+        )
+        return build_process(simulation or self.simulation(), settings)
+
+    def train(
+        self,
+        listener: Listener = SILENT,
+        start: Progress | None = None,
+        checkpointing: Checkpointing | None = None,
+        process: TreeProcess | None = None,
+    ) -> Trained:
+        """Train the rounds that the budget affords.
+
+        Args:
+            listener: what to call while training goes on.
+            start: what the run has reached before.
+            checkpointing: how to keep what it reaches.
+            process: instead of `process()`, such as that of another simulation.
+
+        Raises:
+            InputError: the model has diverged.
+        """
+        set_exact_arithmetic()
+        process = process or self.process()
+        step_size = (
+            "control.step_size_factor" if self.controller is not None else "training.learning_rate"
+        )
+        try:
+            state, metrics = train(self._run(process), listener, start, checkpointing)
+        except DivergenceError as error:
+            value = (
+                self.config.training.learning_rate
+                if self.controller is None
+                else f"eta {error.step_size:.3g}"
+            )
+            raise InputError(step_size, value, f"{error}; choose a smaller one") from None
+        model = process.simulation.model
+        line = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
+        named = model.unflatten(state.weights.cpu())
+        return Trained(
+            {name: value.clone() for name, value in named.items()},
+            metrics,
+            None if line is None else f"{line}; choose a smaller {step_size}",
+        )
+
+    def _run(self, process: TreeProcess) -> Run:
+        """The rounds, how they are decided, and what is measured meanwhile."""
+        config, simulation, rounds = self.config, process.simulation, self.run_plan.rounds
+        model, mechanism = simulation.model, simulation.mechanisms[0]
+        lock_steps = [each.lock_step for each in simulation.mechanisms]
+        clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
+        costs = totals(clock, rounds)
+        evaluated = self.records(self.held_out)
+        policy: RoundPolicy = FixedRounds(rounds)
+        if self.controller is not None:
+            policy = ControlledRounds(
+                self.controller, rounds, simulation, config.control.smoothness
+            )
+        measures = Measures(
+            config.training.evaluate_every,
+            lambda weights: evaluate(model, weights, *evaluated, process.executor.workers),
+            lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
+            mechanism.epsilon if mechanism.private else lambda round_: nan,
+        )
+        return Run(process, policy, self.calibrate().affordable_rounds, measures)
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """(n,) int64, the records that the cloud evaluates on."""
+        return held_by_cloud(self.manifest, self.config.training.evaluate_on)
+
+    def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Features (n, C, H, W) and labels (n,) of some samples on the compute device."""
+        dataset, device = self.dataset, self.config.device
+        return (
+            torch.as_tensor(features(dataset.images[samples]), device=device),
+            torch.as_tensor(dataset.labels[samples], device=device),
+        )
+
+    def evaluate(self, state_dict: Mapping[str, Tensor]) -> Evaluation:
+        """What a model, such as `Trained.state_dict`, is worth on `held_out`, on the CPU."""
+        set_exact_arithmetic()
+        held_out = self.held_out
+        return evaluate(
+            self.model,
+            parameters_to_vector(state_dict.values()),
+            torch.as_tensor(features(self.dataset.images[held_out])),
+            torch.as_tensor(self.dataset.labels[held_out]),
+        )
+
+    def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
+        """How many records of `held_out` there are of each true label (rows) and each predicted
+        one (columns)."""
+        n_classes = self.dataset.n_classes
+        counts = np.zeros((n_classes, n_classes), dtype=np.int64)
+        predicted = self.evaluate(state_dict).predictions.numpy()
+        np.add.at(counts, (self.dataset.labels[self.held_out], predicted), 1)
+        classes = pd.RangeIndex(n_classes)
+        return pd.DataFrame(counts, index=classes.rename("label"), columns=classes)
+
+    def audit(self) -> pd.DataFrame:
+        """Lower bounds on epsilon by canaries in the engine's own rounds, beside the ledger's
+        upper bounds: a row an audited observer; see `m2fdp.adversaries.Bounds`.
+
+        Raises:
+            InputError: nothing is private, or the rounds are a controller's.
+        """
+        from m2fdp.adversaries import (  # SciPy's distributions take long
+            AuditedRun,
+            audit,
+            bounds_table,
+        )
+
+        config, calibrated = self.config, self.calibrate()
+        check_equal_rounds(config)
+        set_exact_arithmetic()
+        bounds = audit(
+            AuditedRun(
+                self.plan.network,
+                calibrated.mechanism,
+                self.plan.schedule,
+                config.privacy,
+                self.samples.sizes,
+            ),
+            min(calibrated.affordable_rounds, config.audit.rounds or calibrated.affordable_rounds),
+            config.audit,
+            config.seed,
+        )
+        return bounds_table(bounds)
+
+    def measure(self) -> pd.DataFrame:
+        """Train, and measure loss, gradients and curvature along the run; see
+        `m2fdp.convergence.measurement.measure_run`.
+
+        Raises:
+            InputError: the rounds are a controller's.
+        """
+        check_equal_rounds(self.config)
+        rounds = self.run_plan.rounds[: self.calibrate().affordable_rounds]
+        return measure_run(self.process(), rounds, self.config.training.evaluate_every)
+
+    def bound(self, measured: pd.DataFrame | None = None) -> ConvergenceBounds:
+        """The convergence bounds beside what is measured.
+
+        Args:
+            measured: of `measure`, which is called where it is not given.
+
+        Raises:
+            InputError: the rounds are a controller's, or beta can't be estimated.
+        """
+        check_equal_rounds(self.config)
+        return bound_run(
+            self.measure() if measured is None else measured,
+            self.plan,
+            self.calibrate().mechanism,
+            self.config.privacy,
+            self.model.n_parameters,
+            float(self.sampling_rates.max()),
+        )

@@ -1,0 +1,50 @@
+"""What a run promises about privacy, with what is outside the promise, and what to know of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from m2fdp.config import Config
+from m2fdp.data.manifest import held_by_cloud, shards_of
+from m2fdp.experiments.results import Calibration
+from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
+
+
+def summarise(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -> dict[str, Any]:
+    """What the run promises, ready for JSON; see `m2fdp.privacy.summary.summary`."""
+    mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
+    promised = summary(mechanism, rounds, config.privacy, conditions_of(config))
+    if not mechanism.private:
+        return promised
+    held = {split: len(held_by_cloud(manifest, split)) for split in ("validation", "test")}
+    return promised | {
+        "records_in_clear": held,
+        "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
+    }
+
+
+def warn(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -> list[str]:
+    """A line for each thing that a user can change and should know before trusting epsilon."""
+    mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
+    privacy, batch_size = config.privacy, config.training.batch_size
+    lines, most = [], int(shards_of(manifest).sizes.max())
+    if batch_size is not None and batch_size > most:
+        lines.append(
+            f"training.batch_size = {batch_size:g} is more than any device's records, at most "
+            f"{most}: every step uses all of them, as with null, and sampling protects nobody"
+        )
+    lines += warnings(mechanism, rounds, privacy, conditions_of(config))
+    planned = len(mechanism.ledger.plans)
+    if rounds < planned:
+        lines.append(
+            f"training stops after {rounds} of {planned} rounds: the next one would pass "
+            f"privacy.budget {privacy.budget:g}"
+        )
+    held = len(held_by_cloud(manifest, "validation"))
+    if mechanism.private and held:
+        lines.append(
+            f"{held} validation records lie in clear with the cloud: ε does not cover them"
+        )
+    return lines

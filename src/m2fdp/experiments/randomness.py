@@ -1,0 +1,39 @@
+"""What a run's random draws are keyed by."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+
+import numpy as np
+
+from m2fdp.config import Config, released
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.manifest import Shards
+from m2fdp.streams import Randomness, from_entropy, seeded
+from m2fdp.topology.network import Network
+
+
+def randomness_of(config: Config, network: Network, dataset: Dataset, shards: Shards) -> Randomness:
+    """A run's draws. Noise is keyed by all that a release depends on, down to the records.
+
+    Files may change under one configuration: were the noise of the run before used again, the
+    difference of the two models would be that of the records, in clear.
+
+    Args:
+        network: that the algorithm trains over.
+        shards: which of the data set's records each device holds.
+    """
+    if config.privacy.secure_rng:
+        return from_entropy()
+    digest = blake2b(json.dumps(released(config), sort_keys=True).encode())
+    for array in (
+        *network.tree.parents,
+        *network.trust,
+        shards.sizes,
+        dataset.labels[shards.samples],
+        dataset.images[shards.samples],
+    ):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array))
+    return seeded(config.seed, digest.digest())

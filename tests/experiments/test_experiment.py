@@ -1,0 +1,201 @@
+"""The assembly room by its public methods."""
+
+import math
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.builders import digits, experiment_of
+
+from m2fdp.config import load_config
+from m2fdp.data.dataset import Dataset
+from m2fdp.errors import InputError
+from m2fdp.experiments import Experiment
+from m2fdp.privacy.mechanisms import silence
+from m2fdp.simulation.training import Checkpointing, Listener
+from m2fdp.streams import seeded
+
+SMALL = {
+    "topology": {"fanouts": "4|3"},
+    "training": {"rounds": 3, "local_steps": 2, "local_aggregation": {1: 1}},
+    "threads": 1,
+}
+UPLOAD = {"privacy": {"mechanism": "upload"}}
+PAPER = {"privacy": {"mechanism": "upload", "calibration": "paper"}}
+
+
+def equal(one, other):
+    """Two trained models and their metrics, to the bit."""
+    pd.testing.assert_frame_equal(one.metrics, other.metrics, check_exact=True)
+    return all(torch.equal(value, other.state_dict[name]) for name, value in one.state_dict.items())
+
+
+def test_an_experiment_trains_what_it_promises():
+    experiment = experiment_of(SMALL)
+    trained = experiment.train()
+    assert trained.rounds == 3 and trained.warning is None
+    assert trained.metrics["round"].tolist() == [1, 2, 3]
+    assert 3.9 < trained.epsilon <= 4
+    summary = experiment.summary()
+    assert summary["epsilon_verified"] == trained.epsilon
+    assert summary["records_in_clear"] == {"validation": 0, "test": 359}
+    ledger = experiment.ledger()
+    assert ledger.loc[ledger["distrusted"], "epsilon"].max() == trained.epsilon
+    assert experiment.epsilon_over_rounds()["round"].tolist() == [1, 2, 3]
+    assert experiment.evaluate(trained.state_dict).accuracy == trained.accuracy
+    counts = experiment.confusion_matrix(trained.state_dict).to_numpy()
+    assert counts.diagonal().sum() / counts.sum() == pytest.approx(trained.accuracy)
+    assert "m2fdp on digits: 12 devices, softmax, 3 rounds of 2 steps" in repr(experiment)
+    assert f"3 rounds: accuracy {trained.accuracy:.4f}" in repr(trained)
+
+
+def test_what_is_trained_twice_is_the_same():
+    experiment = experiment_of(SMALL)
+    assert equal(experiment.train(), experiment.train())
+    assert equal(experiment.train(), experiment_of(SMALL).train())
+
+
+def test_results_depend_on_no_setting_around_the_experiment():
+    expected = experiment_of(SMALL).train()
+    torch.set_num_threads(2)
+    assert equal(experiment_of(SMALL).train(), expected)
+    assert torch.get_num_threads() == 1
+
+
+def test_a_listener_hears_every_round_and_a_run_goes_on_from_what_was_kept():
+    rounds, records, kept = [], [], []
+    experiment = experiment_of(SMALL)
+    listener = Listener(lambda done, logged, seconds: rounds.append(done), records.append)
+    whole = experiment.train(listener, checkpointing=Checkpointing(1, kept.append))
+    assert rounds == [1, 2, 3] and len(kept) == 3
+    assert [record.accuracy for record in records] == whole.metrics["accuracy"].tolist()
+    assert equal(experiment.train(start=kept[0]), whole)
+
+
+def test_without_privacy_there_is_no_epsilon_and_nothing_to_audit():
+    experiment = experiment_of(SMALL, {"algorithm": "hfl"})
+    assert math.isnan(experiment.train().epsilon)
+    assert experiment.summary()["guarantee"] == "none"
+    assert experiment.warnings() == []
+    assert "no privacy" in repr(experiment)
+    with pytest.raises(InputError, match="no bound to audit"):
+        experiment.audit()
+
+
+def test_a_budget_trains_the_rounds_of_a_shorter_run():
+    """The papers' noise grows like alpha sqrt(T), so T = 8 and T = 2 with twice the alpha are
+    the same to the last bit, round by round, under the same draws.
+    """
+    whole = experiment_of(SMALL, PAPER, {"training": {"rounds": 8}, "privacy": {"budget": 4}})
+    short = experiment_of(SMALL, PAPER, {"training": {"rounds": 2}, "privacy": {"alpha": 2}})
+    draws = seeded(0, b"the same in both")
+    one, other = (
+        experiment.train(process=experiment.process(experiment.simulation(randomness=draws)))
+        for experiment in (whole, short)
+    )
+    assert whole.calibrate().affordable_rounds == one.rounds == 2
+    assert equal(one, other)
+    assert any("training stops after 2 of 8 rounds" in line for line in whole.warnings())
+
+
+def test_a_budget_that_no_round_fits_is_refused():
+    experiment = experiment_of(SMALL, PAPER, {"privacy": {"budget": 0.1}})
+    with pytest.raises(InputError, match=r"privacy.budget = 0.1: is passed by the first round"):
+        experiment.train()
+
+
+def test_a_part_that_is_replaced_is_trained():
+    """Noise off, say: a mutant is a value."""
+    experiment = experiment_of(SMALL)
+    (mechanism,) = experiment.calibrate().mechanisms
+    quiet = replace(mechanism, noise=silence(experiment.plan.network, mechanism.lock_step))
+    mutant = experiment.process(experiment.simulation(mechanisms=(quiet,)))
+    assert not equal_weights(experiment.train(process=mutant), experiment.train())
+
+
+def equal_weights(one, other):
+    return torch.equal(one.state_dict["1.weight"], other.state_dict["1.weight"])
+
+
+@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+def test_an_audit_stays_below_the_ledger(mechanism):
+    changes = {"privacy": {"mechanism": mechanism}, "audit": {"repetitions": 100, "rounds": 2}}
+    bounds = experiment_of(SMALL, changes).audit()
+    assert (bounds["epsilon_lower"] <= bounds["epsilon_upper"]).all()
+    assert (bounds["rounds"] == 2).all() and len(bounds) == 2
+
+
+def test_bounds_stand_beside_what_was_measured():
+    experiment = experiment_of(SMALL, PAPER)
+    measured = experiment.measure()
+    bounds = experiment.bound(measured)
+    assert bounds.by_round["round"].tolist() == measured["round"].tolist()[1:] == [1, 2, 3]
+    assert bounds.by_layer["layer"].tolist() == [1, 2]
+    assert bounds.summary["constants"]["n_parameters"] == 640
+    assert len(bounds.warnings) == 2
+
+
+CONTROLLED = {
+    "control": {"enabled": True, "smoothness": 1.0, "tau": 6, "step_size_factor": 20},
+    "training": {"local_aggregation": {1: 2}},
+}
+
+
+def test_a_controlled_run_is_planned_and_trained():
+    experiment = experiment_of(SMALL, CONTROLLED)
+    trained = experiment.train()
+    steps = [len(plan.layers) for plan in experiment.run_plan.rounds]
+    assert trained.metrics["K"].tolist() == steps and sum(steps) == 6
+    for refused in (experiment.audit, experiment.measure):
+        with pytest.raises(InputError, match="control.enabled = True: audit and bound are made"):
+            refused()
+
+
+def test_a_contradiction_is_refused_at_once_and_what_the_data_refuse_before_a_number():
+    with pytest.raises(InputError, match="algorithm = 'fedavg'"):
+        experiment_of({"algorithm": "fedavg"})
+    experiment = experiment_of(SMALL, {"privacy": {"delta": 0.5}})
+    for refused in (experiment.check, experiment.calibrate, experiment.train):
+        with pytest.raises(InputError, match=r"privacy.delta = 0.5"):
+            refused()
+
+
+def test_a_split_of_ones_own():
+    dealt = experiment_of(SMALL)
+    own = dealt.manifest.copy()
+    train = own["split"] == "train"
+    own.loc[train, "device"] = own.loc[train, "sample"] % 12
+    experiment = Experiment.from_config(dealt.config, digits(), own)
+    assert experiment.samples.sizes.tolist() != dealt.samples.sizes.tolist()
+    assert not equal_weights(experiment.train(), dealt.train())
+    own.loc[train, "device"] %= 11
+    with pytest.raises(InputError, match="'11 devices': topology has 12"):
+        Experiment.from_config(dealt.config, digits(), own).check()
+
+
+@pytest.mark.parametrize(("fanouts", "n_edges"), [([2, 3], 2), ([4, 3], 4), ([2, 2, 3], 4)])
+def test_devices_share_a_skew_by_the_server_just_above_them(fanouts, n_edges):
+    labels = np.tile(np.arange(4), 60)
+    images = np.zeros((240, 8, 8, 1), dtype=np.uint8)
+    each = 4 // n_edges
+    changes = {
+        "topology": {"fanouts": fanouts, "trust": {"ratios": None}},
+        "partition": {"labels_per_device": each, "level": "edge"},
+    }
+    dataset = Dataset("npz", images, labels, n_train=200, n_classes=4)
+    manifest = Experiment.from_config(load_config(changes), dataset).manifest
+    train = manifest[manifest["split"] == "train"]
+    assert train["device"].nunique() == 3 * n_edges
+    assert (train.groupby(train["device"] // 3)["label"].nunique() == each).all()
+
+
+def test_the_public_names_load_with_their_first_use():
+    import m2fdp
+
+    assert m2fdp.Experiment is Experiment
+    with pytest.raises(AttributeError, match="no attribute 'Experimental'"):
+        _ = m2fdp.Experimental
+    assert "m2fdp" in sys.modules
