@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +38,29 @@ def test_every_public_name_has_a_docstring(path: Path):
     ]
     assert [node.name for node in public if not ast.get_docstring(node)] == []
     assert ast.get_docstring(tree) or not tree.body
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_arguments_are_described_by_their_names(path: Path):
+    """One name a line: the site's builder looks each up in the signature, and is strict."""
+    for text, function in described(ast.parse(path.read_text())):
+        section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
+        told = re.findall(r"^    (\S.*?):(?: |$)", section[1], re.MULTILINE) if section else []
+        given = function.args
+        arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+        arguments += filter(None, [given.vararg, given.kwarg])
+        assert {name.lstrip("*") for name in told} <= {argument.arg for argument in arguments}
+
+
+def described(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Docstrings of public functions, and of public classes for what makes one of them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield ast.get_docstring(node) or "", node
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef) and member.name == "__init__":
+                    yield ast.get_docstring(node) or "", member
 
 
 def test_every_module_is_in_the_reference(site):

@@ -2,6 +2,9 @@
 
 import os
 import signal
+import sys
+import threading
+import warnings
 
 import psutil
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m2fdp.simulation import workers
+from m2fdp.simulation.forking import WARNING
 from m2fdp.simulation.workers import Workers, shared_tensor
 
 
@@ -79,3 +83,23 @@ def test_an_interrupt_leaves_no_process_behind():
     with pytest.raises(KeyboardInterrupt):
         Workers(3).share("test", 9, work)
     assert not psutil.Process().children()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python warns from version 3.12 on")
+def test_the_warning_that_is_silenced_is_still_pythons_own():
+    """And a run's own forks beside a thread give none."""
+    waiting = threading.Event()
+    thread = threading.Thread(target=waiting.wait)
+    thread.start()
+    try:
+        with pytest.warns(DeprecationWarning, match=WARNING):
+            process = os.fork()
+            if process == 0:
+                os._exit(0)
+        os.waitpid(process, 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            Workers(2).share("test", 4, lambda part: None)
+    finally:
+        waiting.set()
+        thread.join()

@@ -48,7 +48,8 @@ def epsilon_bound(
     (epsilon, delta)-DP asks TPR <= exp(epsilon) FPR + delta of every test.
 
     Args:
-        absent, present: the scores (n,) without and with the record.
+        absent: the scores (n,) without the record.
+        present: the scores (n,) with it.
     """
     if rule.present:
         caught, false = (present > rule.threshold), (absent > rule.threshold)

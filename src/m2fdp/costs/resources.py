@@ -39,7 +39,8 @@ class LinkClock:
     """The clock of J: local steps, and messages over wireless and wired links (a `Clock`).
 
     Args:
-        networks, lock_steps: of the run; a round's plan names its own.
+        networks: of the run; a round's plan names its own.
+        lock_steps: of each of them.
         n_parameters: M.
     """
 

@@ -74,7 +74,8 @@ def local_gradients(
     """Evaluate every F_j (J eq. 5) and its gradient at the parameters (M,).
 
     Args:
-        features, labels: all training records in device order, (R, C, H, W) and (R,).
+        features: of all training records in device order, (R, C, H, W).
+        labels: theirs, (R,).
         sizes: int64 (N_L,), D_j.
     """
 

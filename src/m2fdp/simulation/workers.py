@@ -10,12 +10,14 @@ import os
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Callable
+from functools import partial
 from mmap import mmap
 
 import torch
 from torch import Tensor
+
+from m2fdp.simulation.forking import fork
 
 # To fork, and to copy the pages that either process writes to, costs a tenth of this.
 _WORTH_FORKING_S = 0.1
@@ -51,7 +53,7 @@ class Workers:
         whole = -(-items // multiple)
         bounds = [min(whole * i // self.count * multiple, items) for i in range(self.count)]
         own, *others = [range(a, b) for a, b in zip(bounds, [*bounds[1:], items], strict=True)]
-        children = {_fork(work, part): part for part in others if part}
+        children = {fork(partial(work, part)): part for part in others if part}
         try:
             work(own)
             for process, part in list(children.items()):
@@ -81,19 +83,3 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _fork(work: Callable[[range], None], part: range) -> int:
-    """The number of a new process that does the part and ends."""
-    with warnings.catch_warnings():
-        # Other threads may exist; none of them is inside torch, the child's only library.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = os.fork()
-    if process == 0:
-        status = 1
-        try:
-            work(part)
-            status = 0
-        finally:
-            os._exit(status)
-    return process
