@@ -35,5 +35,5 @@ def randomness_of(config: Config, network: Network, dataset: Dataset, shards: Sh
         dataset.images[shards.samples],
     ):
         digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array))
+        digest.update(np.ascontiguousarray(array).data)
     return seeded(config.seed, digest.digest())
