@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from m2fdp.config import DatasetConfig, load_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.sources import load_dataset
@@ -35,6 +38,26 @@ def experiment_of(
 def digits() -> Dataset:
     """Loaded once, for all tests of a process."""
     return load_dataset(DatasetConfig())
+
+
+def records_of(
+    sizes: Sequence[int], shape: tuple[int, int, int] = (8, 8, 1), n_classes: int = 10
+) -> tuple[Dataset, pd.DataFrame]:
+    """Random images (H, W, C), and a manifest that deals so many to each device."""
+    rng = np.random.default_rng(1)
+    total = sum(sizes)
+    images = rng.random((total, *shape), dtype=np.float32)
+    labels = rng.integers(n_classes, size=total)
+    manifest = pd.DataFrame(
+        {
+            "dataset": "npz",
+            "sample": np.arange(total),
+            "split": "train",
+            "label": labels,
+            "device": np.repeat(np.arange(len(sizes)), sizes),
+        }
+    )
+    return Dataset("npz", images, labels, n_train=total, n_classes=n_classes), manifest
 
 
 def process_of(

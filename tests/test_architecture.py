@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,3 +93,16 @@ def test_the_library_is_every_room_below_the_pipelines():
     (first,) = (number for number, layer in enumerate(names) if "pipelines" in layer)
     below = {f"m2fdp.{name}" for layer in names[first + 1 :] for name in layer}
     assert set(library["source_modules"]) == below
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_contract():
+    """`python docs/rooms.py` draws it anew."""
+    spec = importlib.util.spec_from_file_location("rooms", ROOT / "docs" / "rooms.py")
+    rooms = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rooms)
+    assert rooms.PICTURE.read_text() == rooms.picture()
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for layer in rooms.layers():
+        for name in layer:
+            assert rooms.sentence(name), name
+    assert "images/rooms.svg" in text

@@ -26,6 +26,7 @@ from m2fdp.files import shown
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 from m2fdp.pipelines.locks import locked
+from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.provenance import code_tags, data_tags, run_tags, warn_of_other_code
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
@@ -141,11 +142,10 @@ class RunHooks:
             warn_of_other_code(before, code)
             tags["resumed_after_round"] = str(round_)
             params = {}  # it has them, and MLflow lets none change
-        MlflowClient().log_batch(
-            run_id,
-            params=[Param(key, str(value)) for key, value in params.items()],
-            tags=[RunTag(key, value) for key, value in tags.items()],
-        )
+        client, listed = MlflowClient(), [Param(key, str(value)) for key, value in params.items()]
+        client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        for first in range(0, len(listed), MAX_PARAMS_TAGS_PER_BATCH):
+            client.log_batch(run_id, params=listed[first : first + MAX_PARAMS_TAGS_PER_BATCH])
         unsent = self._entries.cell_folder / UNSENT
         self._outbox = Outbox(run_id, unsent)
         if before is None:

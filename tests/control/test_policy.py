@@ -1,102 +1,72 @@
 """Controlled rounds: what is planned is what is trained, billed and accounted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 import pytest
 import torch
-from tests.builders import process_of
+from tests.builders import records_of
 
-from m2fdp.config import (
-    ControlConfig,
-    ModelConfig,
-    PrivacyConfig,
-    ResourcesConfig,
-    ThreatConfig,
-)
+from m2fdp.config import ResourcesConfig, load_config
 from m2fdp.control import policy as policies
-from m2fdp.control.controller import build_controller, initial_state, plan_round
-from m2fdp.control.policy import ControlledRounds, controlled_plan
-from m2fdp.costs.clock import totals
-from m2fdp.costs.resources import LinkClock, round_cost
+from m2fdp.control.controller import initial_state, plan_round
+from m2fdp.costs.resources import round_cost
 from m2fdp.errors import InputError
-from m2fdp.models.registry import build_model
-from m2fdp.privacy.calibration import build_mechanisms, who_steps_together
+from m2fdp.experiments import Experiment
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.executor import ExecutionSettings
-from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.process import State
-from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.training import CourseState, Decision
-from m2fdp.simulation.tree_process import build_process
-from m2fdp.streams import seeded
-from m2fdp.topology.builders import tree_from_edges
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import explicit_trust
 
-EDGES = [("c", "A"), ("c", "B"), ("A", "0"), ("A", "1"), ("A", "2")]
-EDGES += [("B", "3"), ("B", "4"), ("B", "5"), ("B", "6")]
-GRADIENT = PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=0.5)
-UPLOAD = PrivacyConfig(
-    mechanism="upload", calibration="paper", epsilon=4, delta=1e-5, clipping_norm=0.5
-)
+EDGES = "parent,child\nc,A\nc,B\nA,0\nA,1\nA,2\nB,3\nB,4\nB,5\nB,6\n"
+GRADIENT = {"epsilon": 4, "clipping_norm": 0.5}
+UPLOAD = GRADIENT | {"mechanism": "upload", "calibration": "paper"}
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory):
+    """A function that makes a small run: A with devices 0…2 is trusted, B with 3…6 is not."""
+    edges = tmp_path_factory.mktemp("tree") / "edges.csv"
+    edges.write_text(EDGES)
+    records = records_of([12] * 7)
+
+    def make(privacy=GRADIENT, smoothness=None, rounds=8, **control):
+        config = load_config(
+            {
+                "topology": {
+                    "fanouts": None,
+                    "edges": str(edges),
+                    "trust": {"ratios": None, "untrusted": ["B"]},
+                },
+                "training": {
+                    "rounds": rounds,
+                    "batch_size": 6,
+                    "learning_rate": 123.0,
+                    "step_size": "inverse_sqrt",
+                },
+                "privacy": privacy,
+                "control": {"enabled": True, "max_local_steps": 6, "tau": 20, "alpha_3": 0.1}
+                | {"smoothness": smoothness}
+                | control,
+                "threads": 1,
+            }
+        )
+        return Setting(Experiment.from_config(config, *records))
+
+    return make
 
 
 class Setting:
-    """A small run: A with devices 0…2 is trusted, B with 3…6 is not."""
+    """An experiment, and its rounds one by one."""
 
-    def __init__(self, privacy=GRADIENT, smoothness=None, rounds=8, **control):
-        tree = tree_from_edges(EDGES)
-        trust = explicit_trust(tree, ["B"])
-        self.network = Network(tree, trust, noise_plan(tree, trust))
-        self.schedule = Schedule(rounds, 4, {1: 2}, 123.0, "inverse_sqrt")
-        self.model = build_model(ModelConfig(), (1, 8, 8), 10, seed=0)
-        generator = torch.Generator().manual_seed(1)
-        self.shards = Shards(
-            torch.rand(84, 1, 8, 8, generator=generator),
-            torch.randint(10, (84,), generator=generator),
-            np.full(7, 12),
-            np.full(7, 0.5),
-        )
-        self.privacy, self.resources, self.smoothness = privacy, ResourcesConfig(), smoothness
-        config = {"max_local_steps": 6, "tau": 20, "alpha_3": 0.1} | control
-        self.controller = build_controller(
-            self.network,
-            who_steps_together(self.network, privacy),
-            self.schedule,
-            self.model.n_parameters,
-            0.5,
-            self.resources,
-            privacy,
-            ControlConfig(**config),
-        )
-        self.plan = controlled_plan(self.controller, self.network, self.schedule)
-        self.mechanisms = build_mechanisms(
-            self.plan.networks,
-            self.shards.sizes,
-            self.shards.rates,
-            self.plan.rounds,
-            privacy,
-            ThreatConfig(),
-        )
-        self.process = build_process(
-            Simulation(
-                self.plan.networks,
-                self.mechanisms,
-                self.model,
-                self.shards,
-                seeded(3, b"test"),
-            ),
-            ExecutionSettings(),
-        )
-        self.policy = ControlledRounds(
-            self.controller, self.plan.rounds, self.process.simulation, smoothness
-        )
-        lock_steps = [mechanism.lock_step for mechanism in self.mechanisms]
-        clock = LinkClock(self.plan.networks, lock_steps, 640, self.resources)
-        self.costs = totals(clock, self.plan.rounds)
+    def __init__(self, experiment):
+        self.experiment, self.plan = experiment, experiment.run_plan
+        self.mechanisms = experiment.calibrate().mechanisms
+        self.process = experiment.process()
+        self.simulation = self.process.simulation
+        run = experiment.run(self.process)
+        self.policy, self.spent = run.policy, run.measures.spent
 
     def train(self, state=None, course_state=None):
         """Every round that is left: what was decided, and what was known after it."""
@@ -123,36 +93,36 @@ class Done:
 
 
 @pytest.mark.parametrize("tau", [20, 23, 3])
-def test_the_plan_is_what_the_controller_chooses_and_never_passes_tau(tau):
-    setting = Setting(tau=tau, rounds=40)
+def test_the_plan_is_what_the_controller_chooses_and_never_passes_tau(make, tau):
+    setting = make(tau=tau, rounds=40)
     steps = [len(round_.layers) for round_ in setting.plan.rounds]
     assert sum(steps) == tau
-    between = initial_state(setting.controller)
+    between = initial_state(setting.experiment.controller)
     children = np.array([3, 4])
     for t, round_ in enumerate(setting.plan.rounds, start=1):
-        control, between = plan_round(setting.controller, between, beta=0.1 * t)
+        control, between = plan_round(setting.experiment.controller, between, beta=0.1 * t)
         assert control.choice.local_steps == len(round_.layers)
         sizes = [control.choice.trusted, control.choice.untrusted]
         assert setting.plan.networks[round_.network].present.tolist() == sizes
         if t == 1:
             assert sizes == children.tolist() and round_.network == 0
     assert between.remaining == 0
-    assert setting.plan.networks[0] is setting.network
+    assert setting.plan.networks[0] is setting.experiment.plan.network
     sizes = [tuple(network.present) for network in setting.plan.networks]
     assert len(set(sizes)) == len(sizes)
 
 
-def test_rounds_end_a_plan_before_tau_does():
-    setting = Setting(rounds=2)
+def test_rounds_end_a_plan_before_tau_does(make):
+    setting = make(rounds=2)
     assert len(setting.plan.rounds) == len(setting.mechanisms[0].ledger.plans) == 2
     assert sum(len(round_.layers) for round_ in setting.plan.rounds) < 20
     assert len(setting.train()) == 2
 
 
-@pytest.mark.parametrize("privacy", [GRADIENT, UPLOAD], ids=lambda p: p.mechanism)
-def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(privacy):
+@pytest.mark.parametrize("privacy", [GRADIENT, UPLOAD], ids=["gradient", "upload"])
+def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(make, privacy):
     """To the bit, its bill and its epsilon too; and step sizes are gamma / sqrt(t + 1)."""
-    setting = Setting(privacy, smoothness=0.25, step_size_factor=2.0)
+    setting = make(privacy, smoothness=0.25, step_size_factor=2.0)
     assert len({round_.network for round_ in setting.plan.rounds}) > 1
     state = setting.process.start()
     energy = delay = 0.0
@@ -164,14 +134,14 @@ def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(privacy):
         eta = 2.0 / 20 / 0.25 / sqrt(t + 1)
         schedule = Schedule(8, len(planned.layers), {1: 2}, eta, "constant")
         assert planned.layers == schedule.layers()
-        state = process_of(
-            network, mechanism, setting.model, setting.shards, seeded(3, b"test")
-        ).round(state, RoundPlan(schedule.layers(), eta))
+        alone = replace(setting.simulation, networks=(network,), mechanisms=(mechanism,))
+        process = setting.experiment.process(alone)
+        state = process.round(state, RoundPlan(schedule.layers(), eta))
         assert done.state.round == t
         assert torch.equal(done.state.weights, state.weights)
-        cost = round_cost(network, mechanism.lock_step, planned.layers, 640, setting.resources)
+        cost = round_cost(network, mechanism.lock_step, planned.layers, 640, ResourcesConfig())
         energy, delay = energy + cost.energy_j, delay + cost.delay_s
-        assert (setting.costs[t - 1].energy_j, setting.costs[t - 1].delay_s) == (energy, delay)
+        assert setting.spent(t) == (energy, delay)
         assert done.decisions["eta"] == pytest.approx(eta)
         assert done.decisions["K"] == schedule.local_steps
         assert [done.decisions["s_trusted"], done.decisions["s_untrusted"]] == list(network.present)
@@ -182,8 +152,8 @@ def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(privacy):
 
 
 @pytest.mark.parametrize("smoothness", [None, 0.5])
-def test_rounds_go_on_after_any_as_if_never_stopped(smoothness):
-    setting = Setting(smoothness=smoothness)
+def test_rounds_go_on_after_any_as_if_never_stopped(make, smoothness):
+    setting = make(smoothness=smoothness)
     whole = setting.train()
     for done in whole:
         rest = setting.train(done.state, done.course_state)
@@ -196,9 +166,9 @@ def test_rounds_go_on_after_any_as_if_never_stopped(smoothness):
                 assert torch.equal(tensor, before.course_state[name])
 
 
-def test_beta_is_the_largest_change_of_a_gradient_seen_so_far():
+def test_beta_is_the_largest_change_of_a_gradient_seen_so_far(make):
     """Along the run, by autograd over each device's own records."""
-    setting = Setting(step_size_factor=20.0)
+    setting = make(step_size_factor=20.0)
     rounds = setting.train()
     estimates = [r.decisions["beta"] for r in rounds] + [float(rounds[-1].course_state["beta"])]
     assert estimates == sorted(estimates)
@@ -207,8 +177,8 @@ def test_beta_is_the_largest_change_of_a_gradient_seen_so_far():
     def gradient(weights, device):
         rows = slice(12 * device, 12 * device + 12)
         vector = weights.clone().requires_grad_()
-        scores = setting.model.scores(vector, setting.shards.features[rows])
-        loss = setting.model.loss(scores, setting.shards.labels[rows]).mean()
+        scores = setting.simulation.model.scores(vector, setting.simulation.shards.features[rows])
+        loss = setting.simulation.model.loss(scores, setting.simulation.shards.labels[rows]).mean()
         return torch.autograd.grad(loss, vector)[0]
 
     start = [gradient(models[0], j) for j in range(7)]
@@ -223,29 +193,28 @@ def test_beta_is_the_largest_change_of_a_gradient_seen_so_far():
         assert estimates[t] == pytest.approx(largest, rel=1e-4)
 
 
-def test_a_declared_beta_needs_no_gradient(monkeypatch):
+def test_a_declared_beta_needs_no_gradient(make, monkeypatch):
     def never(*arguments):
         raise AssertionError("gradients of raw records")
 
     monkeypatch.setattr(policies, "gradients_at", never)
     monkeypatch.setattr(policies, "first_look", never)
-    rounds = Setting(smoothness=0.5).train()
+    rounds = make(smoothness=0.5).train()
     assert {r.decisions["beta"] for r in rounds} == {0.5}
 
 
-def test_a_beta_that_can_not_be_estimated_is_refused_before_the_first_round():
-    setting = Setting()
-    setting.shards.features.zero_()
+def test_a_beta_that_can_not_be_estimated_is_refused_before_the_first_round(make):
+    setting = make()
+    setting.simulation.shards.features.zero_()
     with pytest.raises(InputError, match="control.smoothness = None: can't be estimated"):
         setting.train()
 
 
-def test_equal_rounds_cost_multiples():
-    setting = Setting()
-    plans = setting.schedule.round_plans()
-    lock_step = setting.mechanisms[0].lock_step
-    clock = LinkClock([setting.network], [lock_step], 640, setting.resources)
-    layers = setting.schedule.layers()
-    cost = round_cost(setting.network, lock_step, layers, 640, setting.resources)
-    for t, total in enumerate(totals(clock, plans), start=1):
-        assert (total.energy_j, total.delay_s) == (t * cost.energy_j, t * cost.delay_s)
+def test_equal_rounds_cost_multiples(make):
+    experiment = make(enabled=False).experiment
+    plan, mechanism = experiment.plan, experiment.calibrate().mechanism
+    layers = plan.schedule.layers()
+    cost = round_cost(plan.network, mechanism.lock_step, layers, 640, ResourcesConfig())
+    spent = experiment.run().measures.spent
+    for t in range(1, 9):
+        assert spent(t) == (t * cost.energy_j, t * cost.delay_s)

@@ -315,7 +315,7 @@ class Experiment:
             "control.step_size_factor" if self.controller is not None else "training.learning_rate"
         )
         try:
-            state, metrics = train(self._run(process), listener, start, checkpointing)
+            state, metrics = train(self.run(process), listener, start, checkpointing)
         except DivergenceError as error:
             value = (
                 self.config.training.learning_rate
@@ -332,8 +332,13 @@ class Experiment:
             None if line is None else f"{line}; choose a smaller {step_size}",
         )
 
-    def _run(self, process: TreeProcess) -> Run:
-        """The rounds, how they are decided, and what is measured meanwhile."""
+    def run(self, process: TreeProcess | None = None) -> Run:
+        """The rounds, how they are decided, and what is measured meanwhile.
+
+        Args:
+            process: instead of `process()`, such as that of another simulation.
+        """
+        process = process or self.process()
         config, simulation, rounds = self.config, process.simulation, self.run_plan.rounds
         model, mechanism = simulation.model, simulation.mechanisms[0]
         lock_steps = [each.lock_step for each in simulation.mechanisms]

@@ -10,7 +10,8 @@ None of it is in MLflow's documented Python API, and each has a reason:
   all metrics of many runs by one query. The client makes a query a run and metric.
 - `mlflow.protos.databricks_pb2`: its error codes alone distinguish a run that is unknown from a
   store that fails.
-- `mlflow.utils.validation.MAX_METRICS_PER_BATCH`: how many metrics `log_batch` takes.
+- `mlflow.utils.validation.MAX_METRICS_PER_BATCH` and `MAX_PARAMS_TAGS_PER_BATCH`: how many metrics,
+  and how many parameters, `log_batch` takes.
 - `mlflow.telemetry`: reads once, when mlflow is imported, whether it may send anything.
 
 `tests/pipelines/test_mlflow_internals.py` fails when a version of MLflow has them no longer.
@@ -28,7 +29,7 @@ from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.telemetry import set_telemetry_client
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
-from mlflow.utils.validation import MAX_METRICS_PER_BATCH
+from mlflow.utils.validation import MAX_METRICS_PER_BATCH, MAX_PARAMS_TAGS_PER_BATCH
 from sqlalchemy import create_engine, select
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_METRICS_PER_BATCH",
+    "MAX_PARAMS_TAGS_PER_BATCH",
     "UNKNOWN",
     "is_database",
     "is_unknown",

@@ -27,18 +27,26 @@ def over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     Raises:
         InputError: a seed is there twice.
     """
-    twice = history[history.duplicated(["seed", "round"])]
-    if len(twice):
-        first = twice.iloc[0]
-        raise InputError(
-            "history",
-            f"{first['algorithm']}, seed {first['seed']}, round {first['round']}",
-            "is there more than once; keep one run, or compare by the parameter that differs",
-        )
+    refuse_twice("history", history, ["seed", "round"], "{algorithm}, seed {seed}, round {round}")
     # Sorted, so that sums do not depend on the order of the rows.
     groups = history.sort_values("seed").groupby("round")
     means = groups[["accuracy", "energy_j"]].mean().assign(std=groups["accuracy"].std())
     return means[groups.size() == history["seed"].nunique()].reset_index()
+
+
+def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str) -> None:
+    """Refuse a table with two rows that are equal in some columns.
+
+    Args:
+        row: how a row is called, a format of its columns.
+
+    Raises:
+        InputError: naming the key and the row.
+    """
+    twice = table[table.duplicated(list(columns))]
+    if len(twice):
+        remedy = "is there more than once; keep one run, or compare by the parameter that differs"
+        raise InputError(key, row.format(**twice.iloc[0]), remedy)
 
 
 def draw_band(

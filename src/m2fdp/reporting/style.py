@@ -10,6 +10,8 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
 from m2fdp.algorithms import ALGORITHMS
+from m2fdp.errors import InputError
+from m2fdp.own_code import is_own
 
 DPI = 150
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 11, 10, 9
@@ -57,8 +59,16 @@ def palette_look(number: int) -> Look:
 
 
 def position(algorithm: str) -> int:
-    """The place of an algorithm in tables and legends: baselines first, users' own last."""
-    return list(ALGORITHMS).index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
+    """The place of an algorithm in tables and legends: baselines first, users' own last.
+
+    Raises:
+        InputError: there is no such algorithm.
+    """
+    if is_own(algorithm):
+        return len(ALGORITHMS)
+    if algorithm not in ALGORITHMS:
+        raise InputError("algorithm", algorithm, f"is none of {', '.join(ALGORITHMS)}")
+    return list(ALGORITHMS).index(algorithm)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -15,6 +15,7 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, VERSION, swept_columns
 from m2fdp.errors import InputError
 from m2fdp.formatting import lower_bound, nominal, parameter, quantity, upper_bound, verified
+from m2fdp.reporting.seeds import refuse_twice
 from m2fdp.reporting.style import position
 
 TABLE_COLUMNS = (
@@ -53,14 +54,7 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
         raise InputError("runs", "(none)", "there is nothing to compare yet")
     swept = swept_columns(runs.columns, RUN_COLUMNS)
     keys = ["algorithm", *swept, "privacy"]
-    twice = runs[runs.duplicated([*keys, "seed"])]
-    if len(twice):
-        first = twice.iloc[0]
-        raise InputError(
-            "runs",
-            f"{first['algorithm']}, seed {first['seed']}",
-            "is there more than once; keep one run, or compare by the parameter that differs",
-        )
+    refuse_twice("runs", runs, [*keys, "seed"], "{algorithm}, seed {seed}")
     epsilons = ("epsilon_nominal", "epsilon_verified")
     bounds = {name: runs[name].astype(float).fillna(math.inf) for name in epsilons}
     rows = (

@@ -55,8 +55,14 @@ class Executor:
 
 
 def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Executor:
-    """The means to run a simulation."""
+    """The means to run a simulation.
+
+    Raises:
+        ValueError: gradients are to be clipped class by class, of a model that is not linear.
+    """
     shards, model, mechanism = simulation.shards, simulation.model, simulation.mechanisms[0]
+    if mechanism.clipping.by_class and not model.linear:
+        raise ValueError("gradients of models that are not linear have no part of a class")
     device, dtype = shards.features.device, shards.features.dtype
     backend = build_backend(
         model,

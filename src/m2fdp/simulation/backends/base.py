@@ -38,6 +38,6 @@ class Backend(Protocol):
             clipping_norm: each record's gradient is clipped to it before it is weighted, unless
                 it is None. A gradient without a finite norm, of a record with infinite features,
                 say, counts as zero: else it would have no bound.
-            by_class: clip the part of each of C classes to `clipping_norm` / sqrt(C) instead,
-                for linear models.
+            by_class: clip the part of each of C classes to `clipping_norm` / sqrt(C) instead; of
+                linear models only, as `build_executor` sees to.
         """

@@ -50,8 +50,6 @@ class SequentialBackend:
         clipping_norm: float | None,
         by_class: bool = False,
     ) -> None:
-        if by_class:
-            raise ValueError("gradients of models that are not linear have no part of a class")
         parameters = dict(self.model.module.named_parameters())
         sizes = [parameter.numel() for parameter in parameters.values()]
         for learner in batches.counts.nonzero()[0].tolist():
