@@ -171,7 +171,7 @@ def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjace
     parts = (
         _loss_distribution(law, spacing, adjacency).self_compose(count) for law, count in releases
     )
-    total = reduce(lambda composed, part: composed.compose(part), parts)
+    total = reduce(lambda all_before, part: all_before.compose(part), parts)
     value = float(total.get_epsilon_for_delta(delta))
     return value if isfinite(value) else inf
 
