@@ -13,9 +13,10 @@ from m2fdp.config import Config, TrainingConfig
 from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
-from m2fdp.privacy.calibration import check_delta
+from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.topology.network import weighted
 
 
 def check_config(config: Config) -> None:
@@ -29,6 +30,8 @@ def check_config(config: Config) -> None:
     check_model_name(config.model.name)
     if config.control.enabled:
         _check_control(config, plan)
+    if config.topology.weights == "samples":
+        _check_sample_weights(config, plan)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
 
@@ -88,6 +91,20 @@ def _check_control(config: Config, plan: Plan) -> None:
             "needs step sizes that are known before training, and the controller (control.enabled) "
             "chooses them in it; use worst_case",
         )
+
+
+def _check_sample_weights(config: Config, plan: Plan) -> None:
+    """What can't be with weights by sample count."""
+    shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
+    network = weighted(plan.network, shards, config.topology.weights)
+    if config.control.enabled:
+        raise InputError(
+            "topology.weights",
+            config.topology.weights,
+            "is nothing that the controller (control.enabled) prices; use uniform",
+        )
+    if plan.private:
+        check_weights(network, config.privacy)
 
 
 def check_equal_rounds(config: Config) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
 from typing import Any
@@ -61,6 +61,7 @@ from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
 from m2fdp.topology.builders import build_tree
+from m2fdp.topology.network import weighted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,7 +162,10 @@ class Experiment:
     @cached_property
     def plan(self) -> Plan:
         """The algorithm's: network, schedule, and whether it is private."""
-        return build_plan(self.config)
+        plan, weights = build_plan(self.config), self.config.topology.weights
+        if weights == "uniform":  # also without data
+            return plan
+        return replace(plan, network=weighted(plan.network, self.samples.sizes, weights))
 
     @cached_property
     def model(self) -> Model:

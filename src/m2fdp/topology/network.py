@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -174,18 +175,39 @@ def exposed_devices(network: Network) -> np.ndarray:
     return exposed
 
 
-def refuse_unbuilt(algorithm: str, network: Network) -> None:
-    """What a network can say and no engine does yet (issue 16).
+def check_network(algorithm: str, network: Network) -> None:
+    """What an algorithm's network must be, and what no engine does yet (issue 16).
 
     Raises:
-        InputError: the cloud adds noise, or somebody sees only sums.
+        InputError: noise or weights that are none of this tree, noise of the cloud, or sums.
     """
+    sizes = [network.tree.n_nodes(layer) for layer in range(network.tree.depth + 1)]
+    if [np.shape(of_layer) for of_layer in network.noise] != [(size,) for size in sizes]:
+        raise InputError(
+            "algorithm",
+            algorithm,
+            f"needs noise for each of the {' + '.join(map(str, sizes))} nodes of layers 0 to "
+            f"{network.tree.depth}",
+        )
+    if not all((np.isfinite(part) & (part >= 0)).all() for part in network.noise):
+        raise InputError("algorithm", algorithm, "has parts of noise that are not 0 or more")
+    if network.rho is not None and not _sum_to_one(network.tree, network.rho):
+        raise InputError("algorithm", algorithm, "has siblings whose weights do not sum to one")
     if network.noise[0].any():
         raise InputError("algorithm", algorithm, "has the cloud add noise, which is not built yet")
     if network.sums_only:
         raise InputError(
             "algorithm", algorithm, "hides single messages in sums, which is not built yet"
         )
+
+
+def _sum_to_one(tree: Tree, rho: Sequence[np.ndarray]) -> bool:
+    if [len(of_layer) for of_layer in rho] != [len(parents) for parents in tree.parents]:
+        return False
+    return all(
+        np.allclose(np.bincount(parents, weights=of_layer), 1.0) and (of_layer > 0).all()
+        for parents, of_layer in zip(tree.parents, rho, strict=True)
+    )
 
 
 def network_table(network: Network) -> pd.DataFrame:
