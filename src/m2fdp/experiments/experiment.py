@@ -22,8 +22,13 @@ from m2fdp.convergence.measurement import measure_run
 from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock
 from m2fdp.data.dataset import Dataset, features
-from m2fdp.data.manifest import Shards as Samples
-from m2fdp.data.manifest import check_manifest, held_by_cloud, make_manifest, shards_of
+from m2fdp.data.manifest import (
+    DeviceSamples,
+    check_manifest,
+    held_by_cloud,
+    make_manifest,
+    shards_of,
+)
 from m2fdp.data.sources import load_dataset
 from m2fdp.errors import InputError
 from m2fdp.experiments import promise
@@ -148,7 +153,7 @@ class Experiment:
         _ = self.manifest
 
     @cached_property
-    def samples(self) -> Samples:
+    def samples(self) -> DeviceSamples:
         """The training records by device."""
         return shards_of(self.manifest)
 
