@@ -16,8 +16,9 @@ from benchmarks.works import (
     build_work_model,
 )
 from m2fdp import Experiment, load_config
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import no_privacy
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_together
+from m2fdp.privacy.mechanisms import Clipping, silence, step_together
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
@@ -75,7 +76,7 @@ def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[Rou
     return experiment.process(simulation), rounds
 
 
-def _noised(mechanism: Mechanism, network: Network, work: Work) -> Mechanism:
+def _noised(mechanism: CalibratedMechanism, network: Network, work: Work) -> CalibratedMechanism:
     """Noise by the given multiplier instead of by a target: calibration is not measured."""
     lock_step = step_together(network)
     shift = np.zeros(len(lock_step.nodes))

@@ -1,56 +1,28 @@
 """Small audited systems that the tests put together."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
-from m2fdp.adversaries import audit, plant
+from m2fdp.adversaries import AuditedRun, audit, plant
 from m2fdp.adversaries.audit import audited_lines
 from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.mechanisms import Mechanism
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import explicit_trust
 
 
-@dataclass(frozen=True)
-class System:
-    """A network with its mechanism, ready to be audited."""
-
-    network: Network
-    mechanism: Mechanism
-    schedule: Schedule
-    privacy: PrivacyConfig
-    sizes: np.ndarray
+class System(AuditedRun):
+    """A run, ready to be audited."""
 
     def plant(self, copies, seed=1, which=0):
         line = audited_lines(self.mechanism.ledger, self.schedule.rounds)[which]
-        canaries = plant(
-            self.network,
-            self.mechanism,
-            self.schedule,
-            self.privacy,
-            self.sizes,
-            line.position,
-            copies,
-            seed,
-        )
-        return canaries, line
+        return plant(self, line.position, copies, seed), line
 
     def audit(self, repetitions, confidence=0.95, seed=1):
-        return audit(
-            self.network,
-            self.mechanism,
-            self.schedule,
-            self.privacy,
-            self.sizes,
-            self.schedule.rounds,
-            AuditConfig(repetitions=repetitions, confidence=confidence),
-            seed,
-        )
+        config = AuditConfig(repetitions=repetitions, confidence=confidence)
+        return audit(self, self.schedule.rounds, config, seed)
 
 
 @pytest.fixture(scope="session")

@@ -247,13 +247,4 @@ def test_nothing_private_has_nothing_to_audit(make_system):
         system.network, system.schedule.round_plans(), system.privacy, ThreatConfig()
     )
     with pytest.raises(InputError, match="no bound to audit"):
-        audit(
-            system.network,
-            mechanism,
-            system.schedule,
-            system.privacy,
-            system.sizes,
-            3,
-            AuditConfig(),
-            0,
-        )
+        audit(replace(system, mechanism=mechanism), 3, AuditConfig(), 0)

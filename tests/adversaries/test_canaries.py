@@ -52,7 +52,7 @@ def test_canaries_attain_the_largest_shift_of_the_ledger(make_system, name):
         quiet = silent(canaries)
         seen = listen(quiet, 2, system.privacy.downlink_noise)
         moved = seen[..., canaries.present].mean(-1) - seen[..., ~canaries.present].mean(-1)
-        laws = system.mechanism.ledger.laws(line.position, system.schedule.round_plans()[0])
+        laws = line.laws(line.position, system.schedule.round_plans()[0])
         # Under `gradient` a message holds the sum of its steps.
         together = sum(law.largest * count for law, count in laws)
         expected = together * line.position.unit * canaries.scale
@@ -66,7 +66,7 @@ def test_releases_carry_the_configured_noise(make_system, name):
         canaries, line = system.plant(3000, which=which)
         seen = listen(canaries, 2, system.privacy.downlink_noise)[..., ~canaries.present]
         steps = system.schedule.local_steps / seen.shape[1]
-        scale = line.noise * line.position.unit * canaries.scale
+        scale = line.deviation * line.position.unit * canaries.scale
         if system.privacy.mechanism == "gradient":
             scale *= np.sqrt(steps)
         # The spread of 1,500 draws lies within 8 % with probability 1 - 1e-5.

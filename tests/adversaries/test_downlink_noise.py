@@ -20,8 +20,9 @@ from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.accounting import least_noise, subsampled
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, silence, step_alone
-from m2fdp.privacy.observers import build_ledger
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.ledger import build_ledger
+from m2fdp.privacy.mechanisms import Clipping, silence, step_alone
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.streams import seeded
@@ -50,7 +51,7 @@ def cloud_shift_and_epsilon():
     privacy = PrivacyConfig(
         mechanism="upload", epsilon=2, delta=DELTA, clipping_norm=G, downlink_noise=True
     )
-    noise = [np.zeros(1), np.full(SIBLINGS, DEVIATION), np.zeros(SIBLINGS)]
+    noise = [np.zeros(1), np.zeros(1), np.full(SIBLINGS, DEVIATION), np.zeros(SIBLINGS)]
     ones = np.ones(SIBLINGS)
     plans = Schedule(1, STEPS, {2: EVERY}, ETA, "constant").round_plans()
     threat = ThreatConfig(distrusted=["cloud", "public", "far_devices"])
@@ -68,7 +69,7 @@ def received_by_the_cloud(copies):
     each = np.full(copies * SIBLINGS, DEVIATION * 2 * G)
     noise = type(still)(
         still.steps,
-        (still.messages[0], each, still.messages[2]),
+        (*still.messages[:2], each, still.messages[3]),
         (still.broadcasts[0], still.broadcasts[1], each),
     )
     present = np.arange(copies) % 2 == 1
@@ -84,7 +85,7 @@ def received_by_the_cloud(copies):
     nn.init.zeros_(layer.weight)
     process = process_of(
         network,
-        Mechanism(Clipping("drawn", batch_norm=G), single, noise, True, None),
+        CalibratedMechanism(Clipping("drawn", batch_norm=G), single, noise, True, None),
         Model("attack", nn.Sequential(nn.Flatten(), layer), loss, linear=True),
         Shards(
             torch.ones(kinds.size, 1, 1, 1, dtype=torch.float64),

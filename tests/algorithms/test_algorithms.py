@@ -17,7 +17,7 @@ from m2fdp.config import (
     TrustConfig,
 )
 from m2fdp.errors import InputError
-from m2fdp.topology.network import Network, noise_adders, noise_plan
+from m2fdp.topology.network import Network, heads_of, noise_plan
 from m2fdp.topology.trust import all_untrusted
 
 TOPOLOGY = TopologyConfig(fanouts=[4, 3], trust=TrustConfig(ratios=[0.5]))
@@ -29,15 +29,15 @@ def plan_of(name, topology=TOPOLOGY):
 
 
 def noisy(plan):
-    return [int(noised.sum()) for noised in plan.network.noised]
+    return [int(noise.sum()) for noise in plan.network.noise]
 
 
 def test_the_four_rows_of_the_design():
-    assert noisy(plan_of("hfl")) == [0, 0]
+    assert noisy(plan_of("hfl")) == [0, 0, 0]
     assert not plan_of("hfl").private
-    assert noisy(plan_of("hfl_dp")) == [0, 12]
-    assert noisy(plan_of("m2fdp")) == [2, 6]
-    assert noisy(plan_of("pedpfl")) == [12]
+    assert noisy(plan_of("hfl_dp")) == [0, 0, 12]
+    assert noisy(plan_of("m2fdp")) == [0, 2, 6]
+    assert noisy(plan_of("pedpfl")) == [0, 12]
     assert plan_of("pedpfl").network.tree.depth == 1
     assert plan_of("pedpfl").schedule.aggregation_layer(2) is None
     assert plan_of("hfl_dp").schedule.aggregation_layer(2) == 1
@@ -47,7 +47,7 @@ def test_the_four_rows_of_the_design():
 def test_without_trusted_servers_m2fdp_is_hfl_dp():
     nobody = TopologyConfig(fanouts=[4, 3], trust=TrustConfig(ratios=[0.0]))
     for one, other in zip(
-        plan_of("m2fdp", nobody).network.noised, plan_of("hfl_dp").network.noised, strict=True
+        plan_of("m2fdp", nobody).network.noise, plan_of("hfl_dp").network.noise, strict=True
     ):
         np.testing.assert_array_equal(one, other)
 
@@ -60,8 +60,8 @@ def test_an_own_algorithm_that_leaves_devices_in_clear_is_refused(monkeypatch):
     """Its servers noise what they send, but nobody hides what they receive."""
 
     def plan(given):
-        noised = (np.ones(4, dtype=bool), np.zeros(12, dtype=bool))
-        network = Network(given.tree, all_untrusted(given.tree), noised)
+        noise = (np.zeros(1), np.ones(4), np.zeros(12))
+        network = Network(given.tree, all_untrusted(given.tree), noise)
         return Plan(network, given.schedule, private=True)
 
     with_algorithm(monkeypatch, plan)
@@ -71,12 +71,12 @@ def test_an_own_algorithm_that_leaves_devices_in_clear_is_refused(monkeypatch):
 
 def test_an_own_algorithm_may_add_more_noise_than_it_needs(monkeypatch):
     def plan(given):
-        everywhere = tuple(np.ones(len(parents), dtype=bool) for parents in given.tree.parents)
+        everywhere = (np.zeros(1), *(np.ones(len(parents)) for parents in given.tree.parents))
         return Plan(Network(given.tree, given.trust, everywhere), given.schedule, private=True)
 
     with_algorithm(monkeypatch, plan)
-    needed = noise_adders(plan_of("m2fdp").network)
-    np.testing.assert_array_equal(noise_adders(plan_of("own").network), needed)
+    needed = heads_of(plan_of("m2fdp").network)
+    np.testing.assert_array_equal(heads_of(plan_of("own").network), needed)
 
 
 def test_an_own_algorithm_that_trusts_the_cloud_is_refused(monkeypatch):

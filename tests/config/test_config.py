@@ -27,7 +27,6 @@ VALID = {
     "resources": {},
     "control": {},
 }
-UPLOAD = VALID["privacy"] | {"mechanism": "upload"}
 
 
 def with_key(dotted, value):
@@ -51,14 +50,6 @@ def with_key(dotted, value):
         ("training.learning_rate", float("inf"), "finite"),
         ("privacy.epsilon", 0, "greater than 0"),
         ("privacy.delta", 1, "less than 1"),
-        ("privacy.calibration", "paper", "not defined for mechanism: gradient; use accountant"),
-        ("privacy.drift", "smooth", "drift belongs to mechanism: upload"),
-        ("privacy.downlink_noise", True, "downlink_noise belongs to mechanism: upload"),
-        ("privacy.smoothness", 1.0, "belong together"),
-        ("privacy", UPLOAD | {"drift": "smooth"}, "belong together"),
-        ("privacy", UPLOAD | {"adjacency": "replace_one"}, "use add_remove"),
-        ("privacy", UPLOAD | {"unit": "device", "drift": "non_expansive"}, "needs no drift"),
-        ("privacy", UPLOAD | {"calibration": "paper", "unit": "device"}, "knows records"),
         ("threat.distrusted", [], "at least 1 item"),
         ("threat.distrusted", ["trusted_servers"], "'servers'"),
         ("threat.open_links", ["cloud"], "'uplinks'"),

@@ -105,7 +105,7 @@ def test_noise_of_a_two_tier_round_by_hand():
     mechanism = build_mechanism(
         network, np.full(6, 9), np.ones(6), schedule.round_plans(), UPLOAD, ThreatConfig()
     )
-    mechanism.noise.messages[1][:] = 2.0
+    mechanism.noise.messages[2][:] = 2.0
     noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, 10)
     assert noise.arriving == pytest.approx(80 / 6)
     assert noise.gathered == pytest.approx(40 / 3)
@@ -183,7 +183,7 @@ def test_noise_term_is_a_small_factor_above_what_noise_does():
     mechanism = build_mechanism(
         network, np.full(4, 9), np.ones(4), schedule.round_plans(), UPLOAD, ThreatConfig()
     )
-    mechanism.noise.messages[1][:] = 0.05  # far from the clipping norm of 1
+    mechanism.noise.messages[2][:] = 0.05  # far from the clipping norm of 1
     w = quadratic_run(mechanism, network, schedule, np.zeros(4, dtype=np.float32))
     noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, 1)
     constants = Constants(1.0, 0.0, 0.0, 1, 1, 1.0, 1.0, 1e-5)

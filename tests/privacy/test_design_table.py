@@ -8,7 +8,7 @@ from math import log, sqrt
 import pytest
 
 from m2fdp.privacy.accounting import epsilon, least_noise, subsampled
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 
 pytestmark = pytest.mark.full
 DELTA, T, K = 1e-5, 200, 20
@@ -20,7 +20,7 @@ def verified(network_of, plans_of, mechanism_of):
     """Epsilon at alpha = 1 and the alpha at which J's noise would meet epsilon = 1."""
 
     def compute(fanouts, untrusted, local_aggregation, batch, **privacy) -> tuple[float, float]:
-        mechanism: Mechanism = mechanism_of(
+        mechanism: CalibratedMechanism = mechanism_of(
             network_of(fanouts, untrusted),
             plans_of(T, K, local_aggregation),
             batch=batch,

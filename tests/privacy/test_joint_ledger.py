@@ -60,8 +60,8 @@ def test_each_round_enters_with_the_shares_and_the_noise_of_its_network(network_
     assert first.ledger is second.ledger
     scale = 10 * 0.5 * np.sqrt(2 * 3 * np.log(1e5))
     for mechanism, s in ((first, 4), (second, 2)):
-        assert mechanism.noise.messages[0].tolist() == pytest.approx([scale * 4 / s, 0])
-        assert mechanism.noise.messages[1].tolist() == pytest.approx([0] * 4 + [scale * 4] * 4)
+        assert mechanism.noise.messages[1].tolist() == pytest.approx([scale * 4 / s, 0])
+        assert mechanism.noise.messages[2].tolist() == pytest.approx([0] * 4 + [scale * 4] * 4)
     ledger = first.ledger
     # Shift and noise are both over s at the server, so all rounds share one law.
     trusted = dict(ledger.composition(line_of(ledger, 0), 3))

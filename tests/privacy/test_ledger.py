@@ -10,9 +10,8 @@ import pytest
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
-from m2fdp.privacy.ledger import undominated
+from m2fdp.privacy.ledger import build_ledger, undominated
 from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
-from m2fdp.privacy.observers import build_ledger
 from m2fdp.privacy.positions import positions
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
@@ -49,8 +48,8 @@ def test_two_tiers_by_hand(network_of, plans_of, mechanism_of):
     """4 edge servers, half of them trusted, 3 devices each; a local aggregation inside."""
     network = network_of([4, 3], ["server-1-0", "server-1-1"])
     mechanism = mechanism_of(network, plans_of(5, 4, {1: 2}))
-    own = mechanism.noise.messages[1][0] / 2  # the unit is 2G
-    device = {kind: line.noise for kind, line in lines_of(mechanism, True).items()}
+    own = mechanism.noise.messages[2][0] / 2  # the unit is 2G
+    device = {kind: line.deviation for kind, line in lines_of(mechanism, True).items()}
     assert device == pytest.approx(
         {
             "servers": own,
@@ -62,8 +61,8 @@ def test_two_tiers_by_hand(network_of, plans_of, mechanism_of):
             "siblings": own * sqrt(2),
         }
     )
-    own = mechanism.noise.messages[0][3] / 2
-    trusted = {kind: line.noise for kind, line in lines_of(mechanism, False).items()}
+    own = mechanism.noise.messages[1][3] / 2
+    trusted = {kind: line.deviation for kind, line in lines_of(mechanism, False).items()}
     assert trusted == pytest.approx(
         {
             "cloud": own,
@@ -81,8 +80,8 @@ def test_two_tiers_by_hand(network_of, plans_of, mechanism_of):
 
 def test_the_star_has_no_servers_and_no_far_devices(network_of, plans_of, mechanism_of):
     mechanism = mechanism_of(network_of([5]), plans_of(3, 2))
-    noise = {kind: line.noise for kind, line in lines_of(mechanism, True).items()}
-    own = mechanism.noise.messages[0][0] / 2
+    noise = {kind: line.deviation for kind, line in lines_of(mechanism, True).items()}
+    own = mechanism.noise.messages[1][0] / 2
     assert noise == pytest.approx(
         {
             "cloud": own,
@@ -95,23 +94,23 @@ def test_the_star_has_no_servers_and_no_far_devices(network_of, plans_of, mechan
 
 
 def test_unequal_noise_and_unequal_families(network_of, plans_of):
-    """The crowd of a head is what its siblings add to it, over its own weight."""
+    """The mean at the parent holds what siblings add, over the head's own weight in it."""
     edges = [("c", "A"), ("c", "B"), ("A", "1"), ("A", "2"), ("A", "3"), ("B", "4")]
     network = network_of(tree_from_edges(edges), ["A", "B"])
-    noise = [np.zeros(2), np.array([1.0, 2.0, 4.0, 3.0])]
+    noise = [np.zeros(1), np.zeros(2), np.array([1.0, 2.0, 4.0, 3.0])]
     ledger = ledger_of(network, noise, plans_of(1, 1))
     by_device = {
         line.position.members: line.position for line in ledger.lines if line.kind == "servers"
     }
-    for device, crowd, alone in [
+    for device, mean, but_one in [
         (0, sqrt(1 + 4 + 16), sqrt(1 + 4)),  # the loudest sibling knows its own 4
         (1, sqrt(1 + 4 + 16), sqrt(1 + 4)),
         (2, sqrt(1 + 4 + 16), sqrt(1 + 16)),
         (3, 3.0, None),  # an only child
     ]:
         position = by_device[(device,)]
-        assert position.crowd == pytest.approx(crowd)
-        assert position.crowd_without_one == (None if alone is None else pytest.approx(alone))
+        assert position.mean == pytest.approx(mean)
+        assert position.mean_but_one == (None if but_one is None else pytest.approx(but_one))
     only_child = {line.kind for line in ledger.lines if line.position is by_device[(3,)]}
     assert "siblings" not in only_child
 
@@ -120,7 +119,7 @@ def test_weights_below_the_head_are_the_path_s(network_of, plans_of):
     edges = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
     edges += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
     network = network_of(tree_from_edges(edges))
-    found = positions(network, np.full(4, 0.1), [np.ones(2), np.ones(3), np.ones(4)], np.ones(4))
+    found = positions(network, np.full(4, 0.1), network.noise, np.ones(4))
     assert {p.members: p.shares for p in found} == {
         (0,): (0.5, 1.0),
         (1, 2): (0.5, 0.5),
@@ -183,10 +182,10 @@ def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
 def test_noised_broadcasts_leave_the_cloud_the_head_s_noise(network_of, plans_of):
     """Siblings of the head hide what passes its parent, never what the head broadcasts."""
     network = network_of([1, 4, 2], ["server-1-0"])
-    noise = [np.zeros(1), np.full(4, 3.0), np.zeros(8)]
+    noise = [np.zeros(1), np.zeros(1), np.full(4, 3.0), np.zeros(8)]
     for downlink_noise, behind in ((True, 3.0), (False, 3.0 * sqrt(4))):
         ledger = ledger_of(network, noise, plans_of(2, 4, {2: 2}), downlink_noise=downlink_noise)
-        found = {line.kind: line.noise for line in ledger.lines}
+        found = {line.kind: line.deviation for line in ledger.lines}
         kinds = ["cloud", "far_devices", "public"]
         assert [found[kind] for kind in kinds] == pytest.approx([behind] * 3)
 
@@ -194,10 +193,9 @@ def test_noised_broadcasts_leave_the_cloud_the_head_s_noise(network_of, plans_of
 def test_noise_below_a_trusted_parent_is_seen_through_its_mean(network_of, plans_of):
     """Devices that noise although their server is trusted: nobody else sees their messages."""
     network = network_of([2, 4])
-    noised = (np.zeros(2, dtype=bool), np.ones(8, dtype=bool))
-    noise = [np.zeros(2), np.full(8, 3.0)]
-    ledger = ledger_of(replace(network, noised=noised), noise, plans_of(2, 4, {1: 2}))
-    found = {line.kind: line.noise for line in ledger.lines}
+    noise = (np.zeros(1), np.zeros(2), np.full(8, 3.0))
+    ledger = ledger_of(replace(network, noise=noise), noise, plans_of(2, 4, {1: 2}))
+    found = {line.kind: line.deviation for line in ledger.lines}
     assert found["trusted_servers"] == found["uplinks"] == 3
     assert found["cloud"] == found["public"] == pytest.approx(3 * sqrt(4))
     assert found["siblings"] == pytest.approx(3 * sqrt(3))
@@ -211,8 +209,8 @@ def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mech
     for is_device in (True, False):
         lines = lines_of(mechanism, is_device)
         in_clear = set() if is_device else {"uplinks", "trusted_servers"}
-        assert {kind for kind, line in lines.items() if line.noise == 0} == in_clear
-        assert len({line.noise for line in lines.values() if line.noise}) == 1
+        assert {kind for kind, line in lines.items() if line.deviation == 0} == in_clear
+        assert len({line.deviation for line in lines.values() if line.deviation}) == 1
 
 
 # --- what is verified ----------------------------------------------------------------------
@@ -244,7 +242,7 @@ def test_rounds_of_changing_length_and_step_size(network_of):
     """The controller changes K and eta; each round's windows enter with their own law."""
     short, long = RoundPlan((None, 0), 0.1), RoundPlan((None, 1, None, None, 0), 0.05)
     network = network_of([2, 2], ["server-1-0", "server-1-1"])
-    ledger = ledger_of(network, [np.zeros(2), np.full(4, 30.0)], (short, long, short))
+    ledger = ledger_of(network, [np.zeros(1), np.zeros(2), np.full(4, 30.0)], (short, long, short))
     line = ledger.lines[0]
     counts = {law.largest * 30: count for law, count in ledger.composition(line, 3)}
     # Two steps: both short rounds and the long one's first window; three: its second window.
@@ -257,7 +255,7 @@ def test_rounds_of_changing_length_and_step_size(network_of):
 
 def test_smaller_steps_cost_less_where_smoothness_is_declared(network_of):
     network = network_of([2, 2])
-    noise = [np.full(2, 5.0), np.zeros(4)]
+    noise = [np.zeros(1), np.full(2, 5.0), np.zeros(4)]
     spent = []
     for eta in (0.5, 0.1, 0.001):
         plans = (RoundPlan((None, None, 1, None, None, 0), eta),) * 3

@@ -10,7 +10,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import epsilon, least_noise, scaled, subsampled
 from m2fdp.privacy.calibration import build_mechanism, check_delta, no_privacy
-from m2fdp.privacy.observers import build_ledger
+from m2fdp.privacy.ledger import build_ledger
 from m2fdp.privacy.summary import summary, warnings
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
@@ -55,12 +55,12 @@ def test_paper_noise_is_proposition_1_with_lemma_1(network_of, plans_of, mechani
     sensitivity = 2 * 4 * 0.5  # of a device, over eta
     layers = mechanism.noise.messages
     # Layer 1: only the trusted server noises, below it are 3 x 4 devices.
-    assert layers[0] == pytest.approx([0, scale * sensitivity / 12])
+    assert layers[1] == pytest.approx([0, scale * sensitivity / 12])
     # Layer 2: the trusted children of the untrusted server.
     shared = scale * sensitivity / 4
-    assert layers[1] == pytest.approx([0, shared, shared, 0, 0, 0])
+    assert layers[2] == pytest.approx([0, shared, shared, 0, 0, 0])
     # Devices: those below the untrusted server of layer 2.
-    assert layers[2] == pytest.approx([scale * sensitivity] * 4 + [0] * 20)
+    assert layers[3] == pytest.approx([scale * sensitivity] * 4 + [0] * 20)
     assert not mechanism.noise.steps.any()
 
 
@@ -68,8 +68,8 @@ def test_paper_noise_takes_the_smallest_families(ragged, plans_of, mechanism_of)
     """Lemma 1's s_l is the least number of children in the layer, here 1 and 1."""
     mechanism = mechanism_of(ragged, plans_of(10, 4), batch=30, size=RAGGED_SIZES)
     scale = 10 * 0.5 * sqrt(4 * 10 * log(1e5)) * 2 * 4
-    assert mechanism.noise.messages[0] == pytest.approx([scale, 0])
-    assert mechanism.noise.messages[2] == pytest.approx([0, 0, 0, scale])
+    assert mechanism.noise.messages[1] == pytest.approx([scale, 0])
+    assert mechanism.noise.messages[3] == pytest.approx([0, 0, 0, scale])
 
 
 # --- units ---------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def with_noise(mechanism, network, plans, factor, sizes, privacy):
         for (layer, index), scale in zip(
             mechanism.lock_step.nodes, mechanism.noise.steps, strict=True
         ):
-            noise[layer - 1][index] = scale * factor
+            noise[layer][index] = scale * factor
     units = np.empty(len(sizes))
     for line in mechanism.ledger.lines:
         units[list(line.position.members)] = line.position.unit
@@ -211,7 +211,7 @@ def test_noise_shrinks_where_nobody_distrusted_sees_single_messages(
     noise = {
         kind: mechanism_of(
             network, plans, batch=1200, **upload(), threat={"distrusted": [kind]}
-        ).noise.messages[1][0]
+        ).noise.messages[2][0]
         for kind in ("servers", "cloud")
     }
     assert noise["cloud"] == pytest.approx(noise["servers"] / 2, rel=5e-3)

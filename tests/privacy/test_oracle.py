@@ -1,5 +1,8 @@
 """The ledger of `upload` against brute force, for noise placed anywhere in any small network.
 
+Anywhere: by any number of nodes on a path, untrusted servers and the cloud among them; with weights
+by sample count, and parents that see only sums.
+
 Every model is a linear form: how far the record moves it, and how much of every Gaussian that was
 drawn it holds. What an observer can learn at most from a Gaussian vector with covariance S that is
 moved by m is one Gaussian moved by sqrt(m' S^-1 m): exact, with no window, position or kin. The
@@ -14,10 +17,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
-from m2fdp.privacy.observers import build_ledger
+from m2fdp.privacy.ledger import build_ledger
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, exposed_devices, noise_adders, noise_plan
+from m2fdp.topology.network import Network, exposed_devices, heads_of, noise_plan, sample_weights
 from m2fdp.topology.trust import draw_trust
 
 EVERYBODY = ThreatConfig(distrusted=["servers", "cloud", "siblings", "far_devices", "public"])
@@ -30,7 +33,7 @@ class Oracle:
     def __init__(self, network, noise, schedule, owner, downlink_noise):
         self.tree, self.network, self.noise = network.tree, network, noise
         self.owner, self.downlink_noise = owner, downlink_noise
-        self.heads = noise_adders(network)
+        self.heads = heads_of(network)
         self.models = np.zeros((self.tree.n_devices, 1 + MOST_SOURCES))
         self.drawn = 0
         self.tainted = set()
@@ -63,14 +66,22 @@ class Oracle:
             touched = [False] * len(above)
             for node, parent in enumerate(self.tree.parents[layer - 1]):
                 message, traces = forms[node], tainted[node]
-                if self.noise[layer - 1][node]:
-                    own = self.source(self.noise[layer - 1][node])
+                if self.noise[layer][node]:
+                    own = self.source(self.noise[layer][node])
                     self.look(layer, node, own)
                     message, traces = message + own, False
-                self.look(layer - 1, parent, message)
+                if layer not in self.network.sums_only:
+                    self.look(layer - 1, parent, message)
                 above[parent] += self.network.weights[layer - 1][node] * message
                 touched[parent] |= traces
+            if layer in self.network.sums_only:
+                for parent, form in enumerate(above):
+                    self.look(layer - 1, parent, form)
             forms, tainted = above, touched
+        if top == 0 and self.noise[0][0]:
+            own = self.source(self.noise[0][0])
+            self.look(0, 0, own)
+            forms[0] = forms[0] + own
         ancestors = self.tree.ancestors[top]
         owners_head = self.heads[self.owner]
         for node in range(len(forms)):
@@ -79,7 +90,7 @@ class Oracle:
             # Other heads can take their own broadcasts' noise back; at worst they do.
             of_owner = (head_layer, head) == tuple(owners_head) and head_layer <= top
             if self.downlink_noise and of_owner and head_layer < self.tree.depth:
-                forms[node] = forms[node] + self.source(self.noise[head_layer - 1][head])
+                forms[node] = forms[node] + self.source(self.noise[head_layer][head])
                 tainted[node] = False
             for device in below:
                 self.models[device] = forms[node]
@@ -137,28 +148,26 @@ def systems(draw):
     ratios = draw(st.lists(st.sampled_from([0, 0.5, 1]), min_size=depth - 1, max_size=depth - 1))
     trust = draw_trust(tree, ratios, draw(st.integers(0, 9)))
     planned = noise_plan(tree, trust)
-    if draw(st.booleans()):
-        noised = planned
-    else:  # anybody may add noise, or leave it out
-        noised = tuple(
-            np.array(draw(st.lists(st.booleans(), min_size=len(p), max_size=len(p))))
-            for p in planned
-        )
-    noise = [
-        np.where(
-            p, draw(st.lists(st.sampled_from([0.5, 1, 3]), min_size=len(p), max_size=len(p))), 0
-        )
-        for p in noised
-    ]
+
+    def some(values, length):
+        return np.array(draw(st.lists(st.sampled_from(values), min_size=length, max_size=length)))
+
+    parts = planned
+    if draw(st.booleans()):  # anybody may add noise, or leave it out
+        parts = tuple(some([0.0, 1.0], len(p)) for p in planned)
+    noise = [p * some([0.5, 1, 3], len(p)) for p in parts]
+    rho = sample_weights(tree, some([1, 2, 5], tree.n_devices)) if draw(st.booleans()) else None
+    sums_only = draw(st.sets(st.integers(1, depth))) if draw(st.booleans()) else set()
     steps = draw(st.integers(1, 4))
     local = {layer: draw(st.integers(1, 3)) for layer in range(1, depth) if draw(st.booleans())}
     schedule = Schedule(draw(st.integers(1, 2)), steps, local, 1.0, "constant")
     owner = draw(st.integers(0, tree.n_devices - 1))
-    return Network(tree, trust, noised), noise, schedule, owner, draw(st.booleans())
+    network = Network(tree, trust, parts, rho=rho, sums_only=frozenset(sums_only))
+    return network, noise, schedule, owner, draw(st.booleans())
 
 
 @settings(
-    max_examples=400,
+    max_examples=1000,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

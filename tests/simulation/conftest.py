@@ -9,8 +9,9 @@ from tests.builders import last_state, process_of
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import build_model
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, Noise
+from m2fdp.privacy.mechanisms import Clipping, Noise
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.streams import seeded
@@ -76,7 +77,7 @@ def schedule():
 def silent():
     """A mechanism with its noise and its clipping taken away; the rest stays."""
 
-    def silence(mechanism: Mechanism) -> Mechanism:
+    def silence(mechanism: CalibratedMechanism) -> CalibratedMechanism:
         noise = Noise(
             np.zeros_like(mechanism.noise.steps),
             tuple(np.zeros_like(scale) for scale in mechanism.noise.messages),

@@ -77,18 +77,18 @@ def test_fewer_devices_share_the_same_shift(schedule, make_shards, mechanism_for
     tree = tree_from_fanouts([2, 4])
     shards = make_shards([20] * 8, rate=0.5)
     for ratio in (1.0, 0.0):
-        noises, crowds = [], []
+        noises, means = [], []
         for participants in (None, 2):
             trust = draw_trust(tree, [ratio], 0)
             plan = plan_of("m2fdp", tree, trust, schedule(2, 2), participants)
             dp = mechanism_for(plan, shards, mechanism)
             assert dp.epsilon(2) <= 4.0 * (1 if mechanism == "gradient" else 1e9)
             noises.append(max(dp.noise.steps.max(), *(m.max() for m in dp.noise.messages)))
-            crowds.append(dp.ledger.lines[0].position.crowd / noises[-1])
+            means.append(dp.ledger.lines[0].position.mean / noises[-1])
         assert noises[1] / noises[0] == pytest.approx(2.0 if ratio else 1.0)
         if not ratio:
             # sqrt of the number present, over the head's weight among them.
-            assert crowds[0] / crowds[1] == pytest.approx(np.sqrt(4 / 2))
+            assert means[0] / means[1] == pytest.approx(np.sqrt(4 / 2))
 
 
 def test_a_star_takes_as_many_devices_in_all():

@@ -255,8 +255,8 @@ def test_noise_of_uploads_on_a_ragged_tree(run_noise, schedule, mechanism_for):
     dp, model = noise_only(
         run_noise, RAGGED, ["B", "b1"], schedule(1, 3, {2: 2}), mechanism_for, "upload"
     )
-    server, device = dp.noise.messages[0][0], dp.noise.messages[2][3]
-    assert dp.noise.messages[2].tolist() == [0, 0, 0, device, device]
+    server, device = dp.noise.messages[1][0], dp.noise.messages[3][3]
+    assert dp.noise.messages[3].tolist() == [0, 0, 0, device, device]
     expected = 0.5**2 * (server**2 / 4 + 2 * (device**2 / 2) / 4)
     assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
     assert abs(float(model.double().mean())) < 6 * sqrt(expected / 20_000)
@@ -289,7 +289,7 @@ def test_only_devices_that_take_part_add_noise(run_noise, schedule, mechanism_fo
     dp, model = noise_only(
         run_noise, edges, ["A"], schedule(2, 2), mechanism_for, "upload", participants=2
     )
-    expected = 0.5**2 * 2 * dp.noise.messages[1][0] ** 2 / 2
+    expected = 0.5**2 * 2 * dp.noise.messages[2][0] ** 2 / 2
     assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
 
 
@@ -355,7 +355,7 @@ def test_noise_on_the_way_down_by_hand(run_noise, schedule, mechanism_for, priva
         update={"calibration": "accountant", "downlink_noise": True}
     )
     dp, model = noise_only(run_noise, edges, ["B"], schedule(1, 3, {1: 1}), mechanism_for, "down")
-    server, device = dp.noise.messages[0][0], dp.noise.messages[1][2]
+    server, device = dp.noise.messages[1][0], dp.noise.messages[2][2]
     assert dp.noise.broadcasts[0].tolist() == [0]
     assert dp.noise.broadcasts[1].tolist() == [server, 0]
     expected = 0.5**2 * (3 * server**2 + 3 * device**2) / 4

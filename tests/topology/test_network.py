@@ -10,9 +10,9 @@ from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import (
     Network,
     exposed_devices,
+    heads_of,
     network_table,
     no_noise,
-    noise_adders,
     noise_plan,
 )
 from m2fdp.topology.tree import Tree
@@ -89,11 +89,11 @@ def test_every_small_tree_against_brute_force():
                 plan = noise_plan(tree, trust)
                 planned = {
                     (layer, int(i))
-                    for layer, noised in enumerate(plan, start=1)
-                    for i in np.flatnonzero(noised)
+                    for layer, noise in enumerate(plan)
+                    for i in np.flatnonzero(noise)
                 }
                 assert planned == first_crossings(tree, trust)
-                adders = noise_adders(Network(tree, trust, plan))
+                adders = heads_of(Network(tree, trust, plan))
                 assert {tuple(adder) for adder in adders.tolist()} == planned
                 cases += 1
     assert cases == 172
@@ -105,16 +105,17 @@ def test_no_raw_message_reaches_untrusted_ground(fanouts, data, seed):
     size = tree.depth - 1
     ratios = data.draw(st.lists(st.floats(0, 1), min_size=size, max_size=size))
     trust = draw_trust(tree, ratios, seed)
-    noised = noise_plan(tree, trust)
+    noise = noise_plan(tree, trust)
+    assert not noise[0].any()
     raw = np.ones(tree.n_devices, dtype=bool)
     times = np.zeros(tree.n_devices, dtype=int)
     for layer in range(tree.depth, 0, -1):
         parents = tree.parents[layer - 1]
-        sent_raw = raw & ~noised[layer - 1]
+        sent_raw = raw & (noise[layer] == 0)
         assert not (sent_raw & ~trust[layer - 1][parents]).any()
         raw = np.zeros(tree.n_nodes(layer - 1), dtype=bool)
         raw[parents[sent_raw]] = True
-        times += noised[layer - 1][tree.ancestors[layer]]
+        times += noise[layer][tree.ancestors[layer]] == 1
     assert (times == 1).all()
 
 
@@ -126,13 +127,16 @@ def test_a_head_is_the_last_to_add_noise_before_untrusted_ground(fanouts, data, 
     servers = (drawn.random(tree.n_nodes(layer)) < 0.6 for layer in range(1, tree.depth))
     trust = (np.array([False]), *servers)
     chance = data.draw(st.sampled_from([0.2, 0.5, 0.9]))
-    noised = tuple(drawn.random(len(parents)) < chance for parents in tree.parents)
-    network = Network(tree, trust, noised)
-    heads, exposed = noise_adders(network), exposed_devices(network)
+    noise = tuple(
+        np.where(drawn.random(tree.n_nodes(layer)) < chance, drawn.random(), 0.0)
+        for layer in range(tree.depth + 1)
+    )
+    network = Network(tree, trust, noise)
+    heads, exposed = heads_of(network), exposed_devices(network)
     for device in range(tree.n_devices):
         layer, node, last = tree.depth, device, None
         while True:
-            if noised[layer - 1][node]:
+            if noise[layer][node]:
                 last = (layer, node)
             layer, node = layer - 1, int(tree.parents[layer - 1][node])
             if not trust[layer][node]:
@@ -156,7 +160,7 @@ def test_table_says_who_is_who():
 def test_without_noise_each_device_stands_for_itself():
     tree = tree_from_fanouts([2, 2])
     trust = (np.array([False]), np.array([True, True]))
-    adders = noise_adders(Network(tree, trust, no_noise(tree)))
+    adders = heads_of(Network(tree, trust, no_noise(tree)))
     assert adders.tolist() == [[2, 0], [2, 1], [2, 2], [2, 3]]
 
 

@@ -13,17 +13,15 @@ from scipy.stats import binom
 from torch import Tensor
 
 from m2fdp.adversaries.bounds import choose_rule, epsilon_bound, largest_bound
-from m2fdp.adversaries.canaries import Canaries, plant
+from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import ShiftLaw
-from m2fdp.privacy.ledger import Ledger, Line
-from m2fdp.privacy.mechanisms import Mechanism
-from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.ledger import Ledger
+from m2fdp.privacy.positions import position_name
+from m2fdp.privacy.releases import Release
 from m2fdp.privacy.taint import windows
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.network import Network
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,7 @@ class Bounds:
     repetitions: int
 
 
-def audit(
-    network: Network,
-    mechanism: Mechanism,
-    schedule: Schedule,
-    privacy: PrivacyConfig,
-    shard_sizes: np.ndarray,
-    rounds: int,
-    config: AuditConfig,
-    seed: int,
-) -> list[Bounds]:
+def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[Bounds]:
     """Audit, for every layer whose nodes add noise, the position that the ledger bounds highest.
 
     The observer is whoever receives the head's noised messages.
@@ -70,32 +59,23 @@ def audit(
     Raises:
         InputError: nothing is private.
     """
-    if not mechanism.private:
+    if not run.mechanism.private:
         raise InputError("algorithm", "hfl", "adds no noise, so there is no bound to audit")
     result = []
-    for line in audited_lines(mechanism.ledger, rounds):
-        canaries = plant(
-            network,
-            mechanism,
-            schedule,
-            privacy,
-            shard_sizes,
-            line.position,
-            2 * config.repetitions,
-            seed,
-        )
-        result.append(audit_line(canaries, line, privacy, rounds, config))
+    for line in audited_lines(run.mechanism.ledger, rounds):
+        canaries = plant(run, line.position, 2 * config.repetitions, seed)
+        result.append(audit_line(canaries, line, run.privacy, rounds, config))
     return result
 
 
-def audited_lines(ledger: Ledger, rounds: int) -> list[Line]:
+def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
     """The line of the head's parent, for the most exposed position of every head layer."""
     parents = [
         line
         for line in ledger.lines
         if line.kind == ("cloud" if line.position.parent_is_cloud else "servers")
     ]
-    worst: dict[int, tuple[float, Line]] = {}
+    worst: dict[int, tuple[float, Release]] = {}
     for line in parents:
         value = ledger.epsilon(line, rounds)
         layer = line.position.head_layer
@@ -105,12 +85,12 @@ def audited_lines(ledger: Ledger, rounds: int) -> list[Line]:
 
 
 def audit_line(
-    canaries: Canaries, line: Line, privacy: PrivacyConfig, rounds: int, config: AuditConfig
+    canaries: Canaries, line: Release, privacy: PrivacyConfig, rounds: int, config: AuditConfig
 ) -> Bounds:
     """Run the copies for so many rounds and compare with the ledger's line."""
     seen = listen(canaries, rounds, privacy.downlink_noise)
     ledger = canaries.process.simulation.mechanisms[0].ledger
-    laws = _window_laws(ledger, line.position, canaries, privacy)
+    laws = _window_laws(line, canaries, privacy)
     half = np.arange(len(canaries.present)) // 2 % 2 == 0
     scores = _scores(seen, laws, canaries.present, half, privacy.adjacency == "replace_one")
     absent, present = ~canaries.present, canaries.present
@@ -172,23 +152,21 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     return np.array(seen)
 
 
-def _window_laws(
-    ledger: Ledger, position: Position, canaries: Canaries, privacy: PrivacyConfig
-) -> list[ShiftLaw]:
+def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> list[ShiftLaw]:
     """For each release of a round, how far a canary moves it, over the step size."""
     plan = canaries.plans[0]
-    head = position.head_layer
+    head = line.position.head_layer
     result = []
     for window in windows(plan, head, privacy.downlink_noise):
         top = 0 if window.release_layer == head else window.release_layer
-        ((law, count),) = ledger.laws(
-            position, RoundPlan((*window.syncs[:-1], top), plan.step_size)
+        ((law, count),) = line.laws(
+            line.position, RoundPlan((*window.syncs[:-1], top), plan.step_size)
         )
         if count > 1:  # the message holds the sum of several noised steps
             numbers = np.arange(count + 1)
             chances = binom.pmf(numbers, count, law.moved)
             law = ShiftLaw(tuple(numbers * law.largest), tuple(chances))
-        result.append(law.scaled(position.unit * canaries.scale))
+        result.append(law.scaled(line.position.unit * canaries.scale))
     return result
 
 

@@ -12,6 +12,7 @@ opposite way as soon as it does; the canary pushes the opposite way and leaves t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -21,7 +22,8 @@ from torch import Tensor, nn
 
 from m2fdp.config import PrivacyConfig
 from m2fdp.models.registry import Model
-from m2fdp.privacy.mechanisms import LockStep, Mechanism, Noise
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import LockStep, Noise, get_mechanism
 from m2fdp.privacy.positions import Position
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
@@ -30,7 +32,7 @@ from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, from_entropy, seeded
-from m2fdp.topology.network import Network, noise_adders, noise_plan
+from m2fdp.topology.network import Network, heads_of
 from m2fdp.topology.tree import Tree
 
 # Kinds of records.
@@ -69,27 +71,31 @@ class Canaries:
     scale: float
 
 
-def plant(
-    network: Network,
-    mechanism: Mechanism,
-    schedule: Schedule,
-    privacy: PrivacyConfig,
-    shard_sizes: np.ndarray,
-    position: Position,
-    copies: int,
-    seed: int,
-) -> Canaries:
+@dataclass(frozen=True, eq=False)
+class AuditedRun:
+    """What is audited.
+
+    Attributes:
+        shard_sizes: int64 (N_L,), D_j.
+    """
+
+    network: Network
+    mechanism: CalibratedMechanism
+    schedule: Schedule
+    privacy: PrivacyConfig
+    shard_sizes: np.ndarray
+
+
+def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canaries:
     """Copies of the subtree of a position's first device, half of them with a canary.
 
     Clipping, noise and sampling rate are the configured mechanism's. The audited shard has
     only as many records as the worst case needs; where clipped sums are divided by q·D, noise
     grows as the divisor shrinks. All other devices use whole shards of one filler.
-
-    Args:
-        shard_sizes: int64 (N_L,), D_j of the configured devices.
     """
+    network, mechanism, schedule, privacy = run.network, run.mechanism, run.schedule, run.privacy
     device = position.members[0]
-    layer, head = noise_adders(network)[device]
+    layer, head = heads_of(network)[device]
     ranges = _subtree(network.tree, int(layer), int(head))
     first = ranges[-1].start
     per_copy = len(ranges[-1])
@@ -100,8 +106,9 @@ def plant(
     fillers = 0 if whole or by_record else ceil(_EXPECTED_FILLERS / rate)
     present = np.arange(copies) % 2 == 1
     copied = _copied_network(network, int(layer), ranges, copies)
-    marked = not by_record and privacy.mechanism == "upload" and privacy.drift == "worst_case"
-    active = privacy.mechanism == "upload" and not by_record
+    # Only between noised releases can others' steps follow a canary's.
+    active = not by_record and not get_mechanism(privacy.mechanism).noises_every_step
+    marked = active and privacy.drift == "worst_case"
     shards = _shards(per_copy, copies, device - first, rate, fillers, active)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
     starts = np.cumsum(shards.sizes) - shards.sizes
@@ -110,7 +117,7 @@ def plant(
     owners = torch.as_tensor(np.repeat(np.arange(len(shards.sizes)), shards.sizes))
     shards.labels.add_(owners * _KINDS)
     public = torch.zeros(len(shards.sizes), 2 if marked else 1, dtype=torch.float64)
-    scale = float(shard_sizes[device]) if by_record else 1.0
+    scale = float(run.shard_sizes[device]) if by_record else 1.0
     norm = privacy.clipping_norm
     simulation = Simulation(
         (copied,),
@@ -132,7 +139,25 @@ def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Random
     """The copies' draws: as the audited run's, from the seed or from entropy."""
     if privacy.secure_rng:
         return from_entropy()
-    return seeded(seed, f"audit of {position} under {privacy}".encode())
+    return seeded(seed, f"audit of {_key(position)} under {privacy}".encode())
+
+
+def _key(position: Position) -> str:
+    """The text that keys a position's draws: with the words of version 0.1, whose audits repeat."""
+    facts = {
+        "members": position.members,
+        "head_layer": position.head_layer,
+        "is_device": position.is_device,
+        "shares": position.shares,
+        "sampling_rate": position.sampling_rate,
+        "unit": position.unit,
+        "noise": position.noise,
+        "crowd": position.mean,
+        "crowd_without_one": position.mean_but_one,
+        "parent_is_cloud": position.parent_is_cloud,
+        "parent_is_trusted": position.parent_is_trusted,
+    }
+    return f"Position({', '.join(f'{name}={fact!r}' for name, fact in facts.items())})"
 
 
 def _model(norm: float, public: Tensor, least_mark: float | None, outweigh: bool) -> Model:
@@ -186,7 +211,7 @@ def _subtree(tree: Tree, layer: int, head: int) -> list[range]:
 
 
 def _copied_network(network: Network, layer: int, ranges: list[range], copies: int) -> Network:
-    """One untrusted server a layer down to the heads' parent, then the copies."""
+    """One untrusted server a layer down to the heads' parent, then the copies, as they are."""
     path = [np.zeros(1, dtype=np.int64) for _ in range(1, layer)]
     below: list[np.ndarray] = []
     for nodes, parents_of in zip(ranges[1:], network.tree.parents[layer:], strict=True):
@@ -202,26 +227,35 @@ def _copied_network(network: Network, layer: int, ranges: list[range], copies: i
     trust = tuple(np.full(counts[at], at >= layer) for at in range(tree.depth))
     # Heads that are devices are the copies: all of them take part.
     participants = network.participants if layer < tree.depth else None
-    return Network(tree, trust, noise_plan(tree, trust), participants)
+    alone = [np.zeros(1) for _ in range(layer)]
+    noise = (*alone, *_tiled(network.noise[layer:], ranges, copies))
+    rho = None
+    if network.rho is not None:
+        path_and_heads = [np.full(n, 1 / n) for n in counts[1 : layer + 1]]
+        rho = (*path_and_heads, *_tiled(network.rho[layer:], ranges[1:], copies))
+    return Network(tree, trust, noise, participants, rho)
+
+
+def _tiled(
+    values: Sequence[np.ndarray], ranges: Sequence[range], copies: int
+) -> tuple[np.ndarray, ...]:
+    """Of each layer's values those of the subtree's nodes, once a copy."""
+    return tuple(
+        np.tile(of_layer[nodes.start : nodes.stop], copies)
+        for of_layer, nodes in zip(values, ranges, strict=False)
+    )
 
 
 def _copied_mechanism(
-    mechanism: Mechanism, copied: Network, ranges: list[range], copies: int, scale: float
-) -> Mechanism:
+    mechanism: CalibratedMechanism, copied: Network, ranges: list[range], copies: int, scale: float
+) -> CalibratedMechanism:
     """The subtree's part of the mechanism, for every copy."""
-    depth = copied.tree.depth
-    top = depth - len(ranges) + 1
+    top = copied.tree.depth - len(ranges) + 1
+    nobody = [np.zeros(1) for _ in range(top)]  # above the heads
 
-    def tiled(values: tuple[np.ndarray, ...], first: int) -> tuple[np.ndarray, ...]:
-        """`values` starts with layer `first`; nodes above the heads noise nothing."""
-        result = []
-        for at, of_layer in enumerate(values, start=first):
-            if at < top:
-                result.append(np.zeros(1))
-            else:
-                nodes = ranges[at - top]
-                result.append(np.tile(of_layer[nodes.start : nodes.stop], copies) * scale)
-        return tuple(result)
+    def tiled(deviations: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        below = _tiled(deviations[top:], ranges, copies)
+        return (*nobody, *(of_layer * scale for of_layer in below))
 
     lock_step = mechanism.lock_step
     devices = ranges[-1]
@@ -231,7 +265,7 @@ def _copied_mechanism(
     inside = indices - np.array([ranges[at - top].start for at in layers])
     repeat = np.arange(copies)[:, None]
     nodes = np.stack([np.tile(layers, copies), (inside + repeat * lengths).ravel()], axis=1)
-    return Mechanism(
+    return CalibratedMechanism(
         mechanism.clipping,
         LockStep(
             nodes,
@@ -240,8 +274,8 @@ def _copied_mechanism(
         ),
         Noise(
             np.tile(mechanism.noise.steps[groups], copies) * scale,
-            tiled(mechanism.noise.messages, 1),
-            tiled(mechanism.noise.broadcasts, 0),
+            tiled(mechanism.noise.messages),
+            tiled(mechanism.noise.broadcasts),
         ),
         mechanism.private,
         mechanism.ledger,

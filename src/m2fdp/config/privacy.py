@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from m2fdp.config.types import Block, Count, FromText, Positive
 
 
 class PrivacyConfig(Block):
-    """The mechanism, its calibration and the target (J Sec. III-C)."""
+    """The mechanism, its calibration and the target (J Sec. III-C).
+
+    Which of them go together is a mechanism's affair: `m2fdp.privacy.mechanisms`.
+    """
 
     mechanism: Literal["gradient", "upload"] = Field(
         default="gradient",
@@ -69,45 +72,6 @@ class PrivacyConfig(Block):
         "instead of the seed. No run repeats then, and one that is resumed goes on with other "
         "draws.",
     )
-
-    @model_validator(mode="after")
-    def _defined(self) -> PrivacyConfig:
-        for wrong, message in (
-            (
-                self.mechanism == "gradient" and self.calibration == "paper",
-                "calibration: paper is not defined for mechanism: gradient; use accountant",
-            ),
-            (
-                self.mechanism == "gradient" and self.drift != "worst_case",
-                "drift belongs to mechanism: upload; with noise at every step there is none",
-            ),
-            (
-                self.mechanism == "gradient" and self.downlink_noise,
-                "downlink_noise belongs to mechanism: upload; under gradient all is noised",
-            ),
-            (
-                (self.drift == "smooth") != (self.smoothness is not None),
-                "smoothness (beta) and drift: smooth belong together",
-            ),
-            (
-                self.unit == "device" and self.drift != "worst_case",
-                "unit: device clips whole updates and needs no drift; use drift: worst_case",
-            ),
-            (
-                self.adjacency == "replace_one"
-                and (self.mechanism == "upload" or self.unit == "device"),
-                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
-                "use add_remove",
-            ),
-            (
-                self.calibration == "paper"
-                and (self.unit == "device" or self.drift == "non_expansive" or self.downlink_noise),
-                "calibration: paper knows records, clipped minibatches and uplinks only",
-            ),
-        ):
-            if wrong:
-                raise ValueError(message)
-        return self
 
 
 class ThreatConfig(Block):

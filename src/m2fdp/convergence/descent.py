@@ -29,6 +29,7 @@ import numpy as np
 
 from m2fdp.convergence.bound import Bound, Constants
 from m2fdp.privacy.mechanisms import LockStep, Noise
+from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
@@ -51,13 +52,9 @@ def round_noise(
 ) -> RoundNoise:
     """What a mechanism draws in one round, step by step and message by message."""
     tree = network.tree
-    shares = [np.ones(1)]  # of every node in the global model, by layer
-    for layer, weights in enumerate(network.weights, start=1):
-        shares.append(weights * shares[-1][tree.parents[layer - 1]])
+    shares = [network.shares(layer, 0) for layer in range(tree.depth + 1)]
     # How often a node's message is sent at all.
-    odds = [np.ones_like(share) for share in shares]
-    odds[-1] = (network.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
-
+    odds = [np.ones_like(share) for share in shares[:-1]] + [network.odds]
     heads = [(int(layer), int(node)) for layer, node in lock_step.nodes]
     head_shares = np.array([shares[layer][node] for layer, node in heads])
     variances = noise.steps**2 * np.array([odds[layer][node] for layer, node in heads])
@@ -66,26 +63,12 @@ def round_noise(
     for top in schedule.layers():
         if top is None:
             continue
-        for layer in range(tree.depth, top, -1):
-            sent = odds[layer] * noise.messages[layer - 1] ** 2
-            arriving += float(shares[layer] ** 2 @ sent)
-            if top > 0:
-                # Its weight at the ancestor whose model its devices take over.
-                above = shares[top][_ancestors(network, layer, top)]
-                gathered += float((shares[layer] ** 2 / above) @ sent)
+        drawn = mean_variances(network, noise.messages, network.odds, top)[0]
+        drawn = drawn + (noise.broadcasts[top] if top > 0 else noise.messages[0]) ** 2
+        arriving += float(shares[top] ** 2 @ drawn)
         if top > 0:
-            sent = noise.broadcasts[top] ** 2
-            arriving += float(shares[top] ** 2 @ sent)
-            gathered += float(shares[top] @ sent)
+            gathered += float(shares[top] @ drawn)
     return RoundNoise(n_parameters * arriving, n_parameters * gathered)
-
-
-def _ancestors(network: Network, layer: int, top: int) -> np.ndarray:
-    """The ancestors at layer `top` of the nodes of a layer below it: int64 (N_l,)."""
-    nodes = np.arange(network.tree.n_nodes(layer))
-    for above in range(layer, top, -1):
-        nodes = network.tree.parents[above - 1][nodes]
-    return nodes
 
 
 def descent_bound(

@@ -82,8 +82,8 @@ def _row(
     simulation: Simulation, state: State, local: LocalGradients, smoothness: Smoothness
 ) -> dict[str, float | None]:
     shares = np.ones(1)
-    tree = simulation.networks[0].tree
-    for weights, parents in zip(tree.uniform_weights, tree.parents, strict=True):
+    network = simulation.networks[0]
+    for weights, parents in zip(network.objective_weights, network.tree.parents, strict=True):
         shares = weights * shares[parents]
     rho = torch.as_tensor(shares, dtype=torch.float64, device=local.gradients.device)
     gradients = local.gradients.double()

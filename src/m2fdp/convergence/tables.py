@@ -21,14 +21,14 @@ from m2fdp.convergence.bound import (
 )
 from m2fdp.convergence.descent import RoundNoise, descent_bound
 from m2fdp.errors import InputError
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
 
 def estimate_constants(
     measured: pd.DataFrame,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     schedule: Schedule,
     privacy: PrivacyConfig,
     n_parameters: int,
@@ -140,7 +140,7 @@ def bound_summary(
     measured: pd.DataFrame,
     constants: Constants,
     noise: RoundNoise,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     network: Network,
     schedule: Schedule,
     alpha: float,

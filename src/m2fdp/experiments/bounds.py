@@ -16,13 +16,13 @@ from m2fdp.convergence.tables import (
     layer_table,
 )
 from m2fdp.experiments.results import ConvergenceBounds
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 
 
 def bound_run(
     measured: pd.DataFrame,
     plan: Plan,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     privacy: PrivacyConfig,
     n_parameters: int,
     sampling_rate: float,

@@ -14,6 +14,7 @@ from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.sampling import sampling_rates
 
 
@@ -23,6 +24,7 @@ def check_config(config: Config) -> None:
     Raises:
         InputError: naming the key, its value and what would be valid.
     """
+    get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
     check_model_name(config.model.name)
     if config.control.enabled:

@@ -38,8 +38,9 @@ from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy import ledger_tables
-from m2fdp.privacy.calibration import build_mechanisms, no_privacy, who_steps_together
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.calibration import build_mechanisms, no_privacy
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.summary import conditions_of
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
@@ -181,7 +182,7 @@ class Experiment:
             return None
         return build_controller(
             plan.network,
-            who_steps_together(plan.network, config.privacy),
+            get_mechanism(config.privacy.mechanism).lock_step(plan.network),
             plan.schedule,
             self.model.n_parameters,
             float(self.sampling_rates.max()),
@@ -254,7 +255,7 @@ class Experiment:
     def simulation(
         self,
         *,
-        mechanisms: tuple[Mechanism, ...] | None = None,
+        mechanisms: tuple[CalibratedMechanism, ...] | None = None,
         model: Model | None = None,
         shards: Shards | None = None,
         randomness: Randomness | None = None,
@@ -404,17 +405,23 @@ class Experiment:
         Raises:
             InputError: nothing is private, or the rounds are a controller's.
         """
-        from m2fdp.adversaries import audit, bounds_table  # SciPy's distributions take long
+        from m2fdp.adversaries import (  # SciPy's distributions take long
+            AuditedRun,
+            audit,
+            bounds_table,
+        )
 
         config, calibrated = self.config, self.calibrate()
         check_equal_rounds(config)
         set_exact_arithmetic()
         bounds = audit(
-            self.plan.network,
-            calibrated.mechanism,
-            self.plan.schedule,
-            config.privacy,
-            self.samples.sizes,
+            AuditedRun(
+                self.plan.network,
+                calibrated.mechanism,
+                self.plan.schedule,
+                config.privacy,
+                self.samples.sizes,
+            ),
             min(calibrated.affordable_rounds, config.audit.rounds or calibrated.affordable_rounds),
             config.audit,
             config.seed,

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +21,11 @@ class Calibration:
         affordable_rounds: how many of the planned rounds are trained.
     """
 
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[CalibratedMechanism, ...]
     affordable_rounds: int
 
     @property
-    def mechanism(self) -> Mechanism:
+    def mechanism(self) -> CalibratedMechanism:
         """That of the first network, in which all configured devices take part."""
         return self.mechanisms[0]
 

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import expm1, log, log1p, prod, sqrt
-from typing import Literal
+from math import expm1, log, log1p
 
 import numpy as np
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, least_noise
-from m2fdp.privacy.ledger import Ledger, Line, joint_ledger
-from m2fdp.privacy.mechanisms import (
-    Clipping,
-    LockStep,
-    Mechanism,
-    Noise,
-    silence,
-    step_alone,
-    step_together,
-)
-from m2fdp.privacy.observers import build_ledger, open_ledger
-from m2fdp.privacy.positions import position_name
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
+from m2fdp.privacy.mechanisms import Clipping, Mechanism, get_mechanism, silence, step_alone
+from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.releases import Release
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.topology.network import Network, noise_adders
+from m2fdp.topology.network import Network, heads_of, no_noise
+
+# For layer l = 0…L, float64 (N_l,): standard deviations, over eta.
+Deviations = list[np.ndarray]
+# Noise that is so little short of its target is short by rounding alone.
+_ROUNDING = 1e-2
 
 
 def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int) -> None:
@@ -64,11 +61,12 @@ def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps:
 
 def no_privacy(
     network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
-) -> Mechanism:
+) -> CalibratedMechanism:
     """The local step of the configured mechanism with clipping and noise off."""
     single = step_alone(network)
-    return Mechanism(
-        Clipping(_divisor(privacy)),
+    divisor = get_mechanism(privacy.mechanism).clipping(privacy).divide_by
+    return CalibratedMechanism(
+        Clipping(divisor),
         single,
         silence(network, single),
         private=False,
@@ -83,7 +81,7 @@ def build_mechanism(
     plans: Sequence[RoundPlan],
     privacy: PrivacyConfig,
     threat: ThreatConfig,
-) -> Mechanism:
+) -> CalibratedMechanism:
     """The configured mechanism, calibrated to the target for this network and these shards.
 
     For the arguments and errors see `build_mechanisms`.
@@ -99,7 +97,7 @@ def build_mechanisms(
     plans: Sequence[RoundPlan],
     privacy: PrivacyConfig,
     threat: ThreatConfig,
-) -> tuple[Mechanism, ...]:
+) -> tuple[CalibratedMechanism, ...]:
     """The mechanism of each network of a run; together they meet the target.
 
     Args:
@@ -112,12 +110,15 @@ def build_mechanisms(
         One mechanism a network. They share one ledger, that of the whole run.
 
     Raises:
-        InputError: the target can't be met for an observer that `threat` distrusts.
+        InputError: the mechanism is not defined for this configuration, or the target can't be
+            met for an observer that `threat` distrusts.
     """
-    lock_steps = [who_steps_together(network, privacy) for network in networks]
-    units = [_units(lock_step, shard_sizes, rates, privacy) for lock_step in lock_steps]
+    mechanism = get_mechanism(privacy.mechanism)
+    mechanism.refuse(privacy)
+    lock_steps = [mechanism.lock_step(network) for network in networks]
+    units = [mechanism.units(groups, shard_sizes, rates, privacy) for groups in lock_steps]
 
-    def ledger_of(noises: Sequence[Sequence[np.ndarray]]) -> Ledger:
+    def ledger_of(noises: Sequence[Deviations]) -> Ledger:
         return joint_ledger(
             [
                 build_ledger(network, rates, noise, unit, plans, privacy, threat)
@@ -126,109 +127,58 @@ def build_mechanisms(
         )
 
     if privacy.calibration == "paper":
-        noises = [_paper_noise(network, rates, plans, privacy) for network in networks]
+        _refuse_sample_weights(networks)
+        noises = [mechanism.paper_noise(network, rates, plans, privacy) for network in networks]
         ledger = ledger_of(noises)
     else:
-        noises, ledger = _least_noise(networks[0], units, ledger_of, privacy)
+        noises, ledger = _least_noise(mechanism, networks, units, ledger_of, privacy)
     return tuple(
-        Mechanism(
-            _clipping(privacy), lock_step, _placed(network, lock_step, noise, privacy), True, ledger
+        CalibratedMechanism(
+            mechanism.clipping(privacy),
+            lock_step,
+            mechanism.noise(network, lock_step, noise, privacy),
+            True,
+            ledger,
         )
         for network, lock_step, noise in zip(networks, lock_steps, noises, strict=True)
     )
 
 
-def who_steps_together(network: Network, privacy: PrivacyConfig) -> LockStep:
-    """The lock-step groups of the configured mechanism."""
-    return step_together(network) if privacy.mechanism == "gradient" else step_alone(network)
-
-
-def _divisor(privacy: PrivacyConfig) -> Literal["drawn", "expected"]:
-    """Record-wise clipped sums are divided by a public number, else the clip would not bound."""
-    return "expected" if _clips_records(privacy) else "drawn"
-
-
-def _clips_records(privacy: PrivacyConfig) -> bool:
-    if privacy.unit == "device":
-        return False
-    return privacy.mechanism == "gradient" or privacy.drift == "non_expansive"
-
-
-def _clipping(privacy: PrivacyConfig) -> Clipping:
-    norm = privacy.clipping_norm
-    if _clips_records(privacy):
-        by_class = privacy.mechanism == "upload"
-        return Clipping(_divisor(privacy), record_norm=norm, by_class=by_class)
-    if privacy.unit == "device" and privacy.mechanism == "upload":
-        return Clipping(_divisor(privacy), update_norm=norm)
-    return Clipping(_divisor(privacy), batch_norm=norm)
-
-
-def _units(
-    lock_step: LockStep, shard_sizes: np.ndarray, rates: np.ndarray, privacy: PrivacyConfig
-) -> np.ndarray:
-    """What shift 1 of each device's laws means, over eta: float64 (N_L,)."""
-    factor = 1.0
-    if _clips_records(privacy):
-        # The public divisor B_j = q_j D_j.
-        factor = 1.0 / (rates * shard_sizes)
-    elif privacy.unit == "record":
-        # Two minibatch gradients of norm G are at most 2G apart.
-        factor = 2.0
-    # Under `upload` the path's weights are part of the laws.
-    return lock_step.weights * privacy.clipping_norm * factor
-
-
-def _paper_noise(
-    network: Network, rates: np.ndarray, plans: Sequence[RoundPlan], privacy: PrivacyConfig
-) -> list[np.ndarray]:
-    """J Prop. 1 with Lemma 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon, where
-    Delta = 2 eta K G / (product of s_l' over the layers l' from the node's to L-1).
-    """
-    tree = network.tree
-    most_steps = max(len(plan.layers) for plan in plans)
-    compositions = most_steps * len(plans)
-    scale = sqrt(compositions * log(1 / privacy.delta)) / privacy.epsilon
-    factor = privacy.alpha * rates.max() * scale
-    noise = []
-    for layer, noised in enumerate(network.noised, start=1):
-        shared = prod(network.smallest_fanout(below) for below in range(layer, tree.depth))
-        sensitivity = 2 * most_steps * privacy.clipping_norm / shared
-        noise.append(np.where(noised, factor * sensitivity, 0.0))
-    return noise
+def _refuse_sample_weights(networks: Sequence[Network]) -> None:
+    if any(network.rho is not None for network in networks):
+        raise InputError(
+            "topology.weights",
+            "samples",
+            "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
+            "use uniform, or calibration: accountant",
+        )
 
 
 def _least_noise(
-    network: Network,
+    mechanism: Mechanism,
+    networks: Sequence[Network],
     units: Sequence[np.ndarray],
-    ledger_of: Callable[[list[list[np.ndarray]]], Ledger],
+    ledger_of: Callable[[Sequence[Deviations]], Ledger],
     privacy: PrivacyConfig,
-) -> tuple[list[list[np.ndarray]], Ledger]:
+) -> tuple[list[Deviations], Ledger]:
     """The least noise for which every distrusted observer stays within the target.
 
-    First each head gets what its own records need against somebody who sees its every release.
-    Where nobody distrusted does, all noises shrink by one factor until the target is met.
+    First each node gets its part of its full noise (`_full_noise`). Then all noises are multiplied
+    by one factor: less, where nobody distrusted sees every release of a head; more, where parts
+    are too small for what somebody sees.
 
     Args:
-        network: any of the run's; noise is added at the same nodes in all.
+        networks: heads are the same nodes in all.
         units: of the devices' laws in each network.
         ledger_of: the run's ledger under the noises of each network.
     """
-    noises = [[np.zeros(len(parents)) for parents in network.tree.parents] for _ in units]
-    laws = ledger_of(noises)
-    adders = noise_adders(network)
-    needed: dict[Composition, float] = {}
-    for line in {line.position: line for line in laws.lines}.values():
-        composition = _at_unit_noise(laws, line)
-        if composition not in needed:
-            needed[composition] = least_noise(
-                composition, privacy.epsilon, privacy.delta, privacy.adjacency
-            )
-        for device in line.position.members:
-            layer, head = adders[device]
-            for noise, unit in zip(noises, units, strict=True):
-                scale = noise[layer - 1]
-                scale[head] = max(scale[head], needed[composition] * unit[device])
+    silent = [list(no_noise(network.tree)) for network in networks]
+    needed = _needed_by_device(ledger_of(silent), privacy)
+    noises = []
+    for network, unit in zip(networks, units, strict=True):
+        full = _full_noise(mechanism, network, needed * unit)
+        parts = zip(network.noise, full, strict=True)
+        noises.append([part * whole for part, whole in parts])
     ledger = ledger_of(noises)
     _refuse_messages_in_clear(ledger, privacy)
     rounds = len(ledger.plans)
@@ -236,7 +186,7 @@ def _least_noise(
     if 0.99 * privacy.epsilon < verified <= privacy.epsilon:
         return noises, ledger
 
-    def times(log_factor: float) -> list[list[np.ndarray]]:
+    def times(log_factor: float) -> list[Deviations]:
         return [[scale * np.exp(log_factor) for scale in noise] for noise in noises]
 
     def overspend(log_factor: float) -> float:
@@ -244,13 +194,15 @@ def _least_noise(
         return log(max(verified, 1e-12) / privacy.epsilon)
 
     factor = 0.0
-    if verified <= privacy.epsilon:
+    if verified <= privacy.epsilon or log(verified / privacy.epsilon) > _ROUNDING:
         from scipy.optimize import brentq  # a quarter of a second, and few get here
 
-        low = -0.1
+        low, high = (-0.1, 0.0) if verified <= privacy.epsilon else (0.0, 0.5)
         while overspend(low) <= 0:
             low -= 0.5
-        factor = brentq(overspend, low, factor, xtol=1e-4)
+        while high > 0 and overspend(high) > 0:
+            low, high = high, high + 0.5
+        factor = brentq(overspend, low, high, xtol=1e-4)
     # What is returned is what was verified: the ledger's rounding may ask for a hair more.
     step = 2.5e-4
     while overspend(factor) > 0:
@@ -258,15 +210,69 @@ def _least_noise(
     return times(factor), ledger_of(times(factor))
 
 
-def _at_unit_noise(ledger: Ledger, line: Line) -> Composition:
-    elsewhere = tuple((position, 1.0) for position, _ in line.elsewhere)
-    at_one = replace(line, noise=1.0, elsewhere=elsewhere)
-    return ledger.composition(at_one, len(ledger.plans))
+def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
+    """The noise, in the unit of its law, that meets the target for a device's records against
+    somebody who sees every release of its head: float64 (N_L,).
+
+    Args:
+        laws: a ledger, whose noises play no part.
+    """
+    needed: dict[Composition, float] = {}
+    result = np.zeros(sum(len(position.members) for position in _positions(laws)))
+    for position, line in _positions(laws).items():
+        elsewhere = tuple((other, 1.0) for other, _ in line.elsewhere)
+        at_one = replace(line, deviation=1.0, elsewhere=elsewhere)
+        composition = laws.composition(at_one, len(laws.plans))
+        if composition not in needed:
+            needed[composition] = least_noise(
+                composition, privacy.epsilon, privacy.delta, privacy.adjacency
+            )
+        result[list(position.members)] = needed[composition]
+    return result
+
+
+def _positions(ledger: Ledger) -> dict[Position, Release]:
+    """Each position of a ledger, with one of its lines."""
+    return {line.position: line for line in ledger.lines}
+
+
+def _full_noise(mechanism: Mechanism, network: Network, protecting: np.ndarray) -> Deviations:
+    """The full noise of every node that adds any part of one.
+
+    A head's is what protects the most exposed record below it from whoever sees its every release.
+    Any other node's, above a head or below one, is as large against what a record moves its
+    message by: the deviations of the heads on the paths through it, times the weight of the head's
+    message in the node's above it, or over that of the node's in the head's below it; the largest
+    of them. Under noise at every step nothing is added below a head, where no message is sent.
+
+    Args:
+        protecting: float64 (N_L,), what protects each device's records, added by its head.
+    """
+    tree = network.tree
+    heads = heads_of(network)
+    full = list(no_noise(tree))
+    for layer in np.unique(heads[:, 0]):
+        members = heads[:, 0] == layer
+        np.maximum.at(full[layer], heads[members, 1], protecting[members])
+    result = [of_layer.copy() for of_layer in full]
+    for head_layer in np.unique(heads[:, 0]):
+        members = heads[:, 0] == head_layer
+        of_heads = full[head_layer][heads[members, 1]]
+        for layer, parts in enumerate(network.noise):
+            if layer == head_layer or (layer > head_layer and mechanism.noises_every_step):
+                continue
+            nodes = tree.ancestors[layer][members]
+            if layer < head_layer:
+                sensitivity = network.shares(head_layer, layer)[heads[members, 1]]
+            else:
+                sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
+            np.maximum.at(result[layer], nodes, of_heads * sensitivity * (parts[nodes] > 0))
+    return result
 
 
 def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
     for line in ledger.lines:
-        if line.kind in ledger.distrusted and line.noise == 0:
+        if line.kind in ledger.distrusted and line.deviation == 0:
             raise InputError(
                 "privacy.epsilon",
                 privacy.epsilon,
@@ -278,22 +284,3 @@ def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
                     else "a network without trusted servers"
                 ),
             )
-
-
-def _placed(
-    network: Network, lock_step: LockStep, noise: Sequence[np.ndarray], privacy: PrivacyConfig
-) -> Noise:
-    """Noise where the mechanism draws it."""
-    still = silence(network, lock_step)
-    if privacy.mechanism == "gradient":
-        steps = np.array([noise[layer - 1][index] for layer, index in lock_step.nodes])
-        return replace(still, steps=steps)
-    if not privacy.downlink_noise:
-        return replace(still, messages=tuple(noise))
-    broadcasts = [np.zeros_like(scale) for scale in still.broadcasts]
-    adders = noise_adders(network)
-    for device, (head_layer, head) in enumerate(adders):
-        for layer in range(head_layer, network.tree.depth):
-            node = network.tree.ancestors[layer][device]
-            broadcasts[layer][node] = noise[head_layer - 1][head]
-    return replace(still, messages=tuple(noise), broadcasts=tuple(broadcasts))

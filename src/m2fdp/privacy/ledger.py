@@ -2,53 +2,31 @@
 
 Positions are devices that share everything an accountant needs: where their noise is added,
 their weights on the path below it, their sampling rate and their noise. Each observer of a
-position is one line; what carries no noise is a line with an infinite epsilon, never dropped.
+position is one line (`m2fdp.privacy.releases`); what carries no noise is a line with an infinite
+epsilon, never dropped.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import inf
 
 import numpy as np
 
-from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon
-from m2fdp.privacy.positions import Position
+from m2fdp.config import PrivacyConfig, ThreatConfig
+from m2fdp.errors import InputError
+from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, subsampled
+from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.positions import Position, positions
+from m2fdp.privacy.releases import OBSERVERS, Laws, Release, distrusted_kinds, in_clear, traffic
 from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.topology.network import Network
 
 # A law that moves the release for certain, without noise.
 _IN_CLEAR = ShiftLaw((inf,), (1.0,))
-
-
-@dataclass(frozen=True)
-class Line:
-    """What one kind of observer learns about the records of one position.
-
-    Attributes:
-        observer: who, in words.
-        kind: the name under which `threat` distrusts it; `trusted_servers` never is.
-        sees: what, in words.
-        noise: the part of the noise that the observer can't subtract, in the unit of the
-            position's laws; 0 for messages in clear.
-        assumption: what the line rests on.
-        elsewhere: position and noise in the second and the further networks of the run.
-    """
-
-    position: Position
-    observer: str
-    kind: str
-    sees: str
-    noise: float
-    assumption: str
-    elsewhere: tuple[tuple[Position, float], ...] = ()
-
-    @property
-    def views(self) -> tuple[tuple[Position, float], ...]:
-        """Position and noise in each network of the run."""
-        return ((self.position, self.noise), *self.elsewhere)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,19 +34,17 @@ class Ledger:
     """All lines of a run.
 
     Attributes:
-        laws: the laws of a position's releases in one round, with their counts.
         plans: the rounds t = 1…T, in order.
         distrusted: the kinds of observers that must not learn more than the target.
     """
 
-    lines: tuple[Line, ...]
-    laws: Callable[[Position, RoundPlan], Composition]
+    lines: tuple[Release, ...]
     plans: tuple[RoundPlan, ...]
     distrusted: frozenset[str]
     delta: float
     adjacency: Adjacency
 
-    def epsilon(self, line: Line, rounds: int) -> float:
+    def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""
         return epsilon(self.composition(line, rounds), self.delta, self.adjacency)
 
@@ -85,8 +61,8 @@ class Ledger:
         together = [
             replace(
                 line,
-                noise=line.position.noise if line.noise else 0.0,
-                elsewhere=tuple((p, p.noise if noise else 0.0) for p, noise in line.elsewhere),
+                deviation=line.position.noise if line.deviation else 0.0,
+                elsewhere=tuple((p, p.noise if left else 0.0) for p, left in line.elsewhere),
             )
             for line in self.lines
             if line.kind in self.distrusted
@@ -100,21 +76,21 @@ class Ledger:
             kind: self._largest([x for x in self.lines if x.kind == kind], rounds) for kind in kinds
         }
 
-    def composition(self, line: Line, rounds: int) -> Composition:
+    def composition(self, line: Release, rounds: int) -> Composition:
         """What the observer sees in so many rounds, over the noise."""
         sums: Counter[ShiftLaw] = Counter()
         for plan, times in self._counted[rounds].items():
-            position, noise = line.views[plan.network]
-            for law, count in self.laws(position, plan):
-                sums[law.scaled(1.0 / noise) if noise else _IN_CLEAR] += count * times
+            position, deviation = line.views[plan.network]
+            for law, count in line.laws(position, plan):
+                sums[law.scaled(1.0 / deviation) if deviation else _IN_CLEAR] += count * times
         return tuple(sums.items())
 
-    def _largest(self, lines: Sequence[Line], rounds: int) -> float:
+    def _largest(self, lines: Sequence[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
-        of_position: dict[Position, dict[tuple[float, ...], Line]] = {}
+        of_position: dict[tuple[Position, Laws], dict[tuple[float, ...], Release]] = {}
         for line in lines:
-            noises = tuple(noise for _, noise in line.views)
-            of_position.setdefault(line.position, {})[noises] = line
+            noises = tuple(deviation for _, deviation in line.views)
+            of_position.setdefault((line.position, line.laws), {})[noises] = line
         compositions = {
             self.composition(line, rounds)
             for alike in of_position.values()
@@ -140,6 +116,67 @@ class Ledger:
 def _quieter(noises: tuple[float, ...], than: tuple[float, ...]) -> bool:
     """Whether noises are nowhere more, and somewhere less."""
     return noises != than and all(a <= b for a, b in zip(noises, than, strict=True))
+
+
+def build_ledger(
+    network: Network,
+    rates: np.ndarray,
+    noise: Sequence[np.ndarray],
+    units: np.ndarray,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+) -> Ledger:
+    """The ledger of a run.
+
+    Args:
+        rates: float64 (N_L,), q_j.
+        noise: for layer l = 0…L, float64 (N_l,): the standard deviation that the node adds, when
+            the mechanism has it add some.
+        units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
+        plans: the rounds t = 1…T.
+
+    Raises:
+        InputError: nobody whom `threat` distrusts receives anything in this network.
+    """
+    mechanism = get_mechanism(privacy.mechanism)
+    laws = lru_cache(maxsize=None)(mechanism.laws(privacy, plans))
+    travelling = traffic(network, plans, privacy.downlink_noise)
+    lines = [
+        line
+        for position in positions(network, rates, noise, units)
+        for line in mechanism.releases(position, travelling, laws)
+    ]
+    distrusted = distrusted_kinds(threat)
+    present = {line.kind for line in lines}
+    if not distrusted & present:
+        raise InputError(
+            "threat.distrusted",
+            ", ".join([*threat.distrusted, *threat.open_links]),
+            "are nobody in this network, so that there is nothing to verify; present are "
+            + ", ".join(sorted(present - {"trusted_servers"})),
+        )
+    return Ledger(tuple(lines), tuple(plans), distrusted, privacy.delta, privacy.adjacency)
+
+
+def open_ledger(
+    n_devices: int, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+) -> Ledger:
+    """The ledger of a run without noise: everybody sees everything in clear."""
+    everybody = Position(
+        tuple(range(n_devices)), 0, (), 1.0, 1.0, 0.0, 0.0, 0.0, None, (), False, summed=False
+    )
+    return Ledger(
+        tuple(in_clear(everybody, kind, "un-noised models", _one_release) for kind in OBSERVERS),
+        tuple(plans),
+        distrusted_kinds(threat),
+        privacy.delta,
+        privacy.adjacency,
+    )
+
+
+def _one_release(position: Position, plan: RoundPlan) -> Composition:
+    return ((subsampled(1.0), 1),)
 
 
 def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
@@ -169,14 +206,14 @@ def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
         ]
         position = replace(own, members=tuple(np.flatnonzero(inverse == alike).tolist()))
         for line in own_lines.values():
-            elsewhere = tuple((other, by_kind[line.kind].noise) for other, by_kind in others)
+            elsewhere = tuple((other, by_kind[line.kind].deviation) for other, by_kind in others)
             joined.append(replace(line, position=position, elsewhere=elsewhere))
     return replace(ledgers[0], lines=tuple(joined))
 
 
-def _lines_by_position(ledger: Ledger) -> dict[Position, dict[str, Line]]:
+def _lines_by_position(ledger: Ledger) -> dict[Position, dict[str, Release]]:
     """The lines of every position by kind of observer; each position has one of a kind."""
-    result: dict[Position, dict[str, Line]] = {}
+    result: dict[Position, dict[str, Release]] = {}
     for line in ledger.lines:
         result.setdefault(line.position, {})[line.kind] = line
     return result

@@ -25,10 +25,10 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
     for line in ledger.lines:
         position = line.position
         releases = 0
-        worst = (0.0, 0.0, line.noise * position.unit)
+        worst = (0.0, 0.0, line.deviation * position.unit)
         for plan, times in Counter(ledger.plans[:rounds]).items():
             seen_from, noise = line.views[plan.network]
-            for law, count in ledger.laws(seen_from, plan):
+            for law, count in line.laws(seen_from, plan):
                 releases += count * times
                 shift = law.largest * seen_from.unit
                 ratio = law.largest / noise if noise else law.largest

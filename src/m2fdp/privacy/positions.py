@@ -4,46 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 
-from m2fdp.topology.network import Network, noise_adders
-
-# The column of `positions`' keys at which rho of layer 1 stands.
-_FIRST_SHARE = 8
+from m2fdp.privacy.variance import certain_variances, family_variances
+from m2fdp.topology.network import Network, heads_of, no_noise
 
 
 @dataclass(frozen=True, eq=False)
 class Position:
     """Devices in equal positions.
 
+    All noises are in the unit of the position's laws, which a record moves its head's message by:
+    noise further up is over the weight that this message has there.
+
     Attributes:
         members: the devices, by index.
-        head_layer: the layer of the node that noises for them, their head.
-        is_device: whether each is its own head.
+        head_layer: the layer of the node whose noise protects them first, their head.
         shares: rho of the nodes on the path from below the head down to the device.
         sampling_rate: q.
         unit: what shift 1 of the laws means.
-        noise: the head's noise, in the unit of the position's laws.
-        crowd: the noise of the mean that the head's parent forms, over the head's weight in it.
-        crowd_without_one: the same for the worst sibling of the head, who knows its own noise;
-            None without siblings.
-        parent_is_cloud: whether the head's parent is the cloud.
-        parent_is_trusted: whether it is a trusted server.
+        noise: the deviation of the head's own noise.
+        inside: the variance that nodes below the head add to its message.
+        mean: the deviation of what the head and those of its siblings that are heads add to the
+            mean that their parent forms.
+        mean_but_one: the same for the worst sibling of the head, who knows its own noise; None
+            without siblings.
+        above: for layer l = 0…h-1 below the head's h, the variance that its ancestor there adds.
+        parent_is_trusted: whether the head's parent is a trusted server.
+        summed: whether the parent sees only the sum of what the head and its siblings send.
     """
 
     members: tuple[int, ...]
     head_layer: int
-    is_device: bool
     shares: tuple[float, ...]
     sampling_rate: float
     unit: float
     noise: float
-    crowd: float
-    crowd_without_one: float | None
-    parent_is_cloud: bool
-    parent_is_trusted: bool = False
+    inside: float
+    mean: float
+    mean_but_one: float | None
+    above: tuple[float, ...]
+    parent_is_trusted: bool
+    summed: bool
+
+    @property
+    def is_device(self) -> bool:
+        """Whether each device is its own head."""
+        return not self.shares
+
+    @property
+    def parent_is_cloud(self) -> bool:
+        """Whether the head's parent is the cloud."""
+        return self.head_layer == 1
 
     def has_cousins(self, layer: int) -> bool:
         """Whether devices of other lowest servers share the device's ancestor at a layer, which
@@ -64,76 +77,77 @@ def position_name(position: Position) -> str:
 def positions(
     network: Network, rates: np.ndarray, noise: Sequence[np.ndarray], units: np.ndarray
 ) -> list[Position]:
-    """The classes of devices in equal positions, by first device."""
-    tree = network.tree
-    adders = noise_adders(network)
-    depth = tree.depth
-    # Columns: head layer, q, unit, noise, crowd, crowd without one, cloud above, trusted above,
-    # shares.
-    keys = np.zeros((tree.n_devices, _FIRST_SHARE + depth))
-    keys[:, 0] = adders[:, 0]
-    keys[:, 1] = rates
-    keys[:, 2] = units
-    for layer in np.unique(adders[:, 0]):
-        members = np.flatnonzero(adders[:, 0] == layer)
-        heads = adders[members, 1]
-        weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
-        variance = (weights * noise[layer - 1]) ** 2
-        if layer == depth and network.participants is not None:
-            # Its own noise, and that of the quietest sibling for everybody present besides.
-            least = np.full(tree.n_nodes(layer - 1), inf)
-            np.minimum.at(least, parents[heads], variance[heads])
-            quietest = np.where(least < inf, least, 0.0)[parents]
-            present = network.present[parents]
-            together = variance + quietest * (present - 1)
-            others = variance + quietest * np.maximum(present - 2, 0)
-        else:
-            together = np.bincount(parents, weights=variance)[parents]
-            others = np.maximum(together - _loudest_sibling(parents, variance), 0)
-        others[tree.n_children(layer - 1)[parents] == 1] = -1
-        for column, scale in (
-            (3, noise[layer - 1]),
-            (4, np.sqrt(together) / weights),
-            (5, np.where(others >= 0, np.sqrt(np.maximum(others, 0)) / weights, -1)),
-        ):
-            known = scale[heads] >= 0
-            keys[members, column] = np.where(known, scale[heads] / units[members], -1)
-        keys[members, 6] = layer == 1
-        keys[members, 7] = network.trust[layer - 1][parents[heads]]
-        for below in range(layer + 1, depth + 1):
-            shares = network.weights[below - 1][tree.ancestors[below][members]]
-            keys[members, _FIRST_SHARE + below - 1] = shares
+    """The classes of devices in equal positions, by first device.
+
+    Args:
+        rates, noise, units: as in `m2fdp.privacy.ledger.build_ledger`.
+    """
+    depth = network.tree.depth
+    table = _by_device(network, rates, noise, units)
     _, first, inverse, counts = np.unique(
-        np.round(keys, 12), axis=0, return_index=True, return_inverse=True, return_counts=True
+        np.round(np.column_stack(list(table.values())), 12),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
     )
     members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
-    return [
-        Position(
-            members=tuple(devices.tolist()),
-            head_layer=int(key[0]),
-            is_device=int(key[0]) == depth,
-            shares=tuple(key[_FIRST_SHARE + int(key[0]) :].tolist()),
-            sampling_rate=float(key[1]),
-            unit=float(key[2]),
-            noise=float(key[3]),
-            crowd=float(key[4]),
-            crowd_without_one=None if key[5] < 0 else float(key[5]),
-            parent_is_cloud=bool(key[6]),
-            parent_is_trusted=bool(key[7]),
+    result = []
+    for device, devices in sorted(zip(first, members, strict=True), key=lambda pair: pair[1][0]):
+        row = {name: values[device] for name, values in table.items()}
+        head = int(row["head_layer"])
+        result.append(
+            Position(
+                members=tuple(devices.tolist()),
+                head_layer=head,
+                shares=tuple(float(row[f"share {at}"]) for at in range(head + 1, depth + 1)),
+                sampling_rate=float(row["sampling_rate"]),
+                unit=float(row["unit"]),
+                noise=float(row["noise"]),
+                inside=float(row["inside"]),
+                mean=float(row["mean"]),
+                mean_but_one=None if row["mean_but_one"] < 0 else float(row["mean_but_one"]),
+                above=tuple(float(row[f"above {at}"]) for at in range(head)),
+                parent_is_trusted=bool(row["parent_is_trusted"]),
+                summed=head in network.sums_only,
+            )
         )
-        for key, devices in sorted(zip(keys[first], members, strict=True), key=lambda r: r[1][0])
-    ]
+    return result
 
 
-def _loudest_sibling(parents: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """For each node the largest variance among its siblings, itself left out; 0 if none."""
-    n = int(parents.max()) + 1
-    order = np.lexsort((-variance, parents))
-    starts = np.searchsorted(parents[order], np.arange(n))
-    best = order[starts]
-    largest = variance[best][parents]
-    second = np.zeros(n)
-    has_second = np.bincount(parents, minlength=n) > 1
-    second[has_second] = variance[order[starts[has_second] + 1]]
-    mine = best[parents] == np.arange(len(parents))
-    return np.where(mine, second[parents], largest)
+def _by_device(
+    network: Network, rates: np.ndarray, noise: Sequence[np.ndarray], units: np.ndarray
+) -> dict[str, np.ndarray]:
+    """What positions differ in, by name: float64 (N_L,) each."""
+    tree, depth = network.tree, network.tree.depth
+    heads = heads_of(network)
+    inside = certain_variances(network, noise)
+    table = {name: np.zeros(tree.n_devices) for name in ("noise", "inside", "mean")}
+    table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}
+    table |= {"parent_is_trusted": np.zeros(tree.n_devices)}
+    table |= {f"above {at}": np.zeros(tree.n_devices) for at in range(depth)}
+    table |= {f"share {at}": np.zeros(tree.n_devices) for at in range(1, depth + 1)}
+    for layer in np.unique(heads[:, 0]):
+        members = np.flatnonzero(heads[:, 0] == layer)
+        nodes, unit = heads[members, 1], units[members]
+        weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
+        drawn = list(no_noise(tree))
+        drawn[layer][nodes] = noise[layer][nodes]
+        together, but_one = family_variances(network, drawn, layer)
+        table["noise"][members] = noise[layer][nodes] / unit
+        table["mean"][members] = (np.sqrt(together) / weights)[nodes] / unit
+        siblings = tree.n_children(layer - 1)[parents[nodes]] > 1
+        left = (np.sqrt(but_one) / weights)[nodes] / unit
+        table["mean_but_one"][members] = np.where(siblings, left, -1.0)
+        table["parent_is_trusted"][members] = network.trust[layer - 1][parents[nodes]]
+        if layer < depth:
+            table["inside"][members] = inside[layer][nodes] / unit**2
+        for at in range(layer):
+            ancestors = tree.ancestors[at][members]
+            share = network.shares(layer, at)[nodes]
+            table[f"above {at}"][members] = (noise[at][ancestors] / share / unit) ** 2
+        for at in range(layer + 1, depth + 1):
+            shares = network.weights[at - 1][tree.ancestors[at][members]]
+            table[f"share {at}"][members] = shares
+    columns = {"head_layer": heads[:, 0].astype(np.float64), "sampling_rate": rates, "unit": units}
+    return columns | table

@@ -8,8 +8,9 @@ from typing import Any
 
 from m2fdp.config import Config, PrivacyConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.mechanisms import get_mechanism
 
 SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
@@ -31,7 +32,10 @@ def conditions_of(config: Config) -> list[str]:
 
 
 def summary(
-    mechanism: Mechanism, rounds: int, privacy: PrivacyConfig, conditions: Sequence[str] = ()
+    mechanism: CalibratedMechanism,
+    rounds: int,
+    privacy: PrivacyConfig,
+    conditions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What a run promises, with every assumption the promise rests on, ready for JSON.
 
@@ -57,7 +61,7 @@ def summary(
         "accountant": ACCOUNTANT,
         "unit": privacy.unit,
         "adjacency": privacy.adjacency,
-        "drift": privacy.drift if privacy.mechanism == "upload" else "none, noise at every step",
+        "drift": get_mechanism(privacy.mechanism).drift(privacy),
         "sampling": "poisson",
         "distrusted": sorted(ledger.distrusted),
         "epsilon_by_observer": {
@@ -75,7 +79,7 @@ def _for_json(value: float) -> float | str:
 
 def assumptions(privacy: PrivacyConfig) -> list[str]:
     """What epsilon rests on and a run can't check."""
-    result = [
+    return [
         "trusted servers are trustworthy, and nobody else reads the links into them",
         "tree, trust, shard sizes and schedule are public and independent of the private data",
         "the split is given: which records a device holds, which in some schemes depends on the "
@@ -83,10 +87,8 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         "this run's model is all that is released about these records: the epsilons of several "
         "released runs, such as of several seeds, add up",
         *_of_the_draws(privacy.secure_rng),
+        *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
-    if privacy.mechanism == "upload" and privacy.unit == "record" and privacy.drift == "smooth":
-        result.append(f"the loss is {privacy.smoothness:g}-smooth, as declared")
-    return result
 
 
 def _pooled(ledger: Ledger, rounds: int) -> list[str]:
@@ -132,7 +134,10 @@ def _of_the_draws(secure: bool) -> list[str]:
 
 
 def warnings(
-    mechanism: Mechanism, rounds: int, privacy: PrivacyConfig, conditions: Sequence[str] = ()
+    mechanism: CalibratedMechanism,
+    rounds: int,
+    privacy: PrivacyConfig,
+    conditions: Sequence[str] = (),
 ) -> list[str]:
     """One line for each thing that a user can change and should know before trusting epsilon."""
     if not mechanism.private:

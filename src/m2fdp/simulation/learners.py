@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.minibatches import Minibatches, Shards
 from m2fdp.simulation.sampling import draw_participants, poisson_draw
 from m2fdp.streams import Streams
@@ -52,7 +52,7 @@ class Learners:
 
 
 def draw_learners(
-    network: Network, mechanism: Mechanism, streams: Streams, round_: int
+    network: Network, mechanism: CalibratedMechanism, streams: Streams, round_: int
 ) -> Learners:
     """The learners of round t, some devices of which take part."""
     lock_step = mechanism.lock_step
@@ -91,7 +91,7 @@ def draw_learners(
 
 def draw_minibatches(
     learners: Learners,
-    mechanism: Mechanism,
+    mechanism: CalibratedMechanism,
     shards: Shards,
     streams: Streams,
     round_: int,
@@ -132,7 +132,7 @@ def draw_minibatches(
     return tuple(minibatches(step) for step in range(1, steps + 1))
 
 
-def minibatch_law(mechanism: Mechanism, shards: Shards) -> tuple[np.ndarray, np.ndarray]:
+def minibatch_law(mechanism: CalibratedMechanism, shards: Shards) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance, float64 (u,), of the records that a unit uses, if all take part."""
     means = shards.rates * shards.sizes
     variances = means * (1 - shards.rates)
@@ -142,7 +142,9 @@ def minibatch_law(mechanism: Mechanism, shards: Shards) -> tuple[np.ndarray, np.
     return np.bincount(group_of, weights=means), np.bincount(group_of, weights=variances)
 
 
-def _device_weights(mechanism: Mechanism, shards: Shards, drawn: np.ndarray) -> np.ndarray:
+def _device_weights(
+    mechanism: CalibratedMechanism, shards: Shards, drawn: np.ndarray
+) -> np.ndarray:
     """The weight of each device's records: over the minibatch size, times the device's share."""
     if mechanism.clipping.divide_by == "expected":
         sizes = shards.rates * shards.sizes

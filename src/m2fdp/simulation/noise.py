@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.privacy.variance import mean_variances
 from m2fdp.simulation.philox import WORDS, random_words
 from m2fdp.topology.network import Network
 
@@ -139,17 +140,6 @@ def summed_deviations(
 
     Args:
         present: bool (N_L,), the devices that send.
-        deviations: for layer l = 1…L, (N_l,), of the noise that each node adds to its message.
+        deviations: for layer l = 0…L, (N_l,), of the noise that each node adds to its message.
     """
-    tree = network.tree
-    variance: np.ndarray = np.zeros(tree.n_devices)
-    sent = present
-    for layer in range(tree.depth, top, -1):
-        messages = sent * (variance + deviations[layer - 1] ** 2)
-        variance = np.bincount(
-            tree.parents[layer - 1],
-            weights=network.weights[layer - 1] ** 2 * messages,
-            minlength=tree.n_nodes(layer - 1),
-        )
-        sent = np.ones_like(variance)
-    return np.sqrt(variance)
+    return np.sqrt(mean_variances(network, deviations, present, top)[0])

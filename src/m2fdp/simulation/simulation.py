@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from m2fdp.models.registry import Model
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.clipping import ClipFactor, flat_clip
 from m2fdp.simulation.local_rules import GradientStep, LocalRule
 from m2fdp.simulation.minibatches import Shards
@@ -40,7 +40,7 @@ class Simulation:
     """
 
     networks: tuple[Network, ...]
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[CalibratedMechanism, ...]
     model: Model
     shards: Shards
     randomness: Randomness

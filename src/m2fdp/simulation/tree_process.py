@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.aggregation import Aggregator
 from m2fdp.simulation.clipping import clip_rows
@@ -79,7 +79,7 @@ class _Round:
     simulation: Simulation
     executor: Executor
     network: Network
-    mechanism: Mechanism
+    mechanism: CalibratedMechanism
     aggregator: Aggregator
     learners: Learners
     tap: Tap | None
@@ -278,7 +278,7 @@ def _descend(current: _Round, tile: range, minibatches: Minibatches, models: Ten
 
 def _add_message_noise(current: _Round, stretch: _Stretch, layer: int, messages: Tensor) -> None:
     """Noise those of the messages (N_l, M) of a layer that carry some, in place."""
-    scales = current.mechanism.noise.messages[layer - 1]
+    scales = current.mechanism.noise.messages[layer]
     if layer == current.network.tree.depth:
         scales = scales * current.learners.present
     _add_noise(current, stretch.last, "message-noise", layer, scales, messages)
@@ -288,10 +288,10 @@ def _add_summed_noise(current: _Round, stretch: _Stretch, models: Tensor) -> Non
     """Draw all noise of the last step and of the messages below each model as one."""
     noise, lock_step = current.mechanism.noise, current.mechanism.lock_step
     deviations = [scales.copy() for scales in noise.messages]
-    for layer in range(stretch.top + 1, len(deviations) + 1):
+    for layer in range(stretch.top + 1, len(deviations)):
         here = lock_step.nodes[:, 0] == layer
         nodes = lock_step.nodes[here, 1]
-        own = deviations[layer - 1]
+        own = deviations[layer]
         own[nodes] = np.hypot(own[nodes], noise.steps[here])
     present = current.learners.present
     summed = summed_deviations(current.network, present, deviations, stretch.top)

@@ -1,12 +1,14 @@
-"""A network: the tree, who is trusted in it, and who adds noise to what it sends up."""
+"""A network: the tree, who is trusted in it, what weighs how much, and who adds how much noise."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
+from m2fdp.errors import InputError
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
 
@@ -18,16 +20,36 @@ class Network:
     Attributes:
         tree: the aggregation tree.
         trust: see `m2fdp.topology.trust`.
-        noised: for layer l = 1…L (index l-1), bool (N_l,): does the message from this node to
-            its parent carry fresh noise.
+        noise: for layer l = 0…L (index l), float64 (N_l,): the part of its full noise that each
+            node adds to what it sends up, and the cloud to what it broadcasts at a round's end. 0
+            adds nothing, 1 all of it, 1/sqrt(n) what n nodes share. Any number of nodes on one
+            path may add some.
         participants: devices of each lowest server that take part in a round, at most (s_c^t
             of J eq. 27): one number, int64 (N_{L-1},), or None, which means all.
+        rho: for layer l = 1…L (index l-1), float64 (N_l,): each node's weight at its parent, whose
+            children's weights sum to one; None = uniform over those who take part.
+        sums_only: layers l of 1…L whose nodes' parents see only the sum of what they send.
+
+    Raises:
+        InputError: weights by sample count together with participants: the sums would not be of
+            weights that sum to one.
     """
 
     tree: Tree
     trust: Trust
-    noised: tuple[np.ndarray, ...]
+    noise: tuple[np.ndarray, ...]
     participants: int | np.ndarray | None = None
+    rho: tuple[np.ndarray, ...] | None = None
+    sums_only: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.rho is not None and self.participants is not None:
+            raise InputError(
+                "topology.weights",
+                "samples",
+                "needs all devices in every round (training.participants: null, and no control); "
+                "use uniform",
+            )
 
     @property
     def weights(self) -> tuple[np.ndarray, ...]:
@@ -35,8 +57,15 @@ class Network:
 
         A device's is its weight in the rounds that it takes part in.
         """
+        if self.rho is not None:
+            return self.rho
         uniform = self.tree.uniform_weights
         return (*uniform[:-1], 1.0 / self.present[self.tree.parents[-1]])
+
+    @property
+    def objective_weights(self) -> tuple[np.ndarray, ...]:
+        """The same with every device there: what weighs the losses that are minimised."""
+        return self.tree.uniform_weights if self.rho is None else self.rho
 
     @property
     def present(self) -> np.ndarray:
@@ -44,35 +73,82 @@ class Network:
         children = self.tree.n_children(self.tree.depth - 1)
         return children if self.participants is None else np.minimum(children, self.participants)
 
+    @property
+    def odds(self) -> np.ndarray:
+        """float64 (N_L,): how often each device takes part in a round."""
+        tree = self.tree
+        return (self.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
+
     def smallest_fanout(self, layer: int) -> int:
         """s_l: the smallest number of children of layer l that take part in a round."""
         lowest = layer == self.tree.depth - 1
         return int(self.present.min()) if lowest else self.tree.smallest_fanout(layer)
 
+    def shares(self, layer: int, top: int) -> np.ndarray:
+        """Each node's weight in the model of its ancestor at layer `top`: float64 (N_layer,).
+
+        The product of rho on the path, from the node up.
+        """
+        result = np.ones(self.tree.n_nodes(layer))
+        nodes = np.arange(len(result))
+        weights = self.weights
+        for at in range(layer, top, -1):
+            result = result * weights[at - 1][nodes]
+            nodes = self.tree.parents[at - 1][nodes]
+        return result
+
+
+def weighted(
+    network: Network, shard_sizes: np.ndarray, kind: Literal["uniform", "samples"]
+) -> Network:
+    """The network with the configured weights, once the shards are known.
+
+    Args:
+        shard_sizes: int64 (N_L,), D_j.
+        kind: `topology.weights`.
+
+    Raises:
+        InputError: see `Network`.
+    """
+    rho = sample_weights(network.tree, shard_sizes) if kind == "samples" else None
+    return replace(network, rho=rho)
+
+
+def sample_weights(tree: Tree, shard_sizes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """rho by sample count: each node's part of its parent's records; layers and shapes as `rho`."""
+    records, result = np.asarray(shard_sizes, dtype=np.float64), []
+    for parents in reversed(tree.parents):
+        of_parent = np.bincount(parents, weights=records)
+        result.append(records / of_parent[parents])
+        records = of_parent
+    return tuple(reversed(result))
+
 
 def noise_plan(tree: Tree, trust: Trust) -> tuple[np.ndarray, ...]:
-    """Which messages carry fresh noise (J eqs 9, 13): bool (N_l,) for layer l = 1…L.
+    """Which messages carry fresh noise (J eqs 9, 13): `Network.noise` of zeros and ones.
 
     The message of node i to its parent c is noised iff c is untrusted and i is a device or a
-    trusted server. A message from an untrusted server holds noise already.
+    trusted server. A message from an untrusted server holds noise already. The cloud adds none.
     """
-    return tuple(
-        ~trust[layer - 1][parents] & (np.True_ if layer == tree.depth else trust[layer])
-        for layer, parents in enumerate(tree.parents, start=1)
-    )
+    plan = [np.zeros(1)]
+    for layer, parents in enumerate(tree.parents, start=1):
+        sender_noises = np.True_ if layer == tree.depth else trust[layer]
+        plan.append((~trust[layer - 1][parents] & sender_noises).astype(np.float64))
+    return tuple(plan)
 
 
 def no_noise(tree: Tree) -> tuple[np.ndarray, ...]:
     """The plan in which nobody adds noise."""
-    return tuple(np.zeros(len(parents), dtype=bool) for parents in tree.parents)
+    return tuple(np.zeros(tree.n_nodes(layer)) for layer in range(tree.depth + 1))
 
 
-def noise_adders(network: Network) -> np.ndarray:
-    """The node whose noise protects each device, its head: int64 (N_L, 2).
+def heads_of(network: Network) -> np.ndarray:
+    """The node whose noise protects each device first, its head: int64 (N_L, 2).
 
     Row j is (layer, index) of the last node that adds noise on the way up from device j before
-    an untrusted server is reached; what is added beyond protects nobody from that server. Where
-    nobody adds noise before it, the device counts as its own head (see `exposed_devices`).
+    an untrusted server is reached: what this server reads of j. Noise that is added further up
+    protects only from those who read further up. Where nobody adds noise before it, the device
+    counts as its own head (see `exposed_devices`).
     """
     tree = network.tree
     devices = np.arange(tree.n_devices)
@@ -80,7 +156,7 @@ def noise_adders(network: Network) -> np.ndarray:
     inside = np.ones(tree.n_devices, dtype=bool)
     for layer in range(tree.depth, 0, -1):
         node = tree.ancestors[layer]
-        adds = inside & network.noised[layer - 1][node]
+        adds = inside & (network.noise[layer][node] > 0)
         result[adds, 0] = layer
         result[adds, 1] = node[adds]
         inside &= network.trust[layer - 1][tree.ancestors[layer - 1]]
@@ -89,12 +165,26 @@ def noise_adders(network: Network) -> np.ndarray:
 
 def exposed_devices(network: Network) -> np.ndarray:
     """Whether what an untrusted server receives first of a device is in clear: bool (N_L,)."""
-    layers, nodes = noise_adders(network).T
-    noised = np.zeros(network.tree.n_devices, dtype=bool)
-    for layer, of_layer in enumerate(network.noised, start=1):
+    layers, nodes = heads_of(network).T
+    exposed = np.zeros(network.tree.n_devices, dtype=bool)
+    for layer, noise in enumerate(network.noise):
         here = layers == layer
-        noised[here] = of_layer[nodes[here]]
-    return ~noised
+        exposed[here] = noise[nodes[here]] == 0
+    return exposed
+
+
+def refuse_unbuilt(algorithm: str, network: Network) -> None:
+    """What a network can say and no engine does yet (issue 16).
+
+    Raises:
+        InputError: the cloud adds noise, or somebody sees only sums.
+    """
+    if network.noise[0].any():
+        raise InputError("algorithm", algorithm, "has the cloud add noise, which is not built yet")
+    if network.sums_only:
+        raise InputError(
+            "algorithm", algorithm, "hides single messages in sums, which is not built yet"
+        )
 
 
 def network_table(network: Network) -> pd.DataFrame:
@@ -111,7 +201,7 @@ def network_table(network: Network) -> pd.DataFrame:
                     "parent": "" if layer == 0 else _parent_name(tree, layer, i),
                     "kind": kind,
                     "trusted": bool(layer < tree.depth and network.trust[layer][i]),
-                    "adds_noise": bool(layer > 0 and network.noised[layer - 1][i]),
+                    "adds_noise": bool(network.noise[layer][i] > 0),
                 }
             )
     return pd.DataFrame(rows)

@@ -1,0 +1,43 @@
+"""What a run trains with: a mechanism whose noise is decided, and the ledger that says why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from m2fdp.privacy.ledger import Ledger
+from m2fdp.privacy.mechanisms import Clipping, LockStep, Noise
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedMechanism:
+    """Everything the privacy configuration decides about a run.
+
+    Attributes:
+        clipping, lock_step, noise: see these types.
+        private: whether it clips and noises at all.
+        ledger: what every observer learns.
+    """
+
+    clipping: Clipping
+    lock_step: LockStep
+    noise: Noise
+    private: bool
+    ledger: Ledger
+
+    def epsilon(self, rounds: int) -> float:
+        """Verified epsilon after some rounds: the largest over records and distrusted observers."""
+        return self.ledger.verified(rounds)
+
+    def affordable_rounds(self, budget: float | None) -> int:
+        """How many of the planned rounds stay within a budget; all of them without one."""
+        planned = len(self.ledger.plans)
+        if budget is None or not self.private or self.epsilon(planned) <= budget:
+            return planned
+        within, beyond = 0, planned
+        while beyond - within > 1:
+            middle = (within + beyond) // 2
+            if self.epsilon(middle) <= budget:
+                within = middle
+            else:
+                beyond = middle
+        return within

@@ -1,0 +1,193 @@
+"""What a mechanism is: which step it clips, who draws how much noise when, and what that shows.
+
+One object a mechanism, one file an object. Nobody else asks for its name: who needs to know what
+it does asks for a capability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from m2fdp.config import PrivacyConfig
+from m2fdp.errors import InputError
+from m2fdp.privacy.positions import Position
+from m2fdp.privacy.releases import Laws, Release, Traffic
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.topology.network import Network, heads_of, no_noise
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What bounds one local step.
+
+    Attributes:
+        record_norm: the norm each record's gradient is clipped to, or None.
+        batch_norm: the norm the minibatch gradient is clipped to, or None.
+        update_norm: the norm, in units of eta, that a device's whole update between two
+            synchronisations is clipped to, or None.
+        by_class: whether a record's gradient is clipped class by class, each class to
+            record_norm / sqrt(classes), which keeps one-vs-rest losses convex.
+        divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
+            the `expected` one, which is public and the same for neighbours.
+    """
+
+    divide_by: Literal["drawn", "expected"]
+    record_norm: float | None = None
+    batch_norm: float | None = None
+    update_norm: float | None = None
+    by_class: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class LockStep:
+    """Which devices step together, as one learner.
+
+    Attributes:
+        nodes: int64 (G, 2), the (layer, index) of the node at the head of each group.
+        group_of: int64 (N_L,), each device's group.
+        weights: float64 (N_L,), the product of rho on the path from the device to the head.
+    """
+
+    nodes: np.ndarray
+    group_of: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Noise standard deviations, all in units of the step size eta.
+
+    Attributes:
+        steps: float64 (G,) per lock-step group, added to its gradient at every local step.
+        messages: for layer l = 0…L, float64 (N_l,), added to the node's message to its parent, and
+            by the cloud to what it broadcasts at a round's end.
+        broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a trusted server to what it
+            broadcasts after a local aggregation.
+    """
+
+    steps: np.ndarray
+    messages: tuple[np.ndarray, ...]
+    broadcasts: tuple[np.ndarray, ...]
+
+
+class Mechanism(Protocol):
+    """A way to make training private.
+
+    Attributes:
+        name: in configurations.
+        noises_every_step: whether noise enters at every local step, so that two runs never drift
+            apart; else a difference, once there, may grow until the next noised release.
+    """
+
+    name: str
+    noises_every_step: bool
+
+    def refuse(self, privacy: PrivacyConfig) -> None:
+        """Raise what is not defined, or not proven, for this mechanism.
+
+        Raises:
+            InputError: naming the block.
+        """
+
+    def clips_records(self, privacy: PrivacyConfig) -> bool:
+        """Whether the gradient of every record is clipped by itself."""
+
+    def clipping(self, privacy: PrivacyConfig) -> Clipping:
+        """What bounds one local step."""
+
+    def lock_step(self, network: Network) -> LockStep:
+        """Which devices step together."""
+
+    def units(
+        self,
+        lock_step: LockStep,
+        shard_sizes: np.ndarray,
+        rates: np.ndarray,
+        privacy: PrivacyConfig,
+    ) -> np.ndarray:
+        """What shift 1 of each device's laws means, over eta: float64 (N_L,).
+
+        Args:
+            shard_sizes: int64 (N_L,), D_j.
+            rates: float64 (N_L,), q_j.
+        """
+
+    def paper_noise(
+        self,
+        network: Network,
+        rates: np.ndarray,
+        plans: Sequence[RoundPlan],
+        privacy: PrivacyConfig,
+    ) -> list[np.ndarray]:
+        """The papers' noise: deviations, for layer l = 0…L, float64 (N_l,).
+
+        Raises:
+            InputError: they have none for this mechanism.
+        """
+
+    def noise(
+        self,
+        network: Network,
+        lock_step: LockStep,
+        deviations: Sequence[np.ndarray],
+        privacy: PrivacyConfig,
+    ) -> Noise:
+        """Where and when nodes draw noise of given deviations, for layer l = 0…L (N_l,)."""
+
+    def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
+        """How far a record moves what its head releases, in rounds like these."""
+
+    def releases(self, position: Position, traffic: Traffic, laws: Laws) -> list[Release]:
+        """Who sees what of a position's records: its lines of the ledger."""
+
+    def drift(self, privacy: PrivacyConfig) -> str:
+        """What is said of how far two runs may part."""
+
+    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
+        """What epsilon rests on, besides what it rests on under any mechanism."""
+
+
+def refuse_first(*cases: tuple[bool, str]) -> None:
+    """Raise the first that applies of what the block `privacy` can't be.
+
+    Raises:
+        InputError: naming the block.
+    """
+    for wrong, message in cases:
+        if wrong:
+            raise InputError("privacy", "(block)", message)
+
+
+def smoothness_without_drift(privacy: PrivacyConfig) -> tuple[bool, str]:
+    """A case for `refuse_first`."""
+    one_alone = (privacy.drift == "smooth") != (privacy.smoothness is not None)
+    return one_alone, "smoothness (beta) and drift: smooth belong together"
+
+
+def step_together(network: Network) -> LockStep:
+    """Every head and all devices below it."""
+    tree = network.tree
+    nodes, group_of = np.unique(heads_of(network), axis=0, return_inverse=True)
+    head_layer = nodes[group_of, 0]
+    weights = np.ones(tree.n_devices)
+    for layer in np.unique(head_layer):
+        weights[head_layer == layer] = network.shares(tree.depth, layer)[head_layer == layer]
+    return LockStep(nodes, group_of, weights)
+
+
+def step_alone(network: Network) -> LockStep:
+    """Every device by itself."""
+    tree = network.tree
+    devices = np.arange(tree.n_devices)
+    nodes = np.stack([np.full_like(devices, tree.depth), devices], axis=1)
+    return LockStep(nodes, devices, np.ones(tree.n_devices))
+
+
+def silence(network: Network, lock_step: LockStep) -> Noise:
+    """No noise anywhere."""
+    nothing = no_noise(network.tree)
+    return Noise(np.zeros(len(lock_step.nodes)), nothing, nothing[:-1])

@@ -1,0 +1,157 @@
+"""`gradient`: each record's gradient is clipped and every local step is noised, by the head.
+
+A device below an untrusted parent noises its own steps. A trusted server that noises what leaves
+it steps together with all devices below it, as one learner with their data: it averages their
+clipped gradients, noises, steps, and only then lets anything out, up or down. Since all that
+leaves a head follows from its noised steps, everybody's v is the head's step, one release a step.
+A message's noise is not there at every step, so that it is credited to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from m2fdp.config import PrivacyConfig
+from m2fdp.errors import InputError
+from m2fdp.privacy.accounting import Composition, subsampled
+from m2fdp.privacy.mechanisms.base import (
+    Clipping,
+    LockStep,
+    Noise,
+    refuse_first,
+    silence,
+    smoothness_without_drift,
+    step_together,
+)
+from m2fdp.privacy.positions import Position
+from m2fdp.privacy.releases import (
+    OBSERVERS,
+    Laws,
+    Release,
+    Traffic,
+    View,
+    drawn_at_heads,
+    in_clear,
+    trusted_above,
+)
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.topology.network import Network, heads_of
+
+_NO_PAPER = "calibration: paper is not defined for mechanism: gradient; use accountant"
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """See `m2fdp.privacy.mechanisms.base.Mechanism`."""
+
+    name: str = "gradient"
+    noises_every_step: bool = True
+
+    def refuse(self, privacy: PrivacyConfig) -> None:
+        refuse_first(
+            (privacy.calibration == "paper", _NO_PAPER),
+            (
+                privacy.drift != "worst_case",
+                "drift belongs to mechanism: upload; with noise at every step there is none",
+            ),
+            (
+                privacy.downlink_noise,
+                "downlink_noise belongs to mechanism: upload; under gradient all is noised",
+            ),
+            smoothness_without_drift(privacy),
+            (
+                privacy.adjacency == "replace_one" and privacy.unit == "device",
+                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
+                "use add_remove",
+            ),
+        )
+
+    def clips_records(self, privacy: PrivacyConfig) -> bool:
+        return privacy.unit == "record"
+
+    def clipping(self, privacy: PrivacyConfig) -> Clipping:
+        if self.clips_records(privacy):
+            return Clipping("expected", record_norm=privacy.clipping_norm)
+        return Clipping("drawn", batch_norm=privacy.clipping_norm)
+
+    def lock_step(self, network: Network) -> LockStep:
+        return step_together(network)
+
+    def units(
+        self,
+        lock_step: LockStep,
+        shard_sizes: np.ndarray,
+        rates: np.ndarray,
+        privacy: PrivacyConfig,
+    ) -> np.ndarray:
+        # The public divisor B_j = q_j D_j; a device's clipped gradient is there or not.
+        factor = 1.0 / (rates * shard_sizes) if self.clips_records(privacy) else 1.0
+        return lock_step.weights * privacy.clipping_norm * factor
+
+    def paper_noise(
+        self,
+        network: Network,
+        rates: np.ndarray,
+        plans: Sequence[RoundPlan],
+        privacy: PrivacyConfig,
+    ) -> list[np.ndarray]:
+        raise InputError("privacy", "(block)", _NO_PAPER)
+
+    def noise(
+        self,
+        network: Network,
+        lock_step: LockStep,
+        deviations: Sequence[np.ndarray],
+        privacy: PrivacyConfig,
+    ) -> Noise:
+        """Heads draw at every step; servers above them with their messages, nodes below never."""
+        steps = np.array([deviations[layer][index] for layer, index in lock_step.nodes])
+        messages = [of_layer.copy() for of_layer in deviations]
+        head_layers = heads_of(network)[:, 0]
+        for layer, of_layer in enumerate(messages):
+            of_layer[network.tree.ancestors[layer][head_layers <= layer]] = 0.0
+        return replace(silence(network, lock_step), steps=steps, messages=tuple(messages))
+
+    def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
+        """One release a local step."""
+
+        def laws(position: Position, plan: RoundPlan) -> Composition:
+            rate = 1.0 if privacy.unit == "device" else position.sampling_rate
+            return ((subsampled(rate), len(plan.layers)),)
+
+        return laws
+
+    def releases(self, position: Position, traffic: Traffic, laws: Laws) -> list[Release]:
+        # Where steps are summed, every one of them must end in the sum.
+        summed = (
+            position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
+        )
+        view: View = "mean" if summed else "message"
+
+        def line(kind: str) -> Release:
+            if kind == "uplinks" and not position.is_device:
+                return in_clear(position, kind, "clipped gradients on their way to the head", laws)
+            return Release(
+                position,
+                kind,
+                OBSERVERS[kind],
+                "what follows from every step's noised gradient",
+                drawn_at_heads(position, view, kind),
+                "as if every noised gradient were seen",
+                laws,
+            )
+
+        nobody = set() if position.has_cousins(position.head_layer) else {"cousins"}
+        lines = [line(kind) for kind in OBSERVERS if kind not in nobody]
+        if position.is_device:
+            return lines
+        return [*lines, trusted_above(position, "clipped gradients", laws)]
+
+    def drift(self, privacy: PrivacyConfig) -> str:
+        return "none, noise at every step"
+
+    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
+        return []

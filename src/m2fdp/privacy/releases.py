@@ -1,0 +1,176 @@
+"""The lines of the ledger, and the one rule of what noise an observer can't subtract.
+
+For a record, an observer and a moment at which something of the record's head gets out:
+
+    v           = the lowest message on the record's path that the observer can read,
+    shift       = how far the record moves v,
+    deviation^2 = the variance of all noise that is added at or below v by those who take part,
+                  less what the observer drew itself.
+
+All that the observer reads above v is made of v, of noise that knows nothing of the record, and of
+other devices' messages: processing v further tells nothing new.
+
+A ledger's line holds for every one of its releases, so the rule is read on the side of less noise:
+
+- v is the head's own message for whoever is sent it, and for everybody further away the mean that
+  the head's parent forms, although more branches join above. Where the parent sees sums only, the
+  mean is the lowest that it, too, can read.
+- What lies beside the record's path counts with the noise of those of the head's siblings alone
+  that are heads themselves: what an untrusted server adds, untrusted servers know.
+- Noise on the path above v counts against observers of whom none draws it (untrusted servers are
+  one kind of observer, the cloud another), and only if it is there at every release: a message of
+  layer m is sent when models travel to a layer above m, and what the cloud adds is there when
+  every release is a global aggregation.
+- Noise below the head counts against all but the devices there, who draw it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Literal
+
+from m2fdp.config import ThreatConfig
+from m2fdp.privacy.accounting import Composition
+from m2fdp.privacy.positions import Position
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.topology.network import Network
+
+# The kinds of observers, by the name under which `threat` distrusts them, in words.
+OBSERVERS = {
+    "servers": "untrusted servers",
+    "cloud": "the cloud",
+    "siblings": "devices of the same server",
+    "cousins": "devices of other servers below the same head",
+    "far_devices": "devices elsewhere",
+    "public": "anyone with the final model",
+    "uplinks": "eavesdropper on uplinks",
+    "downlinks": "eavesdropper on downlinks",
+}
+
+# Of a record's path: the head's own message, or the mean that its parent forms.
+View = Literal["message", "mean"]
+# The laws of the shifts of a position's releases in one round, with their counts.
+Laws = Callable[[Position, RoundPlan], Composition]
+
+# The highest layer whose noise on the path an observer neither draws nor reads below; others read
+# what they read before any server above the head has added noise, or are these servers.
+_HIGHEST_UNKNOWN = {
+    "cloud": 1,
+    "siblings": 0,
+    "cousins": 0,
+    "far_devices": 0,
+    "public": 0,
+    "downlinks": 0,
+}
+_BELOW_THE_HEAD = frozenset({"siblings", "cousins"})
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of the ledger: what one kind of observer learns of the records of one position.
+
+    Attributes:
+        position: whose records.
+        kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
+        observer: who, in words.
+        sees: what, in words.
+        deviation: of the noise that the observer can't subtract, in the unit of the position's
+            laws; 0 for messages in clear.
+        assumption: what the line rests on.
+        laws: of the shifts.
+        elsewhere: position and deviation in the second and the further networks of the run.
+    """
+
+    position: Position
+    kind: str
+    observer: str
+    sees: str
+    deviation: float
+    assumption: str
+    laws: Laws
+    elsewhere: tuple[tuple[Position, float], ...] = ()
+
+    @property
+    def views(self) -> tuple[tuple[Position, float], ...]:
+        """Position and deviation in each network of the run."""
+        return ((self.position, self.deviation), *self.elsewhere)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """How models travel in a run, whoever's they are.
+
+    Attributes:
+        layers: up to which they travel at some time; 0 among them.
+        every_step: whether they travel after every local step.
+        untrusted_servers: whether there are any between devices and cloud; they hand every
+            broadcast on.
+        noised_down: whether trusted servers noise what they broadcast after a local aggregation.
+    """
+
+    layers: frozenset[int]
+    every_step: bool
+    untrusted_servers: bool
+    noised_down: bool
+
+    def last_release(self, position: Position) -> int:
+        """The lowest layer that any aggregation with a release of the position ends at."""
+        return max(x for x in self.layers if x < position.head_layer or self.noised_down)
+
+
+def traffic(network: Network, plans: Sequence[RoundPlan], noised_down: bool) -> Traffic:
+    """How models travel in these rounds."""
+    layers = {layer for plan in set(plans) for layer in plan.layers}
+    return Traffic(
+        frozenset(layer for layer in layers if layer is not None),
+        None not in layers,
+        any(not trusted.all() for trusted in network.trust[1:]),
+        noised_down,
+    )
+
+
+def drawn_at_heads(position: Position, view: View, kind: str) -> float:
+    """The deviation, of the noise of heads alone, that a kind of observer can't subtract."""
+    if view == "message":
+        return position.noise
+    if kind == "siblings" and position.is_device and position.mean_but_one is not None:
+        return position.mean_but_one
+    return position.mean
+
+
+def unsubtractable(position: Position, view: View, kind: str, traffic: Traffic) -> float:
+    """The deviation of all noise that a kind of observer can't subtract, by the one rule."""
+    heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position)
+    variance = heads * heads
+    if kind not in _BELOW_THE_HEAD and last <= position.head_layer:
+        variance += position.inside
+    if kind in _HIGHEST_UNKNOWN:
+        always = 0 if last == 0 else last + 1
+        variance += sum(position.above[max(always, _HIGHEST_UNKNOWN[kind]) :])
+    return sqrt(variance)
+
+
+def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
+    """A line of messages without noise."""
+    return Release(position, kind, OBSERVERS[kind], sees, 0.0, "–", laws)
+
+
+def trusted_above(position: Position, sees: str, laws: Laws) -> Release:
+    """The line of the trusted servers below and at a head that is one of them."""
+    return Release(
+        position,
+        "trusted_servers",
+        "the trusted servers above",
+        sees,
+        0.0,
+        "trusted by declaration",
+        laws,
+    )
+
+
+def distrusted_kinds(threat: ThreatConfig) -> frozenset[str]:
+    """The kinds of observers that a threat model distrusts; cousins are devices elsewhere too."""
+    cousins = ["cousins"] if "far_devices" in threat.distrusted else []
+    return frozenset([*threat.distrusted, *threat.open_links, *cousins])

@@ -1,0 +1,145 @@
+"""The one recursion: against sums of single noises, and against H's cases C1 to C7."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from m2fdp.privacy.variance import certain_variances, family_variances, mean_variances
+from m2fdp.topology.builders import tree_from_fanouts
+from m2fdp.topology.network import Network, no_noise, noise_plan, sample_weights
+from m2fdp.topology.trust import all_untrusted
+
+
+@st.composite
+def networks(draw):
+    """A network and a generator: uniform weights and some devices, or weights by sample count."""
+    fanouts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    tree = tree_from_fanouts(fanouts)
+    drawn = np.random.default_rng(draw(st.integers(0, 99)))
+    rho = participants = None
+    if draw(st.booleans()):
+        rho = sample_weights(tree, drawn.integers(1, 9, tree.n_devices))
+    elif draw(st.booleans()):
+        participants = draw(st.integers(1, 4))
+    trust = all_untrusted(tree)
+    return Network(tree, trust, noise_plan(tree, trust), participants, rho), drawn
+
+
+def random_deviations(network, drawn):
+    tree = network.tree
+    return [drawn.exponential(size=tree.n_nodes(layer)) for layer in range(tree.depth + 1)]
+
+
+def random_present(network, drawn):
+    """As many devices of each lowest server as take part."""
+    tree, present = network.tree, np.zeros(network.tree.n_devices, dtype=bool)
+    for server, count in enumerate(network.present):
+        present[drawn.permutation(np.flatnonzero(tree.parents[-1] == server))[:count]] = True
+    return present
+
+
+def single_noises(network, deviations, present, top):
+    """Each node's mean at layer `top` as a linear form over all noises there are."""
+    tree = network.tree
+    places = np.cumsum([0, *(len(of_layer) for of_layer in deviations)])
+    forms = np.zeros((tree.n_devices, places[-1]))
+    sends = present
+    for layer in range(tree.depth, top, -1):
+        above = np.zeros((tree.n_nodes(layer - 1), places[-1]))
+        for node, parent in enumerate(tree.parents[layer - 1]):
+            if sends[node]:
+                forms[node, places[layer] + node] += deviations[layer][node]
+                above[parent] += network.weights[layer - 1][node] * forms[node]
+        forms, sends = above, np.ones(len(above), dtype=bool)
+    return forms
+
+
+@given(networks())
+def test_variances_are_those_of_the_single_noises(system):
+    network, drawn = system
+    deviations, present = random_deviations(network, drawn), random_present(network, drawn)
+    for top in range(network.tree.depth):
+        found = mean_variances(network, deviations, present, top)
+        assert len(found) == network.tree.depth - top
+        forms = single_noises(network, deviations, present, top)
+        np.testing.assert_allclose(found[0], (forms**2).sum(axis=1), rtol=1e-12)
+
+
+@given(networks())
+def test_certain_variances_are_there_whoever_takes_part(system):
+    network, drawn = system
+    deviations = random_deviations(network, drawn)
+    certain = certain_variances(network, deviations)
+    for _ in range(4):
+        there = mean_variances(network, deviations, random_present(network, drawn))
+        for least, variance in zip(certain, there, strict=True):
+            assert (least <= variance * (1 + 1e-12)).all()
+    if network.participants is None:
+        for least, variance in zip(certain, there, strict=True):
+            np.testing.assert_allclose(least, variance)
+
+
+@given(networks())
+def test_a_family_counts_on_what_is_there_whenever_a_member_is(system):
+    network, drawn = system
+    tree = network.tree
+    deviations = random_deviations(network, drawn)
+    for layer in range(1, tree.depth + 1):
+        together, but_one = family_variances(network, deviations, layer)
+        alone = [np.zeros(tree.n_nodes(at)) for at in range(tree.depth + 1)]
+        alone[layer] = deviations[layer]
+        present = random_present(network, drawn)
+        mean = mean_variances(network, alone, present, layer - 1)[0]
+        own = (network.weights[layer - 1] * deviations[layer]) ** 2
+        for node, parent in enumerate(tree.parents[layer - 1]):
+            if layer == tree.depth and not present[node]:
+                continue
+            assert together[node] <= mean[parent] * (1 + 1e-12)
+            siblings = np.flatnonzero(tree.parents[layer - 1] == parent)
+            others = [i for i in siblings if i != node and (layer < tree.depth or present[i])]
+            for other in others:
+                assert but_one[node] <= (mean[parent] - own[other]) * (1 + 1e-9) + 1e-15
+
+
+# H Table I and Sec. V for ten zones of ten: which devices, which super-nodes, and whether the
+# central aggregator add noise; the variance of the global sum in units of one adder's.
+ALL, NOBODY = np.ones(10), np.zeros(10)
+HALF, OTHER_HALF = np.repeat([1.0, 0.0], 5), np.repeat([0.0, 1.0], 5)
+FOUR, OTHER_FOUR = np.repeat([1.0, 0.0], [4, 6]), np.repeat([0.0, 1.0, 0.0], [4, 4, 2])
+CASES = {
+    "C1": (np.repeat(ALL, 10), NOBODY, 0, 100),
+    "C2": (np.repeat(NOBODY, 10), ALL, 0, 10),
+    "C3": (np.repeat(HALF, 10), OTHER_HALF, 0, 55),
+    "C3, both layers": (np.repeat(ALL, 10), ALL, 0, 110),
+    "C4": (np.repeat(NOBODY, 10), NOBODY, 1, 1),
+    "C5": (np.tile(HALF, 10), NOBODY, 1, 51),
+    "C6": (np.repeat(NOBODY, 10), HALF, 1, 6),
+    "C7": (np.repeat(FOUR, 10), OTHER_FOUR, 1, 45),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_total_noise_of_h_s_cases(case):
+    devices, servers, cloud, expected = CASES[case]
+    tree = tree_from_fanouts([10, 10])
+    parts = (np.array([float(cloud)]), servers, devices)
+    network = Network(tree, all_untrusted(tree), parts)
+    # One adder's noise on the sum of what is below it, over what its mean divides by.
+    full = [network.shares(2, layer)[0] for layer in range(3)]
+    deviations = [part * of_layer for part, of_layer in zip(parts, full, strict=True)]
+    variance = mean_variances(network, deviations, np.ones(100))[0][0] + deviations[0][0] ** 2
+    assert variance * 100**2 == pytest.approx(expected)
+
+
+def test_parts_of_a_shared_noise_add_up_to_one():
+    tree = tree_from_fanouts([7])
+    network = Network(tree, all_untrusted(tree), (np.zeros(1), np.full(7, 1 / np.sqrt(7))))
+    (mean,) = mean_variances(network, network.noise, np.ones(7))
+    assert mean * 7**2 == pytest.approx(1)  # of the sum
+
+
+def test_what_nobody_adds_is_nothing():
+    tree = tree_from_fanouts([2, 3])
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    assert not any(v.any() for v in mean_variances(network, network.noise, np.ones(6)))
