@@ -9,7 +9,7 @@ pessimistic, and where no shift is random the curve is known in closed form.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from importlib.metadata import version
 from math import exp, expm1, floor, inf, isfinite, log, log1p, log2, prod, sqrt
 from typing import TYPE_CHECKING, Literal
@@ -168,10 +168,10 @@ def _gaussian_delta(mu: float, eps: float) -> float:
 
 def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjacency) -> float:
     spacing = _grid(releases)
-    total = None
-    for law, count in releases:
-        part = _loss_distribution(law, spacing, adjacency).self_compose(count)
-        total = part if total is None else total.compose(part)
+    parts = (
+        _loss_distribution(law, spacing, adjacency).self_compose(count) for law, count in releases
+    )
+    total = reduce(lambda all_before, part: all_before.compose(part), parts)
     value = float(total.get_epsilon_for_delta(delta))
     return value if isfinite(value) else inf
 

@@ -35,7 +35,7 @@ def mean_variances(
     """
     tree = network.tree
     weights = network.weights
-    variance = np.zeros(tree.n_devices)
+    variance: np.ndarray = np.zeros(tree.n_devices)
     result = []
     for layer in range(tree.depth, top, -1):
         messages = sent * (variance + deviations[layer] ** 2)

@@ -116,7 +116,8 @@ def weighted(
 
 def sample_weights(tree: Tree, shard_sizes: np.ndarray) -> tuple[np.ndarray, ...]:
     """rho by sample count: each node's part of its parent's records; layers and shapes as `rho`."""
-    records, result = np.asarray(shard_sizes, dtype=np.float64), []
+    records: np.ndarray = np.asarray(shard_sizes, dtype=np.float64)
+    result = []
     for parents in reversed(tree.parents):
         of_parent = np.bincount(parents, weights=records)
         result.append(records / of_parent[parents])

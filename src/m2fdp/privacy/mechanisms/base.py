@@ -75,16 +75,16 @@ class Noise:
 
 
 class Mechanism(Protocol):
-    """A way to make training private.
+    """A way to make training private."""
 
-    Attributes:
-        name: in configurations.
-        noises_every_step: whether noise enters at every local step, so that two runs never drift
-            apart; else a difference, once there, may grow until the next noised release.
-    """
+    @property
+    def name(self) -> str:
+        """In configurations."""
 
-    name: str
-    noises_every_step: bool
+    @property
+    def noises_every_step(self) -> bool:
+        """Whether noise enters at every local step, so that two runs never drift apart; else a
+        difference, once there, may grow until the next noised release."""
 
     def refuse(self, privacy: PrivacyConfig) -> None:
         """Raise what is not defined, or not proven, for this mechanism.
