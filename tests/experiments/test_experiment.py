@@ -1,5 +1,6 @@
 """The assembly room by its public methods."""
 
+import io
 import math
 import sys
 from dataclasses import replace
@@ -8,12 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from rich.console import Console
 from tests.builders import digits, experiment_of
 
 from m2fdp.config import load_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
+from m2fdp.experiments.progress import progress_bar
 from m2fdp.privacy.mechanisms import silence
 from m2fdp.simulation.training import Checkpointing, Listener
 from m2fdp.streams import seeded
@@ -199,3 +202,13 @@ def test_the_public_names_load_with_their_first_use():
     with pytest.raises(AttributeError, match="no attribute 'Experimental'"):
         _ = m2fdp.Experimental
     assert "m2fdp" in sys.modules
+
+
+def test_a_bar_shows_how_far_training_is():
+    experiment = experiment_of(SMALL)
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=120, color_system=None)
+    with progress_bar(3, console=console) as listener:
+        trained = experiment.train(listener)
+    assert "3/3" in written.getvalue()
+    assert f"accuracy {trained.accuracy:.3f}, ε 4" in written.getvalue()

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,26 +12,14 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.builders import process_of
+from tests.builders import records_of
 
-from m2fdp.algorithms import Given
-from m2fdp.algorithms.hfl_dp import HFL_DP
+from m2fdp import Experiment, load_config
 from m2fdp.interruption import Interrupted, interruptible
 from m2fdp.simulation.checkpoints import Checkpoint, clear, differences, load_latest, save
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.process import State
-from m2fdp.simulation.training import (
-    Checkpointing,
-    FixedRounds,
-    Listener,
-    Measures,
-    Progress,
-    RoundRecord,
-    Run,
-    train,
-)
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.trust import all_untrusted
+from m2fdp.simulation.training import Checkpointing, Listener, Progress, RoundRecord, train
 
 CONFIGURATION = {
     "seed": 3,
@@ -159,26 +148,33 @@ def test_differences_name_both_values():
 
 
 @pytest.fixture
-def train_from(schedule, make_shards, softmax, mechanism_for):
+def train_from():
     """Train 7 noisy rounds with minibatches, evaluating every two, from a start or anew."""
-    tree = tree_from_fanouts([2, 2])
-    shards = make_shards([10] * 4, rate=0.5)
-    plan = HFL_DP.plan(Given(tree, all_untrusted(tree), schedule(7, 2)))
-    mechanism = mechanism_for(plan, shards)
-    measures = Measures(
-        2,
-        lambda weights: evaluate(softmax, weights, shards.features, shards.labels),
-        lambda t: (2.0 * t, 3.0 * t),
-        mechanism.epsilon,
+    config = load_config(
+        {
+            "topology.fanouts": [2, 2],
+            "training.rounds": 7,
+            "training.local_steps": 2,
+            "training.local_aggregation": None,
+            "training.batch_size": 5,
+            "training.evaluate_every": 2,
+        },
+        algorithm="hfl_dp",
+        threads=1,
     )
-    rounds = FixedRounds(plan.schedule.round_plans())
-    process = process_of(plan.network, mechanism, softmax, shards)
+    experiment = Experiment.from_config(config, *records_of([10] * 4))
+    run = experiment.run()
+    shards, model = experiment.shards(), experiment.model
+    on_training = replace(
+        run.measures,
+        evaluate=lambda weights: evaluate(model, weights, shards.features, shards.labels),
+    )
+    run = replace(run, measures=on_training)
 
-    def run(start=None, checkpointing=None, on_round=lambda round_, logged, seconds: None):
-        listener = Listener(on_round, lambda record: None)
-        return train(Run(process, rounds, 7, measures), listener, start, checkpointing)
+    def train_from(start=None, checkpointing=None, on_round=lambda round_, logged, seconds: None):
+        return train(run, Listener(on_round, lambda record: None), start, checkpointing)
 
-    return run
+    return train_from
 
 
 @pytest.mark.parametrize("every", [1, 3])

@@ -1,48 +1,40 @@
 """Runs with evaluations."""
 
-import math
 from dataclasses import replace
 from math import log
 
 import pytest
 import torch
-from tests.builders import process_of
+from tests.builders import records_of
 
-from m2fdp.algorithms import ALGORITHMS, Given
+from m2fdp import Experiment, load_config
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.process import State
-from m2fdp.simulation.training import (
-    DivergenceError,
-    FixedRounds,
-    Listener,
-    Measures,
-    Run,
-    divergence,
-    train,
-)
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.trust import all_untrusted
+from m2fdp.simulation.training import DivergenceError, FixedRounds, Listener, divergence, train
+
+SMALL = {
+    "topology.fanouts": [2, 2],
+    "training.rounds": 5,
+    "training.local_steps": 1,
+    "training.local_aggregation": None,
+    "training.evaluate_every": 2,
+    "privacy.clipping_norm": 0.5,
+    "threads": 1,
+}
 
 
-@pytest.fixture
-def run_of(schedule, make_shards, softmax, mechanism_for):
-    def make(name, learning_rate=0.5, every=2, trained=5):
-        tree = tree_from_fanouts([2, 2])
-        shards = make_shards([10] * 4)
-        plan = ALGORITHMS[name].plan(
-            Given(tree, all_untrusted(tree), schedule(5, 1, learning_rate=learning_rate))
-        )
-        dp = mechanism_for(plan, shards)
-        measures = Measures(
-            every,
-            lambda weights: evaluate(softmax, weights, shards.features, shards.labels),
-            lambda t: (2.0 * t, 3.0 * t),
-            dp.epsilon if dp.private else lambda t: math.nan,
-        )
-        process = process_of(plan.network, dp, softmax, shards)
-        return Run(process, FixedRounds(plan.schedule.round_plans()), trained, measures)
-
-    return make
+def run_of(name, trained=5, **training):
+    """A run of five rounds that is evaluated on its own training records."""
+    config = load_config(SMALL, {"training": training}, algorithm=name)
+    experiment = Experiment.from_config(config, *records_of([10] * 4))
+    run = experiment.run()
+    shards, model = experiment.shards(), experiment.model
+    measures = replace(
+        run.measures,
+        evaluate=lambda weights: evaluate(model, weights, shards.features, shards.labels),
+        spent=lambda t: (2.0 * t, 3.0 * t),
+    )
+    return replace(run, rounds=trained, measures=measures)
 
 
 def train_listening(run):
@@ -52,7 +44,7 @@ def train_listening(run):
     return state, metrics, rounds
 
 
-def test_rows_are_the_evaluated_rounds_and_the_last(run_of):
+def test_rows_are_the_evaluated_rounds_and_the_last():
     state, metrics, rounds = train_listening(run_of("hfl_dp"))
     assert state.round == 5
     assert metrics["round"].tolist() == [2, 4, 5]
@@ -63,24 +55,26 @@ def test_rows_are_the_evaluated_rounds_and_the_last(run_of):
     assert rounds == [1, 2, 3, 4, 5]
 
 
-def test_the_last_of_the_planned_rounds_ends_training(run_of):
+def test_the_last_of_the_planned_rounds_ends_training():
     state, metrics, rounds = train_listening(run_of("hfl_dp", trained=3))
-    shorter, *_ = train_listening(run_of("hfl_dp", every=1, trained=3))
+    shorter, *_ = train_listening(run_of("hfl_dp", trained=3, evaluate_every=1))
     assert state.round == 3
     assert metrics["round"].tolist() == [2, 3]
     assert torch.equal(state.weights, shorter.weights)
     assert rounds == [1, 2, 3]
 
 
-def test_no_epsilon_where_nothing_is_verified(run_of):
+def test_no_epsilon_where_nothing_is_verified():
     _, metrics, _ = train_listening(run_of("hfl"))
     assert metrics["epsilon"].isna().all()
     assert metrics["loss"].is_monotonic_decreasing
 
 
-def test_a_model_that_is_no_longer_made_of_numbers_ends_training(run_of):
+def test_a_model_that_is_no_longer_made_of_numbers_ends_training():
+    run = run_of("hfl")
+    steep = tuple(replace(plan, step_size=1e38) for plan in run.policy.rounds)
     with pytest.raises(DivergenceError, match="diverged by round") as caught:
-        train(run_of("hfl", learning_rate=1e38))
+        train(replace(run, policy=FixedRounds(steep)))
     assert caught.value.step_size == 1e38
 
 
@@ -91,7 +85,7 @@ def test_a_loss_far_beyond_that_of_equal_scores_is_reported(softmax):
     assert line.endswith("the last loss is 11.1, and equal scores for all classes have 1.1")
 
 
-def test_what_a_server_rule_keeps_goes_from_round_to_round(run_of):
+def test_what_a_server_rule_keeps_goes_from_round_to_round():
     """Server momentum (Hsu et al. 2019) by hand: w <- w + v, v <- v / 2 + (aggregate - w)."""
 
     class Momentum:
@@ -124,4 +118,4 @@ def test_evaluation_by_hand(softmax):
     features = torch.zeros(4, 1, 8, 8)
     result = evaluate(softmax, softmax.initial_vector(), features, torch.tensor([0, 0, 1, 2]))
     assert result.accuracy == 0.5  # equal scores: the first class
-    assert result.loss == pytest.approx(math.log(10))
+    assert result.loss == pytest.approx(log(10))

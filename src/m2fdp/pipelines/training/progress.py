@@ -13,10 +13,8 @@ from pathlib import Path
 import mlflow
 from mlflow.entities import Metric
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from m2fdp.formatting import upper_bound
+from m2fdp.experiments.progress import progress_bar, reached
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.simulation.training import Listener, Progress, RoundRecord
 
@@ -43,16 +41,6 @@ def tracked_progress(
     goes into the file `unsent`.
     """
     console = Console(stderr=True)
-    bar = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[latest]}"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
     run = mlflow.active_run()
     logged = frozenset() if run is None or start is None else _logged(run.info.run_id)
     outbox = None if run is None else Outbox(run.info.run_id, unsent)
@@ -85,14 +73,14 @@ def tracked_progress(
 
     def print_line(round_: int) -> None:
         nonlocal printed
-        if console.is_terminal or clock() - printed < _SECONDS_BETWEEN_LINES:
+        if console.is_terminal or console.is_jupyter or clock() - printed < _SECONDS_BETWEEN_LINES:
             return
         printed = clock()
         left = (printed - began) / (round_ - done) * (rounds - round_)
         logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, _duration(left))
 
     def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
-        bar.advance(task)
+        bar.on_round(round_, decisions, seconds)
         print_line(round_)
         log("time/round", seconds, round_)
         log_decisions(decisions, round_)
@@ -101,14 +89,11 @@ def tracked_progress(
 
     def on_evaluation(record: RoundRecord) -> None:
         nonlocal latest
-        latest = f", accuracy {record.accuracy:.3f}"
-        if not math.isnan(record.epsilon):
-            latest += f", ε {upper_bound(record.epsilon)}"
-        bar.update(task, latest=latest.removeprefix(", "))
+        latest = f", {reached(record)}"
+        bar.on_evaluation(record)
         log_evaluation(record)
 
-    with bar:
-        task = bar.add_task("training", total=rounds, completed=done, latest="")
+    with progress_bar(rounds, done, console) as bar:
         if start is not None:
             for record in start.records:
                 log_evaluation(record)
