@@ -22,7 +22,7 @@ def test_devices_weigh_by_their_records_in_training_and_ledger(algorithm, mechan
     experiment = experiment_of(
         BY_SAMPLES, {"algorithm": algorithm, "privacy": {"mechanism": mechanism}}
     )
-    sizes, network = experiment.samples.sizes, experiment.plan.network
+    sizes, network = experiment.samples.sizes, experiment.network
     assert network.shares(network.tree.depth, 0) == pytest.approx(sizes / sizes.sum())
     trained = experiment.train()
     assert trained.epsilon <= 4

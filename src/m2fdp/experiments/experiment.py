@@ -22,8 +22,13 @@ from m2fdp.convergence.measurement import measure_run
 from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock
 from m2fdp.data.dataset import Dataset, features
-from m2fdp.data.manifest import Shards as Samples
-from m2fdp.data.manifest import check_manifest, held_by_cloud, make_manifest, shards_of
+from m2fdp.data.manifest import (
+    DeviceSamples,
+    check_manifest,
+    held_by_cloud,
+    make_manifest,
+    shards_of,
+)
 from m2fdp.data.sources import load_dataset
 from m2fdp.errors import InputError
 from m2fdp.experiments import promise
@@ -61,7 +66,7 @@ from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
 from m2fdp.topology.builders import build_tree
-from m2fdp.topology.network import weighted
+from m2fdp.topology.network import Network, weighted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,7 +155,7 @@ class Experiment:
         _ = self.manifest
 
     @cached_property
-    def samples(self) -> Samples:
+    def samples(self) -> DeviceSamples:
         """The training records by device."""
         return shards_of(self.manifest)
 
@@ -162,10 +167,12 @@ class Experiment:
     @cached_property
     def plan(self) -> Plan:
         """The algorithm's: network, schedule, and whether it is private."""
-        plan, weights = build_plan(self.config), self.config.topology.weights
-        if weights == "uniform":  # also without data
-            return plan
-        return replace(plan, network=weighted(plan.network, self.samples.sizes, weights))
+        return build_plan(self.config)
+
+    @cached_property
+    def network(self) -> Network:
+        """The plan's, with the weights that the shards give its nodes (`topology.weights`)."""
+        return weighted(self.plan.network, self.samples.sizes, self.config.topology.weights)
 
     @cached_property
     def model(self) -> Model:
@@ -180,8 +187,8 @@ class Experiment:
         if not config.control.enabled:
             return None
         return build_controller(
-            plan.network,
-            get_mechanism(config.privacy.mechanism).lock_step(plan.network),
+            self.network,
+            get_mechanism(config.privacy.mechanism).lock_step(self.network),
             plan.schedule,
             self.model.n_parameters,
             float(self.sampling_rates.max()),
@@ -195,8 +202,8 @@ class Experiment:
         """The rounds as scheduled, or as the controller will choose them."""
         plan = self.plan
         if self.controller is None:
-            return RunPlan((plan.network,), plan.schedule.round_plans())
-        return controlled_plan(self.controller, plan.network, plan.schedule)
+            return RunPlan((self.network,), plan.schedule.round_plans())
+        return controlled_plan(self.controller, self.network, plan.schedule)
 
     def calibrate(self) -> Calibration:
         """The mechanisms for these shards and rounds, and the rounds that the budget affords.
@@ -218,7 +225,7 @@ class Experiment:
                 run_plan.networks, sizes, self.sampling_rates, run_plan.rounds, privacy, threat
             )
         else:
-            mechanisms = (no_privacy(self.plan.network, run_plan.rounds, privacy, threat),)
+            mechanisms = (no_privacy(self.network, run_plan.rounds, privacy, threat),)
         rounds = mechanisms[0].affordable_rounds(privacy.budget)
         if rounds == 0:
             raise InputError(
@@ -272,7 +279,7 @@ class Experiment:
             mechanisms or self.calibrate().mechanisms,
             model or self.model,
             shards or self.shards(),
-            randomness or randomness_of(self.config, self.plan.network, self.dataset, self.samples),
+            randomness or randomness_of(self.config, self.network, self.dataset, self.samples),
             self.plan.rules,
         )
 
@@ -415,7 +422,7 @@ class Experiment:
         set_exact_arithmetic()
         bounds = audit(
             AuditedRun(
-                self.plan.network,
+                self.network,
                 calibrated.mechanism,
                 self.plan.schedule,
                 config.privacy,
@@ -450,7 +457,7 @@ class Experiment:
         check_equal_rounds(self.config)
         return bound_run(
             self.measure() if measured is None else measured,
-            self.plan,
+            replace(self.plan, network=self.network),
             self.calibrate().mechanism,
             self.config.privacy,
             self.model.n_parameters,

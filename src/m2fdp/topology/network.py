@@ -176,10 +176,11 @@ def exposed_devices(network: Network) -> np.ndarray:
 
 
 def check_network(algorithm: str, network: Network) -> None:
-    """What an algorithm's network must be, and what no engine does yet (issue 16).
+    """What an algorithm's network must be.
 
     Raises:
-        InputError: noise or weights that are none of this tree, noise of the cloud, or sums.
+        InputError: noise or weights that are none of this tree, or parents that are taken to see
+            less than what is sent.
     """
     sizes = [network.tree.n_nodes(layer) for layer in range(network.tree.depth + 1)]
     if [np.shape(of_layer) for of_layer in network.noise] != [(size,) for size in sizes]:
@@ -193,11 +194,9 @@ def check_network(algorithm: str, network: Network) -> None:
         raise InputError("algorithm", algorithm, "has parts of noise that are not 0 or more")
     if network.rho is not None and not _sum_to_one(network.tree, network.rho):
         raise InputError("algorithm", algorithm, "has siblings whose weights do not sum to one")
-    if network.noise[0].any():
-        raise InputError("algorithm", algorithm, "has the cloud add noise, which is not built yet")
     if network.sums_only:
         raise InputError(
-            "algorithm", algorithm, "hides single messages in sums, which is not built yet"
+            "algorithm", algorithm, "lets parents see only sums, which no process computes"
         )
 
 
