@@ -13,7 +13,6 @@ import pytest
 from m2fdp.adversaries import audit, bounds_table, listen
 from m2fdp.adversaries.audit import audit_line
 from m2fdp.config import AuditConfig, ThreatConfig
-from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.streams import Streams
 
@@ -284,5 +283,5 @@ def test_nothing_private_has_nothing_to_audit(make_system):
     mechanism = no_privacy(
         system.network, system.schedule.round_plans(), system.privacy, ThreatConfig()
     )
-    with pytest.raises(InputError, match="no bound to audit"):
+    with pytest.raises(ValueError, match="no bound to audit"):
         audit(replace(system, mechanism=mechanism), 3, AuditConfig(), 0)
