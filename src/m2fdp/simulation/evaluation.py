@@ -57,7 +57,8 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, n_classes: int) 
     """How many records there are of each true label (rows) and each predicted one (columns).
 
     Args:
-        labels, predicted: int64 (R,).
+        labels: int64 (R,).
+        predicted: int64 (R,).
     """
     counts = np.zeros((n_classes, n_classes), dtype=np.int64)
     np.add.at(counts, (labels, predicted), 1)
