@@ -34,7 +34,6 @@ from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.summary import conditions_of
 from m2fdp.schedule.rounds import RunPlan
@@ -207,22 +206,9 @@ class Experiment:
 
     @cached_property
     def _calibration(self) -> Calibration:
-        privacy, threat = self.config.privacy, self.config.threat
-        sizes, run_plan = self.samples.sizes, self.run_plan
-        if self.plan.private:
-            mechanisms = build_mechanisms(
-                run_plan.networks, sizes, self.sampling_rates, run_plan.rounds, privacy, threat
-            )
-        else:
-            mechanisms = (no_privacy(self.plan.network, run_plan.rounds, privacy, threat),)
-        rounds = mechanisms[0].affordable_rounds(privacy.budget)
-        if rounds == 0:
-            raise InputError(
-                "privacy.budget",
-                privacy.budget,
-                f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
-            )
-        return Calibration(mechanisms, rounds)
+        return promise.calibrate(
+            self.config, self.plan, self.run_plan, self.samples.sizes, self.sampling_rates
+        )
 
     def ledger(self) -> pd.DataFrame:
         """One row for each observer of each position of a data owner; see
