@@ -30,17 +30,18 @@ data: venv  ## versioned splits and headline result, fetched (REMOTE=/path/to/st
 	@[ -z "$(REMOTE)" ] || $(BIN)/dvc remote modify --local store url "$(REMOTE)"
 	@PATH="$(CURDIR)/$(BIN):$$PATH" dvc repro --pull
 
-lint: venv  ## style, layer contracts, declared dependencies
+lint: venv  ## style, layer contracts, types, declared dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/mypy
 	$(BIN)/deptry src
 
 format: venv  ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: lint  ## lint, layer contracts, tests
+test: lint  ## lint and tests
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not full"
 
 test-full: lint .venv/ray-installed  ## the slow tests too, with Ray; coverage

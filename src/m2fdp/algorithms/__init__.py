@@ -106,7 +106,12 @@ def _plan_of(name: str, given: Given) -> Plan:
 
 
 def _check_noise(algorithm: str, network: Network) -> None:
-    """Every device is behind noise before an untrusted server sees anything of it."""
+    """Every device is behind noise before an untrusted server sees anything of it, and nobody is
+    taken to see less than what the process sends."""
+    if network.sums_only:
+        raise InputError(
+            "algorithm", algorithm, "lets parents see only sums, which no process computes"
+        )
     if network.trust[0].any():
         raise InputError(
             "algorithm", algorithm, "trusts the cloud, which the privacy ledger takes as untrusted"

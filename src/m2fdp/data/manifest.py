@@ -113,7 +113,7 @@ def _validation_mask(labels: np.ndarray, fraction: float, seed: int) -> np.ndarr
 
 
 @dataclass(frozen=True, eq=False)
-class Shards:
+class DeviceSamples:
     """The training records of every device, in one array.
 
     Attributes:
@@ -130,11 +130,11 @@ class Shards:
         return np.diff(self.offsets)
 
 
-def shards_of(manifest: pd.DataFrame) -> Shards:
+def shards_of(manifest: pd.DataFrame) -> DeviceSamples:
     """The training records of the manifest, by device."""
     train = manifest[manifest["split"] == "train"].sort_values(["device", "sample"])
     sizes = np.bincount(train["device"].to_numpy())
-    return Shards(
+    return DeviceSamples(
         samples=train["sample"].to_numpy(dtype=np.int64),
         offsets=np.concatenate([[0], np.cumsum(sizes)]),
     )

@@ -1,4 +1,4 @@
-"""What can be found wrong with an experiment before anything is trained or written."""
+"""What can be found wrong with an experiment: before anything is trained or written, and then."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 import torch
 
+from m2fdp import own_code
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, TrainingConfig
 from m2fdp.errors import InputError
@@ -15,7 +16,9 @@ from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.simulation.training import DivergenceError
 
 
 def check_config(config: Config) -> None:
@@ -27,10 +30,41 @@ def check_config(config: Config) -> None:
     get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
     check_model_name(config.model.name)
+    for key, name in (
+        ("model.loss", config.model.loss),
+        ("partition.scheme", config.partition.scheme),
+        ("dataset.name", config.dataset.name),
+    ):
+        if name is not None and own_code.is_own(name):
+            own_code.load(key, name)
+    if plan.private:
+        _check_rules(config, plan)
     if config.control.enabled:
         _check_control(config, plan)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
+
+
+def _check_rules(config: Config, plan: Plan) -> None:
+    """What the ledger takes for granted of a step holds for the algorithm's own rules too."""
+    privacy = config.privacy
+    steps_count = privacy.unit == "record"  # a device's update is clipped as a whole
+    noised = get_mechanism(privacy.mechanism).noises_every_step
+    if steps_count and not noised and privacy.drift not in plan.rules.local.drifts:
+        known = ", ".join(sorted(plan.rules.local.drifts)) or "none"
+        raise InputError(
+            "privacy.drift",
+            privacy.drift,
+            f"is not known to hold for the local rule of algorithm: {config.algorithm}; "
+            f"{known} is; use that, or noise at every step (privacy.mechanism: gradient)",
+        )
+    if privacy.drift == "non_expansive" and plan.rules.clip_factor is not flat_clip:
+        raise InputError(
+            "privacy.drift",
+            "non_expansive",
+            f"needs clips that keep convex losses convex, and algorithm: {config.algorithm} has "
+            "its own clip_factor; use worst_case",
+        )
 
 
 def surprises(config: Config) -> list[str]:
@@ -147,3 +181,16 @@ def _certify_non_expansive(
             f"is too large for privacy.drift: non_expansive, which needs at most "
             f"2q/beta = {largest:.4g} here",
         )
+
+
+def step_size_key(config: Config) -> str:
+    """What a user changes to change step sizes."""
+    return "control.step_size_factor" if config.control.enabled else "training.learning_rate"
+
+
+def diverged(config: Config, error: DivergenceError) -> InputError:
+    """The line for a model that is no longer made of numbers."""
+    value: object = config.training.learning_rate
+    if config.control.enabled:
+        value = f"eta {error.step_size:.3g}"
+    return InputError(step_size_key(config), value, f"{error}; choose a smaller one")

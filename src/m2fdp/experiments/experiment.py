@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
 from typing import Any
@@ -22,13 +22,23 @@ from m2fdp.convergence.measurement import measure_run
 from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock
 from m2fdp.data.dataset import Dataset, features
-from m2fdp.data.manifest import Shards as Samples
-from m2fdp.data.manifest import check_manifest, held_by_cloud, make_manifest, shards_of
+from m2fdp.data.manifest import (
+    DeviceSamples,
+    check_manifest,
+    held_by_cloud,
+    make_manifest,
+    shards_of,
+)
 from m2fdp.data.sources import load_dataset
-from m2fdp.errors import InputError
 from m2fdp.experiments import promise
 from m2fdp.experiments.bounds import bound_run
-from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
+from m2fdp.experiments.checks import (
+    check_config,
+    check_data,
+    check_equal_rounds,
+    diverged,
+    step_size_key,
+)
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.models.registry import Model, build_model
@@ -60,6 +70,7 @@ from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
 from m2fdp.topology.builders import build_tree
+from m2fdp.topology.network import Network, weighted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,13 +112,12 @@ class Experiment:
         return cls(config, dataset, manifest)
 
     def __repr__(self) -> str:
-        config, tree = self.config, self.plan.network.tree
-        promise = f"{config.privacy.mechanism} at epsilon {config.privacy.epsilon:g}"
+        config, n_devices = self.config, self.plan.network.tree.n_devices
+        kind = config.privacy.mechanism if self.plan.private else "no privacy"
         return (
-            f"Experiment({config.algorithm} on {config.dataset.name}: {tree.n_devices} devices, "
+            f"Experiment({config.algorithm} on {config.dataset.name}: {n_devices} devices, "
             f"{config.model.name}, {config.training.rounds} rounds of "
-            f"{config.training.local_steps} steps, "
-            f"{promise if self.plan.private else 'no privacy'}, seed {config.seed})"
+            f"{config.training.local_steps} steps, {kind}, seed {config.seed})"
         )
 
     @cached_property
@@ -148,7 +158,7 @@ class Experiment:
         _ = self.manifest
 
     @cached_property
-    def samples(self) -> Samples:
+    def samples(self) -> DeviceSamples:
         """The training records by device."""
         return shards_of(self.manifest)
 
@@ -163,6 +173,15 @@ class Experiment:
         return build_plan(self.config)
 
     @cached_property
+    def network(self) -> Network:
+        """The plan's, with the weights that the shards give its nodes (`topology.weights`)."""
+        network, weights = self.plan.network, self.config.topology.weights
+        # Uniform weights ask for no record: rounds can be planned before any is loaded.
+        uniform = weights == "uniform"
+        sizes = np.ones(network.tree.n_devices) if uniform else self.samples.sizes
+        return weighted(network, sizes, weights)
+
+    @cached_property
     def model(self) -> Model:
         """The configured model with its first weights."""
         config, dataset = self.config, self.dataset
@@ -175,8 +194,8 @@ class Experiment:
         if not config.control.enabled:
             return None
         return build_controller(
-            plan.network,
-            get_mechanism(config.privacy.mechanism).lock_step(plan.network),
+            self.network,
+            get_mechanism(config.privacy.mechanism).lock_step(self.network),
             plan.schedule,
             self.model.n_parameters,
             float(self.sampling_rates.max()),
@@ -190,8 +209,8 @@ class Experiment:
         """The rounds as scheduled, or as the controller will choose them."""
         plan = self.plan
         if self.controller is None:
-            return RunPlan((plan.network,), plan.schedule.round_plans())
-        return controlled_plan(self.controller, plan.network, plan.schedule)
+            return RunPlan((self.network,), plan.schedule.round_plans())
+        return controlled_plan(self.controller, self.network, plan.schedule)
 
     def calibrate(self) -> Calibration:
         """The mechanisms for these shards and rounds, and the rounds that the budget affords.
@@ -207,7 +226,7 @@ class Experiment:
     @cached_property
     def _calibration(self) -> Calibration:
         return promise.calibrate(
-            self.config, self.plan, self.run_plan, self.samples.sizes, self.sampling_rates
+            self.config, self.plan.private, self.run_plan, self.samples.sizes, self.sampling_rates
         )
 
     def ledger(self) -> pd.DataFrame:
@@ -254,7 +273,7 @@ class Experiment:
             mechanisms or self.calibrate().mechanisms,
             model or self.model,
             shards or self.shards(),
-            randomness or randomness_of(self.config, self.plan.network, self.dataset, self.samples),
+            randomness or randomness_of(self.config, self.network, self.dataset, self.samples),
             self.plan.rules,
         )
 
@@ -298,26 +317,16 @@ class Experiment:
         """
         set_exact_arithmetic()
         process = process or self.process()
-        step_size = (
-            "control.step_size_factor" if self.controller is not None else "training.learning_rate"
-        )
         try:
             state, metrics = train(self.run(process), listener, start, checkpointing)
         except DivergenceError as error:
-            value = (
-                self.config.training.learning_rate
-                if self.controller is None
-                else f"eta {error.step_size:.3g}"
-            )
-            raise InputError(step_size, value, f"{error}; choose a smaller one") from None
+            raise diverged(self.config, error) from None
         model = process.simulation.model
         line = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
+        if line is not None:
+            line = f"{line}; choose a smaller {step_size_key(self.config)}"
         named = model.unflatten(state.weights.cpu())
-        return Trained(
-            {name: value.clone() for name, value in named.items()},
-            metrics,
-            None if line is None else f"{line}; choose a smaller {step_size}",
-        )
+        return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
 
     def run(self, process: TreeProcess | None = None) -> Run:
         """The rounds, how they are decided, and what is measured meanwhile.
@@ -397,7 +406,7 @@ class Experiment:
         set_exact_arithmetic()
         bounds = audit(
             AuditedRun(
-                self.plan.network,
+                self.network,
                 calibrated.mechanism,
                 self.plan.schedule,
                 config.privacy,
@@ -432,7 +441,7 @@ class Experiment:
         check_equal_rounds(self.config)
         return bound_run(
             self.measure() if measured is None else measured,
-            self.plan,
+            replace(self.plan, network=self.network),
             self.calibrate().mechanism,
             self.config.privacy,
             self.model.n_parameters,

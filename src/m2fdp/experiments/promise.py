@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.algorithms import Plan
 from m2fdp.config import Config
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
@@ -18,11 +17,12 @@ from m2fdp.schedule.rounds import RunPlan
 
 
 def calibrate(
-    config: Config, plan: Plan, run_plan: RunPlan, shard_sizes: np.ndarray, rates: np.ndarray
+    config: Config, private: bool, run_plan: RunPlan, shard_sizes: np.ndarray, rates: np.ndarray
 ) -> Calibration:
     """The mechanisms for these shards and rounds, and the rounds that the budget affords.
 
     Args:
+        private: whether anything is clipped and noised at all.
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), q_j.
 
@@ -31,12 +31,12 @@ def calibrate(
             budget is passed by the first round.
     """
     privacy, threat = config.privacy, config.threat
-    if plan.private:
+    if private:
         mechanisms = build_mechanisms(
             run_plan.networks, shard_sizes, rates, run_plan.rounds, privacy, threat
         )
     else:
-        mechanisms = (no_privacy(plan.network, run_plan.rounds, privacy, threat),)
+        mechanisms = (no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat),)
     rounds = mechanisms[0].affordable_rounds(privacy.budget)
     if rounds == 0:
         raise InputError(

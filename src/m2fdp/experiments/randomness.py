@@ -9,12 +9,14 @@ import numpy as np
 
 from m2fdp.config import Config, released
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import Shards
+from m2fdp.data.manifest import DeviceSamples
 from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network
 
 
-def randomness_of(config: Config, network: Network, dataset: Dataset, shards: Shards) -> Randomness:
+def randomness_of(
+    config: Config, network: Network, dataset: Dataset, shards: DeviceSamples
+) -> Randomness:
     """A run's draws. Noise is keyed by all that a release depends on, down to the records.
 
     Files may change under one configuration: were the noise of the run before used again, the

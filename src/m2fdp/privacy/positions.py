@@ -79,8 +79,7 @@ def positions(
 ) -> list[Position]:
     """The classes of devices in equal positions, by first device.
 
-    Args:
-        rates, noise, units: as in `m2fdp.privacy.ledger.build_ledger`.
+    Rates, noise and units are those of `m2fdp.privacy.ledger.build_ledger`.
     """
     depth = network.tree.depth
     table = _by_device(network, rates, noise, units)

@@ -61,6 +61,8 @@ class TreeProcess:
                 if tap is not None:
                     tap("down", stretch.top, models)
             starts = _broadcast(current, models, stretch.top, own)
+        cloud = current.mechanism.noise.messages[0]
+        _add_noise(current, len(plan.layers), "cloud-noise", 0, cloud, models)
         server = self.simulation.rules.server
         return State(current.number, *server.step(state.weights, models[0], state.slots))
 

@@ -174,20 +174,6 @@ def exposed_devices(network: Network) -> np.ndarray:
     return exposed
 
 
-def refuse_unbuilt(algorithm: str, network: Network) -> None:
-    """What a network can say and no engine does yet (issue 16).
-
-    Raises:
-        InputError: the cloud adds noise, or somebody sees only sums.
-    """
-    if network.noise[0].any():
-        raise InputError("algorithm", algorithm, "has the cloud add noise, which is not built yet")
-    if network.sums_only:
-        raise InputError(
-            "algorithm", algorithm, "hides single messages in sums, which is not built yet"
-        )
-
-
 def network_table(network: Network) -> pd.DataFrame:
     """One row a node, from the cloud down: node, layer, parent, kind, trusted, adds_noise."""
     tree = network.tree
