@@ -1,5 +1,7 @@
 """Small audited systems that the tests put together."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
+from m2fdp.topology.network import Network, noise_plan, weighted
 from m2fdp.topology.trust import explicit_trust
 
 
@@ -38,14 +40,24 @@ def make_system():
         size=100,
         rate=0.5,
         step_size="constant",
+        weights="uniform",
+        noise_below_heads=None,
         **privacy,
     ):
         tree = tree_from_fanouts(list(fanouts))
         trust = explicit_trust(tree, list(untrusted))
-        network = Network(tree, trust, noise_plan(tree, trust))
+        sizes = np.broadcast_to(size, tree.n_devices)
+        network = weighted(Network(tree, trust, noise_plan(tree, trust)), sizes, weights)
+        if noise_below_heads is not None:  # devices add all of theirs, servers so much
+            network = replace(
+                network,
+                noise=(
+                    *(p * noise_below_heads for p in network.noise[:-1]),
+                    np.ones(tree.n_devices),
+                ),
+            )
         schedule = Schedule(rounds, steps, local_aggregation or {}, 0.1, step_size)
         config = PrivacyConfig(**({"epsilon": 2.0, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
-        sizes = np.full(tree.n_devices, size)
         rates = np.full(tree.n_devices, rate)
         mechanism = build_mechanism(
             network, sizes, rates, schedule.round_plans(), config, ThreatConfig()

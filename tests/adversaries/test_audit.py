@@ -13,7 +13,6 @@ import pytest
 from m2fdp.adversaries import audit, bounds_table, listen
 from m2fdp.adversaries.audit import audit_line
 from m2fdp.config import AuditConfig, ThreatConfig
-from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.streams import Streams
 
@@ -50,6 +49,9 @@ MANY = {
     "upload, device": UPLOAD | {"unit": "device", "local_aggregation": {1: 2}},
     "upload, paper": UPLOAD | {"calibration": "paper", "local_aggregation": {1: 2}},
     "upload, paper, deep": UPLOAD | DEEP | {"calibration": "paper", "local_aggregation": {2: 2}},
+    "gradient, weights": {"weights": "samples", "size": [60, 100, 140] * 2},
+    "upload, weights": UPLOAD | {"weights": "samples", "size": [60, 100, 140] * 2},
+    "upload, noise below heads": UPLOAD | {"noise_below_heads": 0.25},
     "upload, paper, little noise": UPLOAD | {"calibration": "paper", "alpha": 0.1},
 }
 
@@ -168,6 +170,41 @@ def test_a_quarter_of_the_noise_is_caught(make_system, mechanism, which):
 
 
 @pytest.mark.full
+def test_noise_that_is_missing_in_one_inner_layer_is_caught_there(make_system):
+    """Heads at layers 1, 2 and 3; those of layer 2 forget their noise, which the audits of the
+    other two heads see nothing of."""
+    system = make_system(**UPLOAD, **DEEP, rate=1.0)
+    config = AuditConfig(repetitions=3000)
+    broken = {}
+    for which in range(3):
+        canaries, line = system.plant(6000, which=which)
+        messages = list(canaries.process.simulation.mechanisms[0].noise.messages)
+        messages[2] = messages[2] * 0
+        found = audit_line(
+            mutated(canaries, messages=tuple(messages)), line, system.privacy, 3, config
+        )
+        broken[line.position.head_layer] = found.epsilon_lower > found.epsilon_upper
+    assert broken == {1: False, 2: True, 3: False}
+
+
+@pytest.mark.full
+def test_noise_that_is_missing_below_a_head_is_caught(make_system):
+    """The ledger counts on what devices add below the trusted server, who adds a fourth."""
+    system = make_system(**UPLOAD, rate=1.0, untrusted=(), noise_below_heads=0.25)
+    canaries, line = system.plant(6000)
+    config = AuditConfig(repetitions=3000)
+    sound = audit_line(canaries, line, system.privacy, 3, config)
+    assert sound.epsilon_lower <= sound.epsilon_upper
+    messages = list(canaries.process.simulation.mechanisms[0].noise.messages)
+    assert messages[-1].all()
+    messages[-1] = messages[-1] * 0
+    caught = audit_line(
+        mutated(canaries, messages=tuple(messages)), line, system.privacy, 3, config
+    )
+    assert caught.epsilon_lower > caught.epsilon_upper
+
+
+@pytest.mark.full
 def test_synchronisation_without_noise_is_caught(make_system):
     system = make_system(**UPLOAD, local_aggregation={1: 2}, rate=0.9, untrusted=UNTRUSTED)
     canaries, line = system.plant(4000)
@@ -246,5 +283,5 @@ def test_nothing_private_has_nothing_to_audit(make_system):
     mechanism = no_privacy(
         system.network, system.schedule.round_plans(), system.privacy, ThreatConfig()
     )
-    with pytest.raises(InputError, match="no bound to audit"):
+    with pytest.raises(ValueError, match="no bound to audit"):
         audit(replace(system, mechanism=mechanism), 3, AuditConfig(), 0)

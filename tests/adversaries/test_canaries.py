@@ -19,6 +19,10 @@ SYSTEMS = {
     "device": UPLOAD | {"local_aggregation": {1: 2}, "unit": "device"},
     "gradient": {"local_aggregation": {1: 2}},
     "gradient, device": {"unit": "device"},
+    "weights": UPLOAD
+    | {"weights": "samples", "size": [60, 100, 140] * 2, "local_aggregation": {1: 2}},
+    "gradient, weights": {"weights": "samples", "size": [60, 100, 140] * 2},
+    "noise below heads": UPLOAD | {"noise_below_heads": 0.25},
     "deep": UPLOAD
     | {
         "fanouts": (2, 2, 3),

@@ -20,7 +20,7 @@ from m2fdp.config import (
     TrainingConfig,
     TrustConfig,
 )
-from m2fdp.control.controller import build_controller, initial_state, plan_round, step_parameter
+from m2fdp.control.controller import before_training, build_controller, plan_round, step_parameter
 from m2fdp.control.problem import Choice, Problem, present_devices, solve, terms_at
 from m2fdp.convergence.bound import network_terms, noise_factor
 from m2fdp.costs.resources import round_cost, round_costs
@@ -300,7 +300,7 @@ def test_step_parameter():
 
 def test_a_run_starts_with_everybody_and_spends_tau_exactly():
     controller = controller_of(network_of([4, 5], [0.5]), step_size_factor=8.0, tau=203)
-    state, betas, controls = initial_state(controller), iter(np.linspace(1, 3, 1000)), []
+    state, betas, controls = before_training(controller), iter(np.linspace(1, 3, 1000)), []
     assert (state.remaining, state.local_steps) == (203, 5)
     while state.remaining:
         control, state = plan_round(controller, state, next(betas))
@@ -320,7 +320,7 @@ def test_a_run_starts_with_everybody_and_spends_tau_exactly():
 
 def test_a_budget_below_the_first_rounds_steps_is_kept():
     controller = controller_of(network_of([4, 5], [0.5]), tau=3)
-    control, state = plan_round(controller, initial_state(controller), 1.0)
+    control, state = plan_round(controller, before_training(controller), 1.0)
     assert control.choice.local_steps == 3
     assert state.remaining == 0
 
@@ -341,7 +341,7 @@ def fastest(call, repetitions=20):
 @pytest.mark.parametrize("fanouts", [[1000, 10], [100, 100], [10, 1000]])
 def test_choosing_takes_less_than_5_ms_at_10_000_devices(fanouts):
     controller = controller_of(network_of(fanouts, [0.5]), max_local_steps=40, tau=4000)
-    _, state = plan_round(controller, initial_state(controller), 1.0)
+    _, state = plan_round(controller, before_training(controller), 1.0)
     assert fastest(lambda: plan_round(controller, state, 1.0)) < 5e-3
 
 
@@ -366,6 +366,6 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
     (round_, *_) = plan.schedule.round_plans()
     start = process.start()
     controller = controller_of(plan.network, max_local_steps=40)
-    _, state = plan_round(controller, initial_state(controller), 1.0)
+    _, state = plan_round(controller, before_training(controller), 1.0)
     choosing = fastest(lambda: plan_round(controller, state, 1.0))
     assert choosing < 0.01 * fastest(lambda: process.round(start, round_), 5)

@@ -10,7 +10,7 @@ from tests.builders import records_of
 
 from m2fdp.config import ResourcesConfig, load_config
 from m2fdp.control import policy as policies
-from m2fdp.control.controller import initial_state, plan_round
+from m2fdp.control.controller import before_training, plan_round
 from m2fdp.costs.resources import round_cost
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
@@ -97,7 +97,7 @@ def test_the_plan_is_what_the_controller_chooses_and_never_passes_tau(make, tau)
     setting = make(tau=tau, rounds=40)
     steps = [len(round_.layers) for round_ in setting.plan.rounds]
     assert sum(steps) == tau
-    between = initial_state(setting.experiment.controller)
+    between = before_training(setting.experiment.controller)
     children = np.array([3, 4])
     for t, round_ in enumerate(setting.plan.rounds, start=1):
         control, between = plan_round(setting.experiment.controller, between, beta=0.1 * t)

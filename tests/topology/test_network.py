@@ -1,14 +1,18 @@
 """Where noise is added: against brute force on small trees, and as properties on any tree."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m2fdp.errors import InputError
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import (
     Network,
+    check_network,
     exposed_devices,
     heads_of,
     network_table,
@@ -16,7 +20,7 @@ from m2fdp.topology.network import (
     noise_plan,
 )
 from m2fdp.topology.tree import Tree
-from m2fdp.topology.trust import draw_trust, explicit_trust
+from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust
 
 
 def ragged(children_by_layer):
@@ -172,3 +176,20 @@ def test_numbers_of_participants_by_server():
     assert network.present.tolist() == [2, 1, 4]
     assert network.weights[-1].tolist() == [1 / 2] * 3 + [1.0] + [1 / 4] * 4
     assert network.smallest_fanout(1) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"noise": (np.ones(2), np.ones(2))}, r"each of the 1 \+ 2 \+ 2 nodes of layers 0 to 2"),
+        ({"noise": (np.zeros(1), np.zeros(2), np.array([1.0, -1.0]))}, "not 0 or more"),
+        ({"rho": (np.full(2, 0.5), np.array([1.0, 0.5]))}, "do not sum to one"),
+        ({"sums_only": frozenset([2])}, "see only sums"),
+    ],
+)
+def test_what_no_network_may_be_is_told_in_one_line(changes, words):
+    tree = tree_from_fanouts([2, 1])
+    network = Network(tree, all_untrusted(tree), noise_plan(tree, all_untrusted(tree)))
+    check_network("own", network)
+    with pytest.raises(InputError, match=f"^algorithm = 'own': .*{words}"):
+        check_network("own", replace(network, **changes))

@@ -15,7 +15,6 @@ from torch import Tensor
 from m2fdp.adversaries.bounds import choose_rule, epsilon_bound, largest_bound
 from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
 from m2fdp.config import AuditConfig, PrivacyConfig
-from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.positions import position_name
@@ -57,10 +56,10 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
     The observer is whoever receives the head's noised messages.
 
     Raises:
-        InputError: nothing is private.
+        ValueError: nothing is private.
     """
     if not run.mechanism.private:
-        raise InputError("algorithm", "hfl", "adds no noise, so there is no bound to audit")
+        raise ValueError("without noise there is no bound to audit")
     result = []
     for line in audited_lines(run.mechanism.ledger, rounds):
         canaries = plant(run, line.position, 2 * config.repetitions, seed)

@@ -19,7 +19,7 @@ from m2fdp.errors import InputError
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.clipping import check_clip_factor
 from m2fdp.topology.builders import build_tree
-from m2fdp.topology.network import Network, exposed_devices
+from m2fdp.topology.network import Network, check_network, exposed_devices
 from m2fdp.topology.trust import build_trust
 
 # In the order in which tables and figures list them.
@@ -106,12 +106,8 @@ def _plan_of(name: str, given: Given) -> Plan:
 
 
 def _check_noise(algorithm: str, network: Network) -> None:
-    """Every device is behind noise before an untrusted server sees anything of it, and nobody is
-    taken to see less than what the process sends."""
-    if network.sums_only:
-        raise InputError(
-            "algorithm", algorithm, "lets parents see only sums, which no process computes"
-        )
+    """Every device is behind noise before an untrusted server sees anything of it."""
+    check_network(algorithm, network)
     if network.trust[0].any():
         raise InputError(
             "algorithm", algorithm, "trusts the cloud, which the privacy ledger takes as untrusted"

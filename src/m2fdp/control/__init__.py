@@ -1,1 +1,1 @@
-"""(P) of J Sec. V, and the adaptive controller that solves it round by round."""
+"""Problem (P) of J, and the adaptive controller that solves it round by round."""

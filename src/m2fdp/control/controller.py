@@ -75,7 +75,7 @@ def step_parameter(factor: float, beta: float, local_steps: int, total_steps: in
     return factor * min(1 / local_steps, 1 / total_steps) / beta
 
 
-def initial_state(controller: Controller) -> ControllerState:
+def before_training(controller: Controller) -> ControllerState:
     """Before the first round."""
     return ControllerState(0, controller.problem.start.local_steps, controller.problem.total_steps)
 

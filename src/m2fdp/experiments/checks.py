@@ -1,4 +1,4 @@
-"""What can be found wrong with an experiment: before anything is trained or written, and then."""
+"""What can be found wrong with an experiment before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from m2fdp.config import Config, TrainingConfig
 from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
-from m2fdp.privacy.calibration import check_delta
+from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.simulation.training import DivergenceError
+from m2fdp.topology.network import weighted
 
 
 def check_config(config: Config) -> None:
@@ -41,6 +41,8 @@ def check_config(config: Config) -> None:
         _check_rules(config, plan)
     if config.control.enabled:
         _check_control(config, plan)
+    if config.topology.weights == "samples":
+        _check_sample_weights(config, plan)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
 
@@ -124,6 +126,20 @@ def _check_control(config: Config, plan: Plan) -> None:
         )
 
 
+def _check_sample_weights(config: Config, plan: Plan) -> None:
+    """What can't be with weights by sample count."""
+    shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
+    network = weighted(plan.network, shards, config.topology.weights)
+    if config.control.enabled:
+        raise InputError(
+            "topology.weights",
+            config.topology.weights,
+            "is nothing that the controller (control.enabled) prices; use uniform",
+        )
+    if plan.private:
+        check_weights(network, config.privacy)
+
+
 def check_equal_rounds(config: Config) -> None:
     """Refuse audit and bound of a controlled run.
 
@@ -181,16 +197,3 @@ def _certify_non_expansive(
             f"is too large for privacy.drift: non_expansive, which needs at most "
             f"2q/beta = {largest:.4g} here",
         )
-
-
-def step_size_key(config: Config) -> str:
-    """What a user changes to change step sizes."""
-    return "control.step_size_factor" if config.control.enabled else "training.learning_rate"
-
-
-def diverged(config: Config, error: DivergenceError) -> InputError:
-    """The line for a model that is no longer made of numbers."""
-    value: object = config.training.learning_rate
-    if config.control.enabled:
-        value = f"eta {error.step_size:.3g}"
-    return InputError(step_size_key(config), value, f"{error}; choose a smaller one")

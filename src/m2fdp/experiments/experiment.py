@@ -30,17 +30,13 @@ from m2fdp.data.manifest import (
     shards_of,
 )
 from m2fdp.data.sources import load_dataset
+from m2fdp.errors import InputError
 from m2fdp.experiments import promise
 from m2fdp.experiments.bounds import bound_run
-from m2fdp.experiments.checks import (
-    check_config,
-    check_data,
-    check_equal_rounds,
-    diverged,
-    step_size_key,
-)
+from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
+from m2fdp.experiments.steps import key_of_steps, too_large
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibrated import CalibratedMechanism
@@ -48,7 +44,7 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.summary import conditions_of
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
-from m2fdp.simulation.evaluation import Evaluation, evaluate
+from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
@@ -113,11 +109,12 @@ class Experiment:
 
     def __repr__(self) -> str:
         config, n_devices = self.config, self.plan.network.tree.n_devices
-        kind = config.privacy.mechanism if self.plan.private else "no privacy"
+        promised = f"{config.privacy.mechanism} at epsilon {config.privacy.epsilon:g}"
         return (
             f"Experiment({config.algorithm} on {config.dataset.name}: {n_devices} devices, "
             f"{config.model.name}, {config.training.rounds} rounds of "
-            f"{config.training.local_steps} steps, {kind}, seed {config.seed})"
+            f"{config.training.local_steps} steps, "
+            f"{promised if self.plan.private else 'no privacy'}, seed {config.seed})"
         )
 
     @cached_property
@@ -320,11 +317,11 @@ class Experiment:
         try:
             state, metrics = train(self.run(process), listener, start, checkpointing)
         except DivergenceError as error:
-            raise diverged(self.config, error) from None
+            raise too_large(self.config, error) from None
         model = process.simulation.model
         line = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
         if line is not None:
-            line = f"{line}; choose a smaller {step_size_key(self.config)}"
+            line = f"{line}; choose a smaller {key_of_steps(self.config)}"
         named = model.unflatten(state.weights.cpu())
         return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
 
@@ -381,12 +378,9 @@ class Experiment:
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
         """How many records of `held_out` there are of each true label (rows) and each predicted
         one (columns)."""
-        n_classes = self.dataset.n_classes
-        counts = np.zeros((n_classes, n_classes), dtype=np.int64)
+        labels = self.dataset.labels[self.held_out]
         predicted = self.evaluate(state_dict).predictions.numpy()
-        np.add.at(counts, (self.dataset.labels[self.held_out], predicted), 1)
-        classes = pd.RangeIndex(n_classes)
-        return pd.DataFrame(counts, index=classes.rename("label"), columns=classes)
+        return confusion_matrix(labels, predicted, self.dataset.n_classes)
 
     def audit(self) -> pd.DataFrame:
         """Lower bounds on epsilon by canaries in the engine's own rounds, beside the ledger's
@@ -395,28 +389,18 @@ class Experiment:
         Raises:
             InputError: nothing is private, or the rounds are a controller's.
         """
-        from m2fdp.adversaries import (  # SciPy's distributions take long
-            AuditedRun,
-            audit,
-            bounds_table,
-        )
+        from m2fdp import adversaries  # SciPy's distributions take long
 
-        config, calibrated = self.config, self.calibrate()
+        config, schedule, sizes = self.config, self.plan.schedule, self.samples.sizes
         check_equal_rounds(config)
+        if not self.plan.private:
+            remedy = "adds no noise, so there is no bound to audit"
+            raise InputError("algorithm", config.algorithm, remedy)
         set_exact_arithmetic()
-        bounds = audit(
-            AuditedRun(
-                self.network,
-                calibrated.mechanism,
-                self.plan.schedule,
-                config.privacy,
-                self.samples.sizes,
-            ),
-            min(calibrated.affordable_rounds, config.audit.rounds or calibrated.affordable_rounds),
-            config.audit,
-            config.seed,
-        )
-        return bounds_table(bounds)
+        mechanism, rounds = self.calibrate().mechanism, self.calibrate().affordable_rounds
+        run = adversaries.AuditedRun(self.network, mechanism, schedule, config.privacy, sizes)
+        rounds = min(rounds, config.audit.rounds or rounds)
+        return adversaries.bounds_table(adversaries.audit(run, rounds, config.audit, config.seed))
 
     def measure(self) -> pd.DataFrame:
         """Train, and measure loss, gradients and curvature along the run; see

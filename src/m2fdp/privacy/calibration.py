@@ -126,8 +126,8 @@ def build_mechanisms(
             ]
         )
 
+    check_weights(networks[0], privacy)
     if privacy.calibration == "paper":
-        _refuse_sample_weights(networks)
         noises = [mechanism.paper_noise(network, rates, plans, privacy) for network in networks]
         ledger = ledger_of(noises)
     else:
@@ -144,8 +144,13 @@ def build_mechanisms(
     )
 
 
-def _refuse_sample_weights(networks: Sequence[Network]) -> None:
-    if any(network.rho is not None for network in networks):
+def check_weights(network: Network, privacy: PrivacyConfig) -> None:
+    """What calibration knows of a network's weights.
+
+    Raises:
+        InputError: they are not uniform, and Prop. 1 is asked for.
+    """
+    if network.rho is not None and privacy.calibration == "paper":
         raise InputError(
             "topology.weights",
             "samples",

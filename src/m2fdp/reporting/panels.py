@@ -47,7 +47,7 @@ class Layout(Block):
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """The runs of one line in one panel."""
 
     label: str
@@ -68,7 +68,7 @@ class Content:
 
     panel: Panel
     x_label: str  # empty where the values of x say enough
-    lines: tuple[Line, ...]  # in order
+    lines: tuple[Curve, ...]  # in order
     categories: tuple[str, ...]  # texts of x, in order; none where x has numbers
 
     @property
@@ -207,9 +207,9 @@ def _content(
     )
 
 
-def _line(label: str, runs: pd.DataFrame, panel: Panel, labels: Mapping[str, str]) -> Line:
+def _line(label: str, runs: pd.DataFrame, panel: Panel, labels: Mapping[str, str]) -> Curve:
     values = runs.groupby(_X)[panel.y]
-    return Line(
+    return Curve(
         label,
         min(_order(run, panel.lines, labels) for _, run in runs.iterrows()),
         frozenset(runs["algorithm"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -50,6 +51,19 @@ def evaluate(
     labels, predicted = labels.cpu(), scores.argmax(dim=1)
     accuracy = float((predicted == labels).double().mean())
     return Evaluation(accuracy, float(model.loss(scores, labels).double().mean()), predicted)
+
+
+def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, n_classes: int) -> pd.DataFrame:
+    """How many records there are of each true label (rows) and each predicted one (columns).
+
+    Args:
+        labels: int64 (R,).
+        predicted: int64 (R,).
+    """
+    counts = np.zeros((n_classes, n_classes), dtype=np.int64)
+    np.add.at(counts, (labels, predicted), 1)
+    classes = pd.RangeIndex(n_classes)
+    return pd.DataFrame(counts, index=classes.rename("label"), columns=classes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,8 +47,8 @@ FONT = 8.0
 SMALL_FONT = 6.5
 
 
-class State(NamedTuple):
-    """What a node's mark tells."""
+class NodeMark(NamedTuple):
+    """How a node is drawn, and what that says."""
 
     kind: str
     trusted: bool
@@ -91,7 +91,7 @@ class _Layer:
 
     names: Sequence[str]
     group: np.ndarray
-    states: Sequence[State]
+    states: Sequence[NodeMark]
     parents: np.ndarray
     packed: bool
 
@@ -177,7 +177,7 @@ def _layers(table: pd.DataFrame) -> list[_Layer]:
         names = rows["node"].tolist()
         above = [0] if depth == 0 else [group_of[parent] for parent in rows["parent"]]
         states = [
-            State(kind, bool(trusted), bool(noise))
+            NodeMark(kind, bool(trusted), bool(noise))
             for kind, trusted, noise in zip(
                 rows["kind"], rows["trusted"], rows["adds_noise"], strict=True
             )
@@ -274,7 +274,7 @@ def _draw_marks(axes: Axes, layer: _Layer, x: np.ndarray, y: np.ndarray, diamete
         )
 
 
-def _gid(state: State) -> str:
+def _gid(state: NodeMark) -> str:
     trust = [] if state.kind == "device" else ["trusted" if state.trusted else "untrusted"]
     return " ".join([state.kind, *trust, *["noise"] * state.adds_noise])
 
@@ -399,7 +399,7 @@ def _layer_label(depth: int, layer: _Layer) -> str:
     return "\n".join(lines)
 
 
-def _legend_entries(states: Sequence[State]) -> list[Line2D]:
+def _legend_entries(states: Sequence[NodeMark]) -> list[Line2D]:
     """One entry a shape that occurs, and one for noise if anybody adds it."""
     shapes = {state.title: state for state in sorted(states, key=_legend_rank)}
     entries = [
@@ -432,5 +432,5 @@ def _legend_entries(states: Sequence[State]) -> list[Line2D]:
     return entries
 
 
-def _legend_rank(state: State) -> tuple[int, bool]:
+def _legend_rank(state: NodeMark) -> tuple[int, bool]:
     return ("cloud", "server", "device").index(state.kind), state.trusted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -172,6 +173,40 @@ def exposed_devices(network: Network) -> np.ndarray:
         here = layers == layer
         exposed[here] = noise[nodes[here]] == 0
     return exposed
+
+
+def check_network(algorithm: str, network: Network) -> None:
+    """What an algorithm's network must be.
+
+    Raises:
+        InputError: noise or weights that are none of this tree, or parents that are taken to see
+            less than what is sent.
+    """
+    sizes = [network.tree.n_nodes(layer) for layer in range(network.tree.depth + 1)]
+    if [np.shape(of_layer) for of_layer in network.noise] != [(size,) for size in sizes]:
+        raise InputError(
+            "algorithm",
+            algorithm,
+            f"needs noise for each of the {' + '.join(map(str, sizes))} nodes of layers 0 to "
+            f"{network.tree.depth}",
+        )
+    if not all((np.isfinite(part) & (part >= 0)).all() for part in network.noise):
+        raise InputError("algorithm", algorithm, "has parts of noise that are not 0 or more")
+    if network.rho is not None and not _sum_to_one(network.tree, network.rho):
+        raise InputError("algorithm", algorithm, "has siblings whose weights do not sum to one")
+    if network.sums_only:
+        raise InputError(
+            "algorithm", algorithm, "lets parents see only sums, which no process computes"
+        )
+
+
+def _sum_to_one(tree: Tree, rho: Sequence[np.ndarray]) -> bool:
+    if [len(of_layer) for of_layer in rho] != [len(parents) for parents in tree.parents]:
+        return False
+    return all(
+        np.allclose(np.bincount(parents, weights=of_layer), 1.0) and (of_layer > 0).all()
+        for parents, of_layer in zip(tree.parents, rho, strict=True)
+    )
 
 
 def network_table(network: Network) -> pd.DataFrame:
