@@ -18,6 +18,7 @@ from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
 from m2fdp.experiments.progress import progress_bar
 from m2fdp.privacy.mechanisms import silence
+from m2fdp.simulation.evaluation import Evaluation
 from m2fdp.simulation.training import Checkpointing, Listener
 from m2fdp.streams import seeded
 
@@ -212,3 +213,29 @@ def test_a_bar_shows_how_far_training_is():
         trained = experiment.train(listener)
     assert "3/3" in written.getvalue()
     assert f"accuracy {trained.accuracy:.3f}, ε 4" in written.getvalue()
+
+
+def test_rounds_are_planned_before_any_record_is_loaded():
+    absent = {"dataset.name": "mnist", "dataset.root": "nowhere", "topology.fanouts": [100, 100]}
+    experiment = Experiment.from_config(load_config(absent))
+    assert len(experiment.run_plan.rounds) == 30
+    with pytest.raises(InputError, match=r"dataset.root = 'nowhere'"):
+        experiment.calibrate()
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "training.learning_rate = 0.5: training diverged by round 1; choose a smaller one"),
+        (CONTROLLED, "control.step_size_factor = 'eta 2.36': training diverged by round 1"),
+    ],
+)
+def test_divergence_names_the_key_of_the_step_size(monkeypatch, changes, line):
+    experiment = experiment_of(SMALL, changes)
+    run = experiment.run()
+    nothing = Evaluation(0.0, math.nan, torch.zeros(0))
+    measures = replace(run.measures, evaluate=lambda weights: nothing)
+    monkeypatch.setattr(Experiment, "run", lambda self, process: replace(run, measures=measures))
+    with pytest.raises(InputError) as refused:
+        experiment.train()
+    assert str(refused.value).startswith(line)

@@ -7,11 +7,12 @@ import pytest
 import torch
 from tests.builders import last_state, process_of
 
-from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config import Config, ModelConfig, PrivacyConfig
+from m2fdp.experiments.promise import calibrate
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.privacy.mechanisms import Clipping, Noise
+from m2fdp.schedule.rounds import RunPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.streams import seeded
@@ -91,14 +92,11 @@ def silent():
 
 @pytest.fixture
 def mechanism_for(privacy):
-    """The mechanism of a plan, as the training pipeline builds it."""
+    """The mechanism of a plan, as an experiment has it."""
 
     def make(plan, shards, name="gradient"):
-        plans, threat = plan.schedule.round_plans(), ThreatConfig()
-        if not plan.private:
-            return no_privacy(plan.network, plans, privacy[name], threat)
-        return build_mechanism(
-            plan.network, shards.sizes, shards.rates, plans, privacy[name], threat
-        )
+        config = Config(privacy=privacy[name])
+        run_plan = RunPlan((plan.network,), plan.schedule.round_plans())
+        return calibrate(config, plan.private, run_plan, shards.sizes, shards.rates).mechanism
 
     return make

@@ -40,7 +40,6 @@ from m2fdp.experiments.steps import key_of_steps, too_large
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.summary import conditions_of
 from m2fdp.schedule.rounds import RunPlan
@@ -109,13 +108,13 @@ class Experiment:
         return cls(config, dataset, manifest)
 
     def __repr__(self) -> str:
-        config, tree = self.config, self.plan.network.tree
-        promise = f"{config.privacy.mechanism} at epsilon {config.privacy.epsilon:g}"
+        config, n_devices = self.config, self.plan.network.tree.n_devices
+        promised = f"{config.privacy.mechanism} at epsilon {config.privacy.epsilon:g}"
         return (
-            f"Experiment({config.algorithm} on {config.dataset.name}: {tree.n_devices} devices, "
+            f"Experiment({config.algorithm} on {config.dataset.name}: {n_devices} devices, "
             f"{config.model.name}, {config.training.rounds} rounds of "
             f"{config.training.local_steps} steps, "
-            f"{promise if self.plan.private else 'no privacy'}, seed {config.seed})"
+            f"{promised if self.plan.private else 'no privacy'}, seed {config.seed})"
         )
 
     @cached_property
@@ -173,7 +172,11 @@ class Experiment:
     @cached_property
     def network(self) -> Network:
         """The plan's, with the weights that the shards give its nodes (`topology.weights`)."""
-        return weighted(self.plan.network, self.samples.sizes, self.config.topology.weights)
+        network, weights = self.plan.network, self.config.topology.weights
+        # Uniform weights ask for no record: rounds can be planned before any is loaded.
+        uniform = weights == "uniform"
+        sizes = np.ones(network.tree.n_devices) if uniform else self.samples.sizes
+        return weighted(network, sizes, weights)
 
     @cached_property
     def model(self) -> Model:
@@ -219,22 +222,9 @@ class Experiment:
 
     @cached_property
     def _calibration(self) -> Calibration:
-        privacy, threat = self.config.privacy, self.config.threat
-        sizes, run_plan = self.samples.sizes, self.run_plan
-        if self.plan.private:
-            mechanisms = build_mechanisms(
-                run_plan.networks, sizes, self.sampling_rates, run_plan.rounds, privacy, threat
-            )
-        else:
-            mechanisms = (no_privacy(self.network, run_plan.rounds, privacy, threat),)
-        rounds = mechanisms[0].affordable_rounds(privacy.budget)
-        if rounds == 0:
-            raise InputError(
-                "privacy.budget",
-                privacy.budget,
-                f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
-            )
-        return Calibration(mechanisms, rounds)
+        return promise.calibrate(
+            self.config, self.plan.private, self.run_plan, self.samples.sizes, self.sampling_rates
+        )
 
     def ledger(self) -> pd.DataFrame:
         """One row for each observer of each position of a data owner; see
@@ -330,12 +320,10 @@ class Experiment:
             raise too_large(self.config, error) from None
         model = process.simulation.model
         line = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
+        if line is not None:
+            line = f"{line}; choose a smaller {key_of_steps(self.config)}"
         named = model.unflatten(state.weights.cpu())
-        return Trained(
-            {name: value.clone() for name, value in named.items()},
-            metrics,
-            None if line is None else f"{line}; choose a smaller {key_of_steps(self.config)}",
-        )
+        return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
 
     def run(self, process: TreeProcess | None = None) -> Run:
         """The rounds, how they are decided, and what is measured meanwhile.

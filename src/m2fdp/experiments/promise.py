@@ -1,15 +1,50 @@
-"""What a run promises about privacy, with what is outside the promise, and what to know of it."""
+"""What a run promises about privacy: the noise for it, what is outside it, what to know of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from m2fdp.config import Config
 from m2fdp.data.manifest import held_by_cloud, shards_of
+from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
+from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
+from m2fdp.schedule.rounds import RunPlan
+
+
+def calibrate(
+    config: Config, private: bool, run_plan: RunPlan, shard_sizes: np.ndarray, rates: np.ndarray
+) -> Calibration:
+    """The mechanisms for these shards and rounds, and the rounds that the budget affords.
+
+    Args:
+        private: whether anything is clipped and noised at all.
+        shard_sizes: int64 (N_L,), D_j.
+        rates: float64 (N_L,), q_j.
+
+    Raises:
+        InputError: the target can't be met for an observer that `threat` distrusts, or the
+            budget is passed by the first round.
+    """
+    privacy, threat = config.privacy, config.threat
+    if private:
+        mechanisms = build_mechanisms(
+            run_plan.networks, shard_sizes, rates, run_plan.rounds, privacy, threat
+        )
+    else:
+        mechanisms = (no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat),)
+    rounds = mechanisms[0].affordable_rounds(privacy.budget)
+    if rounds == 0:
+        raise InputError(
+            "privacy.budget",
+            privacy.budget,
+            f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
+        )
+    return Calibration(mechanisms, rounds)
 
 
 def summarise(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -> dict[str, Any]:
