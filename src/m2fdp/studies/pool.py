@@ -30,6 +30,36 @@ class _Worker:
     task: int | None = None
 
 
+class Pending:
+    """The numbers of the tasks that nobody works on; one whose worker has died is tried once more.
+
+    Args:
+        on_loss: called with the number of a task whose worker has died.
+    """
+
+    def __init__(self, n_tasks: int, on_loss: Callable[[int], None]) -> None:
+        self._numbers = deque(range(n_tasks))
+        self._attempts = [0] * n_tasks
+        self._on_loss = on_loss
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def take(self) -> int:
+        """The next one's number; it counts as tried."""
+        task = self._numbers.popleft()
+        self._attempts[task] += 1
+        return task
+
+    def lose(self, task: int) -> bool:
+        """Its worker has died: whether it is pending again."""
+        self._on_loss(task)
+        again = self._attempts[task] < ATTEMPTS
+        if again:
+            self._numbers.appendleft(task)
+        return again
+
+
 def run_tasks(
     work: Callable[[Any], Any],
     tasks: Sequence[Any],
@@ -51,8 +81,7 @@ def run_tasks(
     Yields:
         (number of the task, its result; None if its workers died).
     """
-    pending = deque(range(len(tasks)))
-    attempts = [0] * len(tasks)
+    pending = Pending(len(tasks), on_loss)
     pool: list[_Worker] = []
     try:
         while pending or any(worker.task is not None for worker in pool):
@@ -60,8 +89,7 @@ def run_tasks(
                 pool.append(_start(work, environment))
             for worker in pool:
                 if worker.task is None and pending:
-                    worker.task = pending.popleft()
-                    attempts[worker.task] += 1
+                    worker.task = pending.take()
                     # A worker that has died meanwhile shows below, at the end of its pipe.
                     with suppress(ConnectionError):
                         worker.connection.send(tasks[worker.task])
@@ -78,9 +106,7 @@ def run_tasks(
                 except (EOFError, ConnectionError):
                     pool.remove(worker)
                     _stop([worker])
-                    on_loss(task)
-                    if attempts[task] < ATTEMPTS:
-                        pending.appendleft(task)
+                    if pending.lose(task):
                         continue
                     result = None
                 yield task, result

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from m2fdp.errors import InputError
 from m2fdp.interruption import deferred
-from m2fdp.studies.pool import ATTEMPTS, GRACE_S
+from m2fdp.studies.pool import GRACE_S, Pending
 
 OPTION = "--ray-address"
 # Ray itself tries for minutes.
@@ -83,14 +82,12 @@ def run_ray_tasks(
     # Ray would report nothing of a try that it repeats by itself.
     options = {"num_cpus": 1, "max_retries": 0, "runtime_env": {"env_vars": dict(environment)}}
     work_there = ray.remote(**options)(_work_in)
-    pending = deque(range(len(tasks)))
-    attempts = [0] * len(tasks)
+    pending = Pending(len(tasks), on_loss)
     running: dict[Any, int] = {}
     try:
         while pending or running:
             while pending and (workers is None or len(running) < workers):
-                task = pending.popleft()
-                attempts[task] += 1
+                task = pending.take()
                 running[work_there.remote(Path.cwd(), work, tasks[task])] = task
             done = _first_done(list(running))
             task = running.pop(done)
@@ -101,9 +98,7 @@ def run_ray_tasks(
                 address = ray.get_runtime_context().gcs_address
                 raise InputError(OPTION, address, f"a node can't do the work: {cause}") from None
             except RayError:
-                on_loss(task)
-                if attempts[task] < ATTEMPTS:
-                    pending.appendleft(task)
+                if pending.lose(task):
                     continue
                 result = None
             yield task, result
