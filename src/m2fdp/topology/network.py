@@ -106,13 +106,14 @@ def weighted(
 
     Args:
         shard_sizes: int64 (N_L,), D_j.
-        kind: `topology.weights`.
+        kind: `topology.weights`; uniform leaves an algorithm's own weights as they are.
 
     Raises:
         InputError: see `Network`.
     """
-    rho = sample_weights(network.tree, shard_sizes) if kind == "samples" else None
-    return replace(network, rho=rho)
+    if kind == "uniform":
+        return network
+    return replace(network, rho=sample_weights(network.tree, shard_sizes))
 
 
 def sample_weights(tree: Tree, shard_sizes: np.ndarray) -> tuple[np.ndarray, ...]:
