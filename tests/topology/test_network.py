@@ -121,6 +121,7 @@ def test_no_raw_message_reaches_untrusted_ground(fanouts, data, seed):
         raw[parents[sent_raw]] = True
         times += noise[layer][tree.ancestors[layer]] == 1
     assert (times == 1).all()
+    assert not exposed_devices(Network(tree, trust, noise)).any()
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.data(), st.integers(0, 99))
