@@ -209,9 +209,9 @@ def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command)
 @pytest.mark.parametrize(
     ("option", "line"),
     [
-        ("--nodes=trainer", "--nodes = 'trainer': valid are calibrate, "),
-        ("--from-nodes=trainer", "--from-nodes = 'trainer': valid are calibrate, "),
-        ("--to-nodes=trainer", "--to-nodes = 'trainer': valid are calibrate, "),
+        ("--nodes=trainer", "--nodes = 'trainer': valid are assemble, "),
+        ("--from-nodes=trainer", "--from-nodes = 'trainer': valid are assemble, "),
+        ("--to-nodes=trainer", "--to-nodes = 'trainer': valid are assemble, "),
         ("--from-inputs=x", "--from-inputs = 'x': valid are accuracy_curve, "),
         ("--to-outputs=x", "--to-outputs = 'x': valid are accuracy_curve, "),
         ("--tags=x", "--tags = 'x': there are none in this project"),

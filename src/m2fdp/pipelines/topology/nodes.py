@@ -8,12 +8,17 @@ from matplotlib.figure import Figure
 from m2fdp.config import Config
 from m2fdp.experiments import Experiment
 from m2fdp.topology.drawing import draw_network
-from m2fdp.topology.network import network_table
+from m2fdp.topology.network import Network, network_table
 
 
-def tabulate_network(config: Config) -> pd.DataFrame:
-    """One row a node of the configured algorithm's network."""
-    return network_table(Experiment.from_config(config).plan.network)
+def lay_out_network(config: Config) -> Network:
+    """The configured algorithm's network."""
+    return Experiment.from_config(config).plan.network
+
+
+def tabulate_network(network: Network) -> pd.DataFrame:
+    """One row a node."""
+    return network_table(network)
 
 
 def draw(table: pd.DataFrame) -> Figure:
