@@ -14,7 +14,7 @@ Overrides = dict[str, Any]
 Edges = list[list[str]]
 
 MOST_DEVICES = 12
-PER_FAMILY = 14
+PER_FAMILY = 3
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _control(**privacy: Any) -> Overrides:
     return {"algorithm": "m2fdp", "control": {"enabled": True}, "privacy": privacy}
 
 
-# As many as are coprime with 10 and 20, so that a tenth of all has some of each.
+# As many as are coprime with 3, so that a third of all has one of each.
 FAMILIES = {
     "gradient": _Family({"algorithm": "m2fdp"}),
     "gradient_zero_out": _Family({"privacy": {"adjacency": "zero_out"}}),
