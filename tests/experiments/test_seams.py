@@ -133,6 +133,22 @@ def test_a_clip_factor_of_ones_own_bounds_what_the_ledger_counts(own):
     assert 0.05 * eta * 0.2 < float(moved.weights.norm()) <= eta * 0.2
 
 
+@pytest.mark.parametrize(
+    "drift",
+    [
+        {"privacy.drift": "smooth", "privacy.smoothness": 0.1},
+        {"privacy.drift": "non_expansive", "model.name": "logistic"},
+    ],
+    ids=["smooth", "non_expansive"],
+)
+def test_a_clip_factor_of_ones_own_may_part_gradients(own, drift):
+    """This one makes gradients that hardly differ, both near zero, differ a hundredfold."""
+    rules = Rules(clip_factor=Normalised())
+    names = own(lambda given: replace(M2FDP.plan(given), rules=rules))
+    with pytest.raises(InputError, match="privacy.drift = .*: needs clips that bring two"):
+        experiment(names, UPLOAD, drift)
+
+
 def test_a_clip_factor_that_does_not_clip_is_refused(own):
     rules = Rules(clip_factor=lambda norms, clipping_norm: torch.ones_like(norms))
     names = own(lambda given: replace(M2FDP.plan(given), rules=rules))

@@ -60,12 +60,12 @@ def _check_rules(config: Config, plan: Plan) -> None:
             f"is not known to hold for the local rule of algorithm: {config.algorithm}; "
             f"{known} is; use that, or noise at every step (privacy.mechanism: gradient)",
         )
-    if privacy.drift == "non_expansive" and plan.rules.clip_factor is not flat_clip:
+    if privacy.drift != "worst_case" and plan.rules.clip_factor is not flat_clip:
         raise InputError(
             "privacy.drift",
-            "non_expansive",
-            f"needs clips that keep convex losses convex, and algorithm: {config.algorithm} has "
-            "its own clip_factor; use worst_case",
+            privacy.drift,
+            "needs clips that bring two gradients no further apart, and algorithm: "
+            f"{config.algorithm} has its own clip_factor; use worst_case",
         )
 
 
