@@ -31,12 +31,12 @@ _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
 
 def prepare(work: Work, threads: int, device: str) -> Round:
     """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
-    process, plans = build(work, threads, device)
+    process, (plan, *_) = build(work, threads, device)  # all rounds are alike
     state = process.start()
 
     def round_() -> Tensor:
         nonlocal state
-        state = process.round(state, plans[state.round])
+        state = process.round(state, plan)
         return state.weights
 
     return round_
