@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from tests.conftest import REPOSITORY
@@ -24,7 +26,8 @@ def test_a_clone_makes_what_the_remote_lacks_and_fetches_what_it_has(tmp_path):
     assert "dvc repro --pull" in recipe[recipe.index("\ndata: venv") :].split("\n\n")[0]
 
     def sh(folder, *command):
-        environment = os.environ | {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = os.environ | {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig"), "PATH": path}
         result = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True
         )
