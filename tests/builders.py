@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import nn
 
 from m2fdp.config import DatasetConfig, load_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.sources import load_dataset
 from m2fdp.experiments import Experiment
+from m2fdp.models.registry import Model
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.process import State
@@ -58,6 +61,22 @@ def records_of(
         }
     )
     return Dataset("npz", images, labels, n_train=total, n_classes=n_classes), manifest
+
+
+class Offset(nn.Module):
+    """Scores = parameter - feature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.theta = nn.Parameter(torch.zeros(1))
+
+    def forward(self, features):
+        return self.theta - features.flatten(1)
+
+
+def quadratic() -> Model:
+    """The model of one number w with the loss (w - c)²/2, so the gradient w - c and beta = 1."""
+    return Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
 
 
 def process_of(

@@ -8,7 +8,7 @@ with startup.imports_uncollected():
     from m2fdp.pipelines.catalog import UninterruptedCatalog
     from m2fdp.pipelines.configuration import StrictConfigLoader
     from m2fdp.pipelines.mlflow_internals import read_telemetry_setting
-    from m2fdp.tracking_hooks import TrackingHooks
+    from m2fdp.pipelines.tracking_hooks import TrackingHooks
 startup.set_environment()
 read_telemetry_setting()  # Kedro's plugins have imported mlflow already
 

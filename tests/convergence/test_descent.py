@@ -5,13 +5,12 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from tests.builders import process_of
-from torch import nn
+from tests.builders import process_of, quadratic
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.convergence.bound import Constants
 from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
-from m2fdp.models.registry import Model, build_model
+from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
@@ -127,17 +126,6 @@ def test_bound_by_hand():
     np.testing.assert_allclose(bound.b, [19, 44 / 3])
 
 
-class Offset(nn.Module):
-    """With the squared loss grad F_j = w - c_j, so beta = 1."""
-
-    def __init__(self):
-        super().__init__()
-        self.theta = nn.Parameter(torch.zeros(1))
-
-    def forward(self, features):
-        return self.theta - features.flatten(1)
-
-
 def quadratic_run(mechanism, network, schedule, centres):
     """The global models w^(1)…w^(T+1) of devices with F_j = (w - c_j)²/2: float64 (T+1,)."""
     n = len(centres)
@@ -147,7 +135,7 @@ def quadratic_run(mechanism, network, schedule, centres):
         np.ones(n, int),
         np.ones(n),
     )
-    model = Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
+    model = quadratic()
     process = process_of(network, mechanism, model, shards)
     states = [process.start(), *run_rounds(process, schedule.round_plans())]
     return np.array([state.weights.item() for state in states])

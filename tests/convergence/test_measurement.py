@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from tests.builders import process_of
+from tests.builders import process_of, quadratic
 from torch import nn
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.convergence.measurement import measure_run
-from m2fdp.models.registry import Model, build_model
+from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.evaluation import local_gradients
@@ -64,15 +64,6 @@ def test_local_gradients_are_autograds(config):
         start += size
 
 
-class Offset(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.theta = nn.Parameter(torch.zeros(1))
-
-    def forward(self, features):
-        return self.theta - features.flatten(1)
-
-
 def test_a_quadratic_on_a_ragged_tree_by_hand():
     """A has device 0, B has 1 and 2, so F weights them 1/2, 1/4, 1/4; grad F_j = w - c_j with
     c = 8, 0, 4. At w = 0: F = 1/2 · 32 + 1/4 · 0 + 1/4 · 8 = 18 and
@@ -85,7 +76,7 @@ def test_a_quadratic_on_a_ragged_tree_by_hand():
     shards = Shards(
         centres.view(3, 1, 1, 1), torch.zeros(3, dtype=torch.int64), np.ones(3, int), np.ones(3)
     )
-    model = Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
+    model = quadratic()
     schedule = Schedule(3, 1, {}, 0.5, "constant")
     mechanism = no_privacy(network, (), PRIVACY, ThreatConfig())
     process, plans = process_of(network, mechanism, model, shards), schedule.round_plans()

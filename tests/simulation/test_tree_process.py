@@ -6,12 +6,11 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, process_of
-from torch import nn
+from tests.builders import last_state, process_of, quadratic
 
 from m2fdp.algorithms import ALGORITHMS, Given
 from m2fdp.config import ModelConfig, ThreatConfig
-from m2fdp.models.registry import Model, build_model
+from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation import workers
@@ -29,21 +28,6 @@ RAGGED = [
 SLOW = pytest.mark.full
 
 
-class Offset(nn.Module):
-    """Scores = parameter - feature: with the squared loss the gradient is w - c_j."""
-
-    def __init__(self):
-        super().__init__()
-        self.theta = nn.Parameter(torch.zeros(1))
-
-    def forward(self, features):
-        return self.theta - features.flatten(1)
-
-
-def squared(scores, labels):
-    return scores.square().sum(-1) / 2
-
-
 def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule, privacy):
     """Device j pulls w halfway to c_j in each of K = 3 steps; layer 2 aggregates every step,
     layer 1 every second, so step 1 ends at layer 2, step 2 at layer 1, step 3 at the cloud.
@@ -58,7 +42,7 @@ def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule, privacy):
     shards = Shards(
         centres.view(5, 1, 1, 1), torch.zeros(5, dtype=torch.int64), np.ones(5, int), np.ones(5)
     )
-    model = Model("offset", Offset(), squared, linear=False)
+    model = quadratic()
     plan = schedule(local_aggregation={2: 1, 1: 2})
     mechanism = no_privacy(network, (), privacy["upload"], ThreatConfig())
     first = run(network, mechanism, schedule(1, 3, {2: 1, 1: 2}), model, shards)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
+from m2fdp.privacy.taint import Drift
+
 # Takes models (n, M) one clipped gradient step down, in place.
 Descend = Callable[[Tensor], None]
-Drift = Literal["worst_case", "smooth", "non_expansive"]
 
 
 class LocalRule(Protocol):

@@ -12,7 +12,7 @@ from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_loggin
 from kedro_mlflow.io.metrics import MlflowMetricDataset
 from pydantic import BaseModel
 
-from m2fdp.tracking_hooks import TrackingHooks
+from m2fdp.pipelines.tracking_hooks import TrackingHooks
 
 
 @pytest.mark.parametrize(

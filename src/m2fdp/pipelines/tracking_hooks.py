@@ -3,7 +3,7 @@
 The plugin offers no settings for that, so its class is adapted. That its hooks are the methods of
 `MlflowHook`, that `before_node_run` logs what it is given as `inputs`, and that
 `switch_catalog_logging` turns its logs of datasets off, are the plugin's own affair:
-`tests/test_tracking_hooks.py` fails when that changes.
+`tests/pipelines/test_tracking_hooks.py` fails when that changes.
 """
 
 from __future__ import annotations
