@@ -24,6 +24,12 @@ LATER = [
     ({"options": {"depth": 2}}, "options.depth"),
     ({"topology": {"weights": "samples"}}, "topology.weights"),
     ({"model": {"loss": "own:loss"}}, "model.loss"),
+    ({"topology": {"super_nodes": {"kind": "elected"}}}, "topology.super_nodes.kind"),
+    ({"zones": {"device_noise": 0.4}}, "zones.device_noise"),
+    ({"secure_aggregation": {"layers": [1]}}, "secure_aggregation.layers"),
+    ({"training": {"participation": 0.5}}, "training.participation"),
+    ({"privacy": {"clip": "per_layer"}}, "privacy.clip"),
+    ({"threat": {"colluding": 1}}, "threat.colluding"),
 ]
 
 
@@ -46,7 +52,32 @@ def test_keys_that_came_later_count_where_they_are_used(parameters, key):
 
 
 def test_every_later_key_is_tried_here():
-    assert later_defaults() == {"options": {}, "topology.weights": "uniform", "model.loss": None}
+    assert later_defaults() == {
+        "options": {},
+        "topology.weights": "uniform",
+        "topology.super_nodes.kind": "fixed",
+        "topology.super_nodes.tolerance": "byzantine",
+        "model.loss": None,
+        "zones.device_noise": 0.5,
+        "zones.device_noise_of": "zones",
+        "zones.server_noise": 0.5,
+        "zones.cloud_noise": False,
+        "zones.both_layers": False,
+        "secure_aggregation.layers": [],
+        "secure_aggregation.decode": "parent",
+        "secure_aggregation.protocol": "ideal",
+        "secure_aggregation.noise": "separate",
+        "secure_aggregation.threshold": None,
+        "secure_aggregation.dropout": 0.0,
+        "secure_aggregation.on_loss": "skip",
+        "training.participation": None,
+        "training.estimator": "mean",
+        "training.example_cap": None,
+        "training.least_weight": None,
+        "privacy.noise_multiplier": None,
+        "privacy.clip": "flat",
+        "threat.colluding": 0,
+    }
     assert {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }

@@ -9,7 +9,13 @@ docs/configuration.md and the comments in conf/base are made from the texts here
 from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DATASETS, SCHEMES, DatasetConfig, ModelConfig, PartitionConfig
 from m2fdp.config.loading import load_config
-from m2fdp.config.network import TopologyConfig, TrustConfig
+from m2fdp.config.network import (
+    SecureAggregationConfig,
+    SuperNodesConfig,
+    TopologyConfig,
+    TrustConfig,
+    ZonesConfig,
+)
 from m2fdp.config.parsing import parse_block, parse_config
 from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.root import (
@@ -55,10 +61,13 @@ __all__ = [
     "PrivacyConfig",
     "Probability",
     "ResourcesConfig",
+    "SecureAggregationConfig",
+    "SuperNodesConfig",
     "ThreatConfig",
     "TopologyConfig",
     "TrainingConfig",
     "TrustConfig",
+    "ZonesConfig",
     "essentials",
     "flatten",
     "later_defaults",

@@ -1,4 +1,4 @@
-"""Blocks of the network: the tree and who is trusted in it."""
+"""Blocks of the network: the tree, who is trusted in it, who adds noise, who reads only sums."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from m2fdp.config.types import SINCE, Alternatives, Count, FromText, Probability
+from m2fdp.config.types import SINCE, Alternatives, Block, Count, FromText, Number, Probability
 
 
 class TrustConfig(Alternatives):
@@ -30,6 +30,81 @@ class TrustConfig(Alternatives):
         return self
 
 
+class SuperNodesConfig(Block):
+    """Who the super-nodes, the lowest servers, are (H Sec. IV-A)."""
+
+    kind: Literal["fixed", "elected"] = Field(
+        default="fixed",
+        description="Servers of their own (fixed), or in every round one of the zone's devices "
+        "(elected).",
+    )
+    tolerance: Literal["crash", "byzantine"] = Field(
+        default="byzantine",
+        description="How colluding devices may behave in an election, which bounds their number: "
+        "below (m - 1)/2 of a zone's m (crash), at most (m - 1)/3 (byzantine).",
+    )
+
+
+class SecureAggregationConfig(Block):
+    """Sums that hide their terms (Bonawitz et al. 2017; H Sec. IV-A)."""
+
+    layers: Annotated[list[Count], FromText] = Field(
+        default=[],
+        description="Layers whose nodes' messages are only ever seen as a sum: [2] are the zones' "
+        "devices of a tree of two tiers, [1] the servers below the cloud.",
+    )
+    decode: Literal["parent", "cloud"] = Field(
+        default="parent",
+        description="Who reads the sum: the parent of those who send, or the cloud alone, for whom "
+        "servers between add what they can't read.",
+    )
+    protocol: Literal["ideal", "masks"] = Field(
+        default="ideal",
+        description="Sums as they are, without their terms (ideal), or masked in every round as "
+        "real devices would (masks), which is slower and ends in the same sums.",
+    )
+    noise: Literal["separate", "shared"] = Field(
+        default="separate",
+        description="Every sender's noise is enough by itself (separate), or only the sum's is "
+        "(shared).",
+    )
+    threshold: Count | None = Field(
+        default=None,
+        description="t: a sum of fewer senders is never read; null = floor(2n/3) + 1 of n.",
+    )
+    dropout: Annotated[float, Number, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="The chance that a sender falls silent after sharing its keys."
+    )
+    on_loss: Literal["skip", "stop"] = Field(
+        default="skip",
+        description="Where too few are left: go on without their sum, or stop the run.",
+    )
+
+
+class ZonesConfig(Block):
+    """Who adds noise in `algorithm: hdp_mixed`: the cases C1 to C7 of H Sec. V."""
+
+    device_noise: Probability = Field(
+        default=0.5,
+        description="The share of zones (beta of C3, C7) or of every zone's devices (alpha of C5) "
+        "where devices add noise.",
+    )
+    device_noise_of: Literal["zones", "devices"] = Field(
+        default="zones", description="What `device_noise` is a share of."
+    )
+    server_noise: Probability = Field(
+        default=0.5,
+        description="The share of zones whose super-node adds noise (beta of C6, alpha of C7).",
+    )
+    cloud_noise: bool = Field(
+        default=False, description="Whether the cloud, then trusted, adds noise (C4 to C7)."
+    )
+    both_layers: bool = Field(
+        default=False,
+        description="Super-nodes of zones whose devices add noise add some too (note on C3).",
+    )
+
+
 class TopologyConfig(Alternatives):
     """The tree: fan-outs from the cloud down, or a file of edges; and who is trusted in it."""
 
@@ -51,6 +126,9 @@ class TopologyConfig(Alternatives):
         json_schema_extra={SINCE: "0.2.0"},
     )
     trust: TrustConfig = TrustConfig()
+    super_nodes: SuperNodesConfig = Field(
+        default=SuperNodesConfig(), json_schema_extra={SINCE: "0.3.0"}
+    )
 
     @model_validator(mode="after")
     def _some_tree(self) -> TopologyConfig:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from m2fdp.config.types import Block, Count, FromText, Positive
+from m2fdp.config.types import SINCE, Block, Count, FromText, Number, Positive
 
 
 class PrivacyConfig(Block):
@@ -20,10 +20,15 @@ class PrivacyConfig(Block):
         description="Where noise is added: at every local step (gradient), or to uploaded models "
         "(upload, the papers').",
     )
-    calibration: Literal["accountant", "paper"] = Field(
+    calibration: Literal["accountant", "paper", "multiplier"] = Field(
         default="accountant",
         description="accountant: the least noise that meets epsilon. paper: J Prop. 1 (upload "
-        "only).",
+        "only). multiplier: whoever adds noise takes noise_multiplier times its sensitivity.",
+    )
+    noise_multiplier: Positive | None = Field(
+        default=None,
+        description="z, noise over sensitivity (calibration: multiplier, H Alg. 1).",
+        json_schema_extra={SINCE: "0.3.0"},
     )
     alpha: Positive = Field(
         default=1.0,
@@ -40,6 +45,12 @@ class PrivacyConfig(Block):
         default=1.0,
         description="C of a record's gradient (gradient), G of a minibatch gradient (upload, J "
         "Assumption 2), or S of a device's (unit: device).",
+    )
+    clip: Literal["flat", "per_layer"] = Field(
+        default="flat",
+        description="How a device's update is clipped (unit: device): as a whole, or each of the "
+        "model's n layers to clipping_norm / sqrt(n) (H Alg. 1).",
+        json_schema_extra={SINCE: "0.3.0"},
     )
     adjacency: Literal["add_remove", "zero_out", "replace_one"] = Field(
         default="add_remove",
@@ -78,15 +89,26 @@ class ThreatConfig(Block):
     """Who must not learn more than the target; everybody else is only reported."""
 
     distrusted: Annotated[
-        list[Literal["servers", "cloud", "siblings", "cousins", "far_devices", "public"]],
+        list[
+            Literal[
+                "servers", "cloud", "siblings", "cousins", "far_devices", "public", "super_nodes"
+            ]
+        ],
         FromText,
         Field(min_length=1),
     ] = Field(
         default=["servers", "cloud"],
-        description="The observers that the target binds; far_devices are cousins too.",
+        description="The observers that the target binds; far_devices are cousins too, and "
+        "super_nodes are elected ones.",
     )
     open_links: Annotated[list[Literal["uplinks", "downlinks"]], FromText] = Field(
         default=[], description="Links on which somebody listens."
+    )
+    colluding: Annotated[int, Number, Field(ge=0, le=10_000)] = Field(
+        default=0,
+        description="zeta: so many of those whose noise protects a device tell the observers what "
+        "they drew; the worst ones.",
+        json_schema_extra={SINCE: "0.3.0"},
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DatasetConfig, ModelConfig, PartitionConfig
-from m2fdp.config.network import TopologyConfig
+from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
 from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import SINCE, Block, Count, Number
@@ -67,6 +67,10 @@ class Config(Block):
     dataset: DatasetConfig = DatasetConfig()
     partition: PartitionConfig = PartitionConfig()
     topology: TopologyConfig = TopologyConfig()
+    zones: ZonesConfig = Field(default=ZonesConfig(), json_schema_extra={SINCE: "0.3.0"})
+    secure_aggregation: SecureAggregationConfig = Field(
+        default=SecureAggregationConfig(), json_schema_extra={SINCE: "0.3.0"}
+    )
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     privacy: PrivacyConfig = PrivacyConfig()

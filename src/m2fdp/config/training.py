@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from m2fdp.config.types import Block, Count, Positive
+from m2fdp.config.types import SINCE, Block, Count, Number, Positive
 
 # Every step of a run is planned before the first.
 _MOST_STEPS = 10_000_000
@@ -26,6 +26,29 @@ class TrainingConfig(Block):
         default=None,
         description="s_c, devices of each lowest server that take part in a round, drawn "
         "uniformly; null = all.",
+    )
+    participation: Annotated[float, Number, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description="q: every device takes part in a round with this chance, by itself (H Alg. 1); "
+        "null = all, or `participants`.",
+        json_schema_extra={SINCE: "0.3.0"},
+    )
+    estimator: Literal["mean", "fixed", "clipped"] = Field(
+        default="mean",
+        description="What a zone makes of its devices' updates: their mean, or their weighted sum "
+        "over a public number: q times the weight of all (fixed), or the larger of q least_weight "
+        "and the weight of those who take part (clipped).",
+        json_schema_extra={SINCE: "0.3.0"},
+    )
+    example_cap: Count | None = Field(
+        default=None,
+        description="w-hat: a device weighs min(records / cap, 1) (H Alg. 1); null = 1.",
+        json_schema_extra={SINCE: "0.3.0"},
+    )
+    least_weight: Positive | None = Field(
+        default=None,
+        description="W_min of `estimator: clipped`.",
+        json_schema_extra={SINCE: "0.3.0"},
     )
     batch_size: Positive | None = Field(
         default=None,
