@@ -116,7 +116,7 @@ def build_mechanisms(
     mechanism = get_mechanism(privacy.mechanism)
     mechanism.refuse(privacy)
     lock_steps = [mechanism.lock_step(network) for network in networks]
-    units = [mechanism.units(groups, shard_sizes, rates, privacy) for groups in lock_steps]
+    units = [mechanism.units(network, shard_sizes, rates, privacy) for network in networks]
 
     def ledger_of(noises: Sequence[Deviations]) -> Ledger:
         return joint_ledger(
