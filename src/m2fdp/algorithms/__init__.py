@@ -84,7 +84,11 @@ def build_plan(config: Config) -> Plan:
     participants = _participants(config.training.participants, tree, trust, plan.network.tree)
     network = replace(plan.network, participants=participants) if participants else plan.network
     network = with_secure_sums(
-        network, config.secure_aggregation, config.threat.colluding, plan.private
+        network,
+        config.secure_aggregation,
+        config.threat.colluding,
+        plan.private,
+        plan.schedule.local_aggregation,
     )
     return plan if network is plan.network else replace(plan, network=network)
 
