@@ -19,7 +19,7 @@ from m2fdp.errors import InputError
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.clipping import check_clip_factor
 from m2fdp.topology.builders import build_tree
-from m2fdp.topology.network import Network, check_network, exposed_devices
+from m2fdp.topology.network import Network, check_network, exposed_devices, joined_by_chance
 from m2fdp.topology.trust import build_trust
 
 # In the order in which tables and figures list them.
@@ -79,6 +79,10 @@ def build_plan(config: Config) -> Plan:
     if plan.private:
         _check_noise(config.algorithm, plan.network)
         check_clip_factor(plan.rules.clip_factor, config.algorithm)
+    # Nobody has the shards yet: here none is below the cap.
+    shards = np.full(plan.network.tree.n_devices, np.inf)
+    network = joined_by_chance(plan.network, config.training, shards)
+    plan = replace(plan, network=network)
     participants = config.training.participants
     if participants is None:
         return plan
