@@ -103,8 +103,8 @@ class Mechanism(Protocol):
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         """What bounds one local step."""
 
-    def lock_step(self, network: Network) -> LockStep:
-        """Which devices step together."""
+    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
+        """Which devices step together in rounds like these."""
 
     def units(
         self,
@@ -172,18 +172,31 @@ def smoothness_without_drift(privacy: PrivacyConfig) -> tuple[bool, str]:
     return one_alone, "smoothness (beta) and drift: smooth belong together"
 
 
-def step_together(network: Network) -> LockStep:
+def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep:
     """Every head and all devices below it; with heads that share their noise, who reads their sum
-    and all devices below: none of them may act on a part of it."""
+    and all devices below: none of them may act on a part of it.
+
+    Args:
+        plans: rounds. Where each of their steps ends in the sum and nobody falls silent, heads
+            have no time to act, and are learners of their own.
+    """
     tree, sums = network.tree, network.sums
     of_device = heads_of(network)
     for layer in sorted(sums.layers, reverse=True) if sums.shared else ():
+        if plans and not sums.dropout and _all_end_above(plans, layer):
+            continue
         top = sums.reader_layer(layer)
         reader = tree.ancestors[top]
         together = np.isin(reader, reader[of_device[:, 0] == layer])
         of_device[together] = np.stack([np.full_like(reader, top), reader], axis=1)[together]
     nodes, group_of = np.unique(of_device, axis=0, return_inverse=True)
     return LockStep(nodes, group_of, _weights_up_to(network, nodes[group_of, 0]))
+
+
+def _all_end_above(plans: Sequence[RoundPlan], layer: int) -> bool:
+    """Whether every step's models travel past the nodes of a layer."""
+    tops = {top for plan in set(plans) for top in plan.layers}
+    return all(top is not None and top < layer for top in tops)
 
 
 def weights_to_heads(network: Network) -> np.ndarray:

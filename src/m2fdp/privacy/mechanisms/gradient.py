@@ -80,8 +80,8 @@ class Gradient:
             return Clipping("expected", record_norm=privacy.clipping_norm)
         return Clipping("drawn", batch_norm=privacy.clipping_norm)
 
-    def lock_step(self, network: Network) -> LockStep:
-        return step_together(network)
+    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
+        return step_together(network, plans)
 
     def units(
         self,

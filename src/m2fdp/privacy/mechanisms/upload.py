@@ -88,7 +88,7 @@ class Upload:
             return Clipping("drawn", update_norm=norm)
         return Clipping("drawn", batch_norm=norm)
 
-    def lock_step(self, network: Network) -> LockStep:
+    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
         return step_alone(network)
 
     def units(
