@@ -185,7 +185,6 @@ def test_numbers_of_participants_by_server():
         ({"noise": (np.ones(2), np.ones(2))}, r"each of the 1 \+ 2 \+ 2 nodes of layers 0 to 2"),
         ({"noise": (np.zeros(1), np.zeros(2), np.array([1.0, -1.0]))}, "not 0 or more"),
         ({"rho": (np.full(2, 0.5), np.array([1.0, 0.5]))}, "do not sum to one"),
-        ({"sums_only": frozenset([2])}, "see only sums"),
     ],
 )
 def test_what_no_network_may_be_is_told_in_one_line(changes, words):

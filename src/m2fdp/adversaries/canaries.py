@@ -274,6 +274,7 @@ def _copied_mechanism(
         ),
         Noise(
             np.tile(mechanism.noise.steps[groups], copies) * scale,
+            tiled(mechanism.noise.heads),
             tiled(mechanism.noise.messages),
             tiled(mechanism.noise.broadcasts),
         ),
