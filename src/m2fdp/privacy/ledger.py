@@ -164,7 +164,7 @@ def open_ledger(
 ) -> Ledger:
     """The ledger of a run without noise: everybody sees everything in clear."""
     everybody = Position(
-        tuple(range(n_devices)), 0, (), 1.0, 1.0, 0.0, 0.0, 0.0, None, (), False, summed=False
+        tuple(range(n_devices)), 0, (), 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, None, (), False, summed=False
     )
     return Ledger(
         tuple(in_clear(everybody, kind, "un-noised models", _one_release) for kind in OBSERVERS),

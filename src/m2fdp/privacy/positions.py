@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.privacy.variance import certain_variances, family_variances
+from m2fdp.privacy.variance import certain_variances, family_variances, loudest_inside
 from m2fdp.topology.network import Network, heads_of, no_noise
 
 
@@ -26,6 +26,7 @@ class Position:
         unit: what shift 1 of the laws means.
         noise: the deviation of the head's own noise.
         inside: the variance that nodes below the head add to its message.
+        inside_but_one: the same for the worst other device below the head, who knows its own.
         mean: the deviation of what the head and those of its siblings that are heads add to the
             mean that their parent forms.
         mean_but_one: the same for the worst sibling of the head, who knows its own noise; None
@@ -42,6 +43,7 @@ class Position:
     unit: float
     noise: float
     inside: float
+    inside_but_one: float
     mean: float
     mean_but_one: float | None
     above: tuple[float, ...]
@@ -70,7 +72,8 @@ def position_name(position: Position) -> str:
     if position.is_device:
         where = f"below {'a trusted' if position.parent_is_trusted else 'an untrusted'} parent"
     else:
-        where = f"below a trusted server of layer {position.head_layer}"
+        server = f"server of layer {position.head_layer}" if position.head_layer else "cloud"
+        where = f"below a trusted {server}"
     return f"{where}, q = {position.sampling_rate:.3g}"
 
 
@@ -104,6 +107,7 @@ def positions(
                 unit=float(row["unit"]),
                 noise=float(row["noise"]),
                 inside=float(row["inside"]),
+                inside_but_one=float(row["inside_but_one"]),
                 mean=float(row["mean"]),
                 mean_but_one=None if row["mean_but_one"] < 0 else float(row["mean_but_one"]),
                 above=tuple(float(row[f"above {at}"]) for at in range(head)),
@@ -121,7 +125,8 @@ def _by_device(
     tree, depth = network.tree, network.tree.depth
     heads = heads_of(network)
     inside = certain_variances(network, noise)
-    table = {name: np.zeros(tree.n_devices) for name in ("noise", "inside", "mean")}
+    names = ("noise", "inside", "inside_but_one", "mean")
+    table = {name: np.zeros(tree.n_devices) for name in names}
     table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}
     table |= {"parent_is_trusted": np.zeros(tree.n_devices)}
     table |= {f"above {at}": np.zeros(tree.n_devices) for at in range(depth)}
@@ -129,18 +134,24 @@ def _by_device(
     for layer in np.unique(heads[:, 0]):
         members = np.flatnonzero(heads[:, 0] == layer)
         nodes, unit = heads[members, 1], units[members]
-        weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
-        drawn = list(no_noise(tree))
-        drawn[layer][nodes] = noise[layer][nodes]
-        together, but_one = family_variances(network, drawn, layer)
         table["noise"][members] = noise[layer][nodes] / unit
-        table["mean"][members] = (np.sqrt(together) / weights)[nodes] / unit
-        siblings = tree.n_children(layer - 1)[parents[nodes]] > 1
-        left = (np.sqrt(but_one) / weights)[nodes] / unit
-        table["mean_but_one"][members] = np.where(siblings, left, -1.0)
-        table["parent_is_trusted"][members] = network.trust[layer - 1][parents[nodes]]
+        if layer == 0:  # there is no parent: what the cloud sends is what it broadcasts
+            table["mean"][members] = table["noise"][members]
+        else:
+            weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
+            drawn = list(no_noise(tree))
+            drawn[layer][nodes] = noise[layer][nodes]
+            together, but_one = family_variances(network, drawn, layer)
+            table["mean"][members] = (np.sqrt(together) / weights)[nodes] / unit
+            siblings = tree.n_children(layer - 1)[parents[nodes]] > 1
+            left = (np.sqrt(but_one) / weights)[nodes] / unit
+            table["mean_but_one"][members] = np.where(siblings, left, -1.0)
+            table["parent_is_trusted"][members] = network.trust[layer - 1][parents[nodes]]
         if layer < depth:
-            table["inside"][members] = inside[layer][nodes] / unit**2
+            all_of_it = inside[layer][nodes]
+            one = loudest_inside(network, noise, layer)[members]
+            table["inside"][members] = all_of_it / unit**2
+            table["inside_but_one"][members] = np.maximum(all_of_it - one, 0.0) / unit**2
         for at in range(layer):
             ancestors = tree.ancestors[at][members]
             share = network.shares(layer, at)[nodes]

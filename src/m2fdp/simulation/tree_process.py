@@ -160,7 +160,7 @@ def _broadcast(
     ancestors = current.network.tree.ancestors[layer][learners.first_devices]
     return {
         head_layer: _Starts(models, ancestors[block.start : block.stop])
-        if head_layer > layer
+        if head_layer > layer or layer == 0
         else _Starts(own[head_layer], np.arange(len(block)))
         for head_layer, block in learners.blocks.items()
     }
@@ -173,7 +173,8 @@ def _run_stretch(
 
     Returns:
         The models of the learners that the aggregation did not reach, by head layer, and the
-        models (N_top, M) that it ends in.
+        models (N_top, M) that it ends in. Where the cloud is the head of all devices, its model is
+        what a global aggregation ends in.
     """
     aggregator, devices, tap = current.aggregator, current.network.tree.depth, current.tap
     learners, n_parameters = current.learners, current.simulation.model.n_parameters
@@ -197,6 +198,8 @@ def _run_stretch(
             tap("up", devices, sent)
             heads = _heads(learners, block, sent)
             aggregator.receive(sums, devices, heads, sent[heads])
+    if stretch.top == 0 and 0 in own:
+        return {}, own[0]
     if tap is not None:
         message_noise = partial(_add_message_noise, current, stretch)
         return own, aggregator.climb(sums, stretch.top, message_noise, tap)
