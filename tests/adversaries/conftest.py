@@ -63,9 +63,7 @@ def make_system():
         config = PrivacyConfig(**({"epsilon": 2.0, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
         rates = np.full(tree.n_devices, rate)
         threat = ThreatConfig(distrusted=["servers", "cloud", *(["public"] * trusted_cloud)])
-        mechanism = build_mechanism(
-            network, sizes, rates, schedule.round_plans(), config, threat
-        )
+        mechanism = build_mechanism(network, sizes, rates, schedule.round_plans(), config, threat)
         return System(network, mechanism, schedule, config, sizes)
 
     return make

@@ -21,6 +21,7 @@ from m2fdp.privacy.ledger import build_ledger
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, exposed_devices, heads_of, noise_plan, sample_weights
+from m2fdp.topology.sums import SecureSums
 from m2fdp.topology.trust import draw_trust
 
 EVERYBODY = ThreatConfig(distrusted=["servers", "cloud", "siblings", "far_devices", "public"])
@@ -70,11 +71,11 @@ class Oracle:
                     own = self.source(self.noise[layer][node])
                     self.look(layer, node, own)
                     message, traces = message + own, False
-                if layer not in self.network.sums_only:
+                if layer not in self.network.sums.layers:
                     self.look(layer - 1, parent, message)
                 above[parent] += self.network.weights[layer - 1][node] * message
                 touched[parent] |= traces
-            if layer in self.network.sums_only:
+            if layer in self.network.sums.layers:
                 for parent, form in enumerate(above):
                     self.look(layer - 1, parent, form)
             forms, tainted = above, touched
@@ -167,7 +168,7 @@ def systems(draw):
     local = {layer: draw(st.integers(1, 3)) for layer in range(1, depth) if draw(st.booleans())}
     schedule = Schedule(draw(st.integers(1, 2)), steps, local, 1.0, "constant")
     owner = draw(st.integers(0, tree.n_devices - 1))
-    network = Network(tree, trust, parts, rho=rho, sums_only=frozenset(sums_only))
+    network = Network(tree, trust, parts, rho=rho, sums=SecureSums(frozenset(sums_only)))
     return network, noise, schedule, owner, draw(st.booleans())
 
 

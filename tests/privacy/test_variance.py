@@ -86,7 +86,8 @@ def test_a_family_counts_on_what_is_there_whenever_a_member_is(system):
     tree = network.tree
     deviations = random_deviations(network, drawn)
     for layer in range(1, tree.depth + 1):
-        together, but_one = family_variances(network, deviations, layer)
+        family = family_variances(network, deviations, layer)
+        together, but_one = family.together, family.but_one
         alone = [np.zeros(tree.n_nodes(at)) for at in range(tree.depth + 1)]
         alone[layer] = deviations[layer]
         present = random_present(network, drawn)

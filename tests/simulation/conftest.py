@@ -81,6 +81,7 @@ def silent():
     def silence(mechanism: CalibratedMechanism) -> CalibratedMechanism:
         noise = Noise(
             np.zeros_like(mechanism.noise.steps),
+            tuple(np.zeros_like(scale) for scale in mechanism.noise.heads),
             tuple(np.zeros_like(scale) for scale in mechanism.noise.messages),
             tuple(np.zeros_like(scale) for scale in mechanism.noise.broadcasts),
         )

@@ -158,7 +158,12 @@ def _below_a_root(run: AuditedRun) -> AuditedRun:
     mechanism = replace(
         mechanism,
         lock_step=replace(lock_step, nodes=lock_step.nodes + [1, 0]),
-        noise=Noise(noise.steps, (nothing, *noise.messages), (nothing, *noise.broadcasts)),
+        noise=replace(
+            noise,
+            heads=(nothing, *noise.heads),
+            messages=(nothing, *noise.messages),
+            broadcasts=(nothing, *noise.broadcasts),
+        ),
     )
     local = {layer + 1: every for layer, every in schedule.local_aggregation.items()}
     schedule = replace(schedule, local_aggregation=local)
@@ -304,6 +309,7 @@ def _copied_mechanism(
         ),
         Noise(
             np.tile(mechanism.noise.steps[groups], copies) * scale,
+            tiled(mechanism.noise.heads),
             tiled(mechanism.noise.messages),
             tiled(mechanism.noise.broadcasts),
         ),

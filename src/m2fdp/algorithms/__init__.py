@@ -20,7 +20,9 @@ from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.clipping import check_clip_factor
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, check_network, exposed_devices
-from m2fdp.topology.trust import build_trust
+from m2fdp.topology.shared_noise import with_secure_sums
+from m2fdp.topology.tree import Tree
+from m2fdp.topology.trust import Trust, build_trust
 
 # In the order in which tables and figures list them.
 ALGORITHMS = {algorithm.name: algorithm for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP)}
@@ -79,9 +81,22 @@ def build_plan(config: Config) -> Plan:
     if plan.private:
         _check_noise(config.algorithm, plan.network)
         check_clip_factor(plan.rules.clip_factor, config.algorithm)
-    participants = config.training.participants
+    participants = _participants(config.training.participants, tree, trust, plan.network.tree)
+    network = replace(plan.network, participants=participants) if participants else plan.network
+    network = with_secure_sums(
+        network, config.secure_aggregation, config.threat.colluding, plan.private
+    )
+    return plan if network is plan.network else replace(plan, network=network)
+
+
+def _participants(participants: int | None, tree: Tree, trust: Trust, planned: Tree) -> int | None:
+    """How many devices of a lowest server of the algorithm's own tree take part.
+
+    Raises:
+        InputError: more than there are.
+    """
     if participants is None:
-        return plan
+        return None
     most = int(tree.n_children(tree.depth - 1).max())
     if participants > most:
         raise InputError(
@@ -89,9 +104,9 @@ def build_plan(config: Config) -> Plan:
             participants,
             f"is more than the devices of any lowest server, at most {most}; null means all",
         )
-    if plan.network.tree.depth != tree.depth:  # a star: as many devices in all
-        participants = int(Network(tree, trust, (), participants).present.sum())
-    return replace(plan, network=replace(plan.network, participants=participants))
+    if planned.depth == tree.depth:
+        return participants
+    return int(Network(tree, trust, (), participants).present.sum())  # a star: as many in all
 
 
 def _plan_of(name: str, given: Given) -> Plan:

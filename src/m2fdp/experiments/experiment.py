@@ -192,7 +192,9 @@ class Experiment:
             return None
         return build_controller(
             self.network,
-            get_mechanism(config.privacy.mechanism).lock_step(self.network),
+            get_mechanism(config.privacy.mechanism).lock_step(
+                self.network, plan.schedule.round_plans()
+            ),
             plan.schedule,
             self.model.n_parameters,
             float(self.sampling_rates.max()),

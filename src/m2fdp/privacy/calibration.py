@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import expm1, log, log1p
 
 import numpy as np
@@ -18,6 +19,7 @@ from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
+from m2fdp.topology.sums import OPEN
 
 # For layer l = 0…L, float64 (N_l,): standard deviations, over eta.
 Deviations = list[np.ndarray]
@@ -115,10 +117,10 @@ def build_mechanisms(
     """
     mechanism = get_mechanism(privacy.mechanism)
     mechanism.refuse(privacy)
-    lock_steps = [mechanism.lock_step(network) for network in networks]
-    units = [mechanism.units(groups, shard_sizes, rates, privacy) for groups in lock_steps]
+    lock_steps = [mechanism.lock_step(network, plans) for network in networks]
+    units = [mechanism.units(network, shard_sizes, rates, privacy) for network in networks]
 
-    def ledger_of(noises: Sequence[Deviations]) -> Ledger:
+    def ledger_over(networks: Sequence[Network], noises: Sequence[Deviations]) -> Ledger:
         return joint_ledger(
             [
                 build_ledger(network, rates, noise, unit, plans, privacy, threat)
@@ -126,12 +128,17 @@ def build_mechanisms(
             ]
         )
 
+    # Noise that is not shared is enough by itself, as if every message were read.
+    alone = [net if net.sums.shared else replace(net, sums=OPEN) for net in networks]
+
     check_weights(networks[0], privacy)
     if privacy.calibration == "paper":
         noises = [mechanism.paper_noise(network, rates, plans, privacy) for network in networks]
-        ledger = ledger_of(noises)
+        ledger = ledger_over(networks, noises)
     else:
-        noises, ledger = _least_noise(mechanism, networks, units, ledger_of, privacy)
+        noises, ledger = _least_noise(mechanism, alone, units, partial(ledger_over, alone), privacy)
+        if networks[0].sums != alone[0].sums:
+            ledger = ledger_over(networks, noises)
     return tuple(
         CalibratedMechanism(
             mechanism.clipping(privacy),

@@ -21,7 +21,14 @@ from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.positions import Position, positions
-from m2fdp.privacy.releases import OBSERVERS, Laws, Release, distrusted_kinds, in_clear, traffic
+from m2fdp.privacy.releases import (
+    Laws,
+    Release,
+    Traffic,
+    distrusted_kinds,
+    in_clear,
+    traffic,
+)
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
@@ -56,13 +63,19 @@ class Ledger:
         """The largest epsilon over records if all distrusted observers pool what they know.
 
         A head's noise is known to the head alone, so what is left is its noise, unless one of them
-        sees messages in clear.
+        sees messages in clear, or none of them draws any of a sum that is all they read.
         """
+        draw_some = bool(self.distrusted & {"siblings", "cousins", "far_devices"})
+
+        def left(position: Position, deviation: float) -> float:
+            only_sums = position.summed and not (position.is_device and draw_some)
+            return deviation if only_sums or not deviation else position.noise
+
         together = [
             replace(
                 line,
-                deviation=line.position.noise if line.deviation else 0.0,
-                elsewhere=tuple((p, p.noise if left else 0.0) for p, left in line.elsewhere),
+                deviation=left(line.position, line.deviation),
+                elsewhere=tuple((other, left(other, noise)) for other, noise in line.elsewhere),
             )
             for line in self.lines
             if line.kind in self.distrusted
@@ -81,6 +94,8 @@ class Ledger:
         sums: Counter[ShiftLaw] = Counter()
         for plan, times in self._counted[rounds].items():
             position, deviation = line.views[plan.network]
+            if deviation == inf:
+                continue
             for law, count in line.laws(position, plan):
                 sums[law.scaled(1.0 / deviation) if deviation else _IN_CLEAR] += count * times
         return tuple(sums.items())
@@ -141,10 +156,10 @@ def build_ledger(
     """
     mechanism = get_mechanism(privacy.mechanism)
     laws = lru_cache(maxsize=None)(mechanism.laws(privacy, plans))
-    travelling = traffic(network, plans, privacy.downlink_noise)
+    travelling = traffic(network, plans, privacy.downlink_noise, threat.colluding)
     lines = [
         line
-        for position in positions(network, rates, noise, units)
+        for position in positions(network, rates, noise, units, threat.colluding)
         for line in mechanism.releases(position, travelling, laws)
     ]
     distrusted = distrusted_kinds(threat)
@@ -164,10 +179,23 @@ def open_ledger(
 ) -> Ledger:
     """The ledger of a run without noise: everybody sees everything in clear."""
     everybody = Position(
-        tuple(range(n_devices)), 0, (), 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, None, (), False, summed=False
+        members=tuple(range(n_devices)),
+        head_layer=0,
+        shares=(),
+        sampling_rate=1.0,
+        unit=1.0,
+        noise=0.0,
+        inside=0.0,
+        inside_but_one=0.0,
+        mean=0.0,
+        mean_but_one=None,
+        mean_but_colluders=0.0,
+        above=(),
+        parent_is_trusted=False,
     )
+    kinds = Traffic(frozenset({0}), True, False, False, False, threat.colluding).kinds
     return Ledger(
-        tuple(in_clear(everybody, kind, "un-noised models", _one_release) for kind in OBSERVERS),
+        tuple(in_clear(everybody, kind, "un-noised models", _one_release) for kind in kinds),
         tuple(plans),
         distrusted_kinds(threat),
         privacy.delta,

@@ -9,6 +9,7 @@ import numpy as np
 
 from m2fdp.privacy.variance import certain_variances, family_variances, loudest_inside
 from m2fdp.topology.network import Network, heads_of, no_noise
+from m2fdp.topology.sums import readers
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +29,15 @@ class Position:
         inside: the variance that nodes below the head add to its message.
         inside_but_one: the same for the worst other device below the head, who knows its own.
         mean: the deviation of what the head and those of its siblings that are heads add to the
-            mean that their parent forms.
+            mean that is read of them.
         mean_but_one: the same for the worst sibling of the head, who knows its own noise; None
             without siblings.
+        mean_but_colluders: the same for whom the worst of them tell their noise.
         above: for layer l = 0…h-1 below the head's h, the variance that its ancestor there adds.
         parent_is_trusted: whether the head's parent is a trusted server.
-        summed: whether the parent sees only the sum of what the head and its siblings send.
+        summed: whether what the head and its siblings send is read as a sum only.
+        shared: whether only their noise together is enough, so that none of them acts on its own.
+        cloud_reads: whether the cloud reads it, past all servers between.
     """
 
     members: tuple[int, ...]
@@ -46,9 +50,12 @@ class Position:
     inside_but_one: float
     mean: float
     mean_but_one: float | None
+    mean_but_colluders: float
     above: tuple[float, ...]
     parent_is_trusted: bool
-    summed: bool
+    summed: bool = False
+    shared: bool = False
+    cloud_reads: bool = False
 
     @property
     def is_device(self) -> bool:
@@ -78,14 +85,21 @@ def position_name(position: Position) -> str:
 
 
 def positions(
-    network: Network, rates: np.ndarray, noise: Sequence[np.ndarray], units: np.ndarray
+    network: Network,
+    rates: np.ndarray,
+    noise: Sequence[np.ndarray],
+    units: np.ndarray,
+    colluding: int = 0,
 ) -> list[Position]:
     """The classes of devices in equal positions, by first device.
 
     Rates, noise and units are those of `m2fdp.privacy.ledger.build_ledger`.
+
+    Args:
+        colluding: how many of those whose noise protects a device tell what they drew.
     """
-    depth = network.tree.depth
-    table = _by_device(network, rates, noise, units)
+    depth, sums = network.tree.depth, network.sums
+    table = _by_device(network, rates, noise, units, colluding)
     _, first, inverse, counts = np.unique(
         np.round(np.column_stack(list(table.values())), 12),
         axis=0,
@@ -110,22 +124,29 @@ def positions(
                 inside_but_one=float(row["inside_but_one"]),
                 mean=float(row["mean"]),
                 mean_but_one=None if row["mean_but_one"] < 0 else float(row["mean_but_one"]),
+                mean_but_colluders=float(row["mean_but_colluders"]),
                 above=tuple(float(row[f"above {at}"]) for at in range(head)),
                 parent_is_trusted=bool(row["parent_is_trusted"]),
-                summed=head in network.sums_only,
+                summed=head in sums.layers,
+                shared=head in sums.layers and sums.shared,
+                cloud_reads=head in sums.layers and sums.decode == "cloud",
             )
         )
     return result
 
 
 def _by_device(
-    network: Network, rates: np.ndarray, noise: Sequence[np.ndarray], units: np.ndarray
+    network: Network,
+    rates: np.ndarray,
+    noise: Sequence[np.ndarray],
+    units: np.ndarray,
+    colluding: int,
 ) -> dict[str, np.ndarray]:
     """What positions differ in, by name: float64 (N_L,) each."""
     tree, depth = network.tree, network.tree.depth
     heads = heads_of(network)
     inside = certain_variances(network, noise)
-    names = ("noise", "inside", "inside_but_one", "mean")
+    names = ("noise", "inside", "inside_but_one", "mean", "mean_but_colluders")
     table = {name: np.zeros(tree.n_devices) for name in names}
     table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}
     table |= {"parent_is_trusted": np.zeros(tree.n_devices)}
@@ -135,16 +156,21 @@ def _by_device(
         members = np.flatnonzero(heads[:, 0] == layer)
         nodes, unit = heads[members, 1], units[members]
         table["noise"][members] = noise[layer][nodes] / unit
-        if layer == 0:  # there is no parent: what the cloud sends is what it broadcasts
-            table["mean"][members] = table["noise"][members]
+        if layer == 0:  # nobody reads a mean of what the cloud and others broadcast
+            for name in ("mean", "mean_but_colluders"):
+                table[name][members] = table["noise"][members]
         else:
-            weights, parents = network.weights[layer - 1], tree.parents[layer - 1]
+            parents = tree.parents[layer - 1]
+            weights = network.shares(layer, network.sums.reader_layer(layer))
             drawn = list(no_noise(tree))
             drawn[layer][nodes] = noise[layer][nodes]
-            together, but_one = family_variances(network, drawn, layer)
-            table["mean"][members] = (np.sqrt(together) / weights)[nodes] / unit
-            siblings = tree.n_children(layer - 1)[parents[nodes]] > 1
-            left = (np.sqrt(but_one) / weights)[nodes] / unit
+            family = family_variances(network, drawn, layer, colluding)
+            table["mean"][members] = (np.sqrt(family.together) / weights)[nodes] / unit
+            told = (np.sqrt(family.but_colluders) / weights)[nodes] / unit
+            table["mean_but_colluders"][members] = told
+            siblings = np.bincount(readers(tree, network.sums, layer))
+            siblings = siblings[readers(tree, network.sums, layer)][nodes] > 1
+            left = (np.sqrt(family.but_one) / weights)[nodes] / unit
             table["mean_but_one"][members] = np.where(siblings, left, -1.0)
             table["parent_is_trusted"][members] = network.trust[layer - 1][parents[nodes]]
         if layer < depth:

@@ -15,6 +15,8 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
 - v is the head's own message for whoever is sent it, and for everybody further away the mean that
   the head's parent forms, although more branches join above. Where the parent sees sums only, the
   mean is the lowest that it, too, can read.
+- Whoever colludes tells the others what noise it drew. Of a sum that is read without some of its
+  senders, the loudest are those that are missing.
 - What lies beside the record's path counts with the noise of those of the head's siblings alone
   that are heads themselves: what an untrusted server adds, untrusted servers know.
 - Noise on the path above v counts against observers of whom none draws it (untrusted servers are
@@ -29,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import Literal
 
 from m2fdp.config import ThreatConfig
@@ -48,7 +50,13 @@ OBSERVERS = {
     "public": "anyone with the final model",
     "uplinks": "eavesdropper on uplinks",
     "downlinks": "eavesdropper on downlinks",
+    "colluders": "servers and some whose noise protects the record, together",
 }
+# Those who are there only if `threat` says so.
+_CONDITIONAL = frozenset({"colluders"})
+# What others get of messages that are read as a sum only.
+WORDS = "uniformly random words"
+_MASKED = "secure aggregation hides the terms of its sums, computationally"
 
 # Of a record's path: the head's own message, or the mean that its parent forms.
 View = Literal["message", "mean"]
@@ -110,6 +118,7 @@ class Traffic:
             broadcast on.
         cloud_is_trusted: whether the cloud is no adversary.
         noised_down: whether trusted servers noise what they broadcast after a local aggregation.
+        colluding: how many of those whose noise protects a record tell what they drew.
     """
 
     layers: frozenset[int]
@@ -117,6 +126,12 @@ class Traffic:
     untrusted_servers: bool
     cloud_is_trusted: bool
     noised_down: bool
+    colluding: int = 0
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of observers that there may be."""
+        return [kind for kind in OBSERVERS if self.colluding or kind not in _CONDITIONAL]
 
     def last_release(self, position: Position) -> int:
         """The lowest layer that any aggregation with a release of the position ends at."""
@@ -124,7 +139,9 @@ class Traffic:
         return max(x for x in self.layers if x < above or self.noised_down)
 
 
-def traffic(network: Network, plans: Sequence[RoundPlan], noised_down: bool) -> Traffic:
+def traffic(
+    network: Network, plans: Sequence[RoundPlan], noised_down: bool, colluding: int = 0
+) -> Traffic:
     """How models travel in these rounds."""
     layers = {layer for plan in set(plans) for layer in plan.layers}
     return Traffic(
@@ -133,6 +150,7 @@ def traffic(network: Network, plans: Sequence[RoundPlan], noised_down: bool) -> 
         any(not trusted.all() for trusted in network.trust[1:]),
         bool(network.trust[0][0]),
         noised_down,
+        colluding,
     )
 
 
@@ -140,7 +158,10 @@ def drawn_at_heads(position: Position, view: View, kind: str) -> float:
     """The deviation, of the noise of heads alone, that a kind of observer can't subtract."""
     if view == "message":
         return position.noise
-    if kind == "siblings" and position.is_device and position.mean_but_one is not None:
+    if kind == "colluders":
+        return position.mean_but_colluders
+    draw_some = {"siblings", "far_devices"} if position.cloud_reads else {"siblings"}
+    if kind in draw_some and position.is_device and position.mean_but_one is not None:
         return position.mean_but_one
     return position.mean
 
@@ -161,13 +182,20 @@ def _inside(position: Position, kind: str) -> float:
     """The variance of noise from below the head that a kind of observer can't subtract."""
     if kind in _BELOW_THE_HEAD:
         return position.inside_but_one
-    # Below a trusted cloud there may be untrusted servers, who read messages with their noise.
-    return 0.0 if kind == "servers" and position.head_layer == 0 else position.inside
+    # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
+    # messages with their noise.
+    reads_it = kind == "colluders" or (kind == "servers" and position.head_layer == 0)
+    return 0.0 if reads_it else position.inside
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """A line of messages without noise."""
     return Release(position, kind, OBSERVERS[kind], sees, 0.0, "–", laws)
+
+
+def in_words(position: Position, kind: str, laws: Laws) -> Release:
+    """A line of who is sent, or hears, messages that only their sum's reader can make sense of."""
+    return Release(position, kind, OBSERVERS[kind], WORDS, inf, _MASKED, laws)
 
 
 def trusted_above(position: Position, sees: str, laws: Laws) -> Release:
@@ -186,4 +214,5 @@ def trusted_above(position: Position, sees: str, laws: Laws) -> Release:
 def distrusted_kinds(threat: ThreatConfig) -> frozenset[str]:
     """The kinds of observers that a threat model distrusts; cousins are devices elsewhere too."""
     cousins = ["cousins"] if "far_devices" in threat.distrusted else []
-    return frozenset([*threat.distrusted, *threat.open_links, *cousins])
+    colluders = ["colluders"] if threat.colluding else []
+    return frozenset([*threat.distrusted, *threat.open_links, *cousins, *colluders])

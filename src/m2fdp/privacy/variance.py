@@ -13,10 +13,12 @@ price by it. A promise holds only where all of them agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from m2fdp.topology.network import Network
+from m2fdp.topology.sums import readers
 
 
 def mean_variances(
@@ -54,43 +56,105 @@ def certain_variances(
 ) -> tuple[np.ndarray, ...]:
     """`mean_variances`, whichever devices take part: at least so much.
 
-    Where not all devices do, each counts with the noise of the quietest of its siblings.
+    Where not all devices do, each counts with the noise of the quietest of its siblings; where
+    some of those who are summed may fall silent, the loudest ones do.
     """
-    return mean_variances(network, _quietest(network, deviations), network.odds, top)
+    quietest = _quietest(network, deviations)
+    if not (network.sums.layers and network.sums.dropout):
+        return mean_variances(network, quietest, network.odds, top)
+    tree, sent = network.tree, network.odds
+    variance: np.ndarray = np.zeros(tree.n_devices)
+    result = []
+    for layer in range(tree.depth, top, -1):
+        parents = tree.parents[layer - 1]
+        messages = network.weights[layer - 1] ** 2 * sent * (variance + quietest[layer] ** 2)
+        sizes = network.group_sizes(layer)
+        missing = np.zeros(tree.n_nodes(layer - 1), dtype=np.int64)
+        missing[parents] = sizes - network.sums.fewest(layer, sizes)
+        order = np.lexsort((-messages, parents))
+        place = np.arange(len(parents)) - np.searchsorted(parents, parents)
+        kept = np.where(place >= missing[parents], messages[order], 0.0)
+        variance = np.bincount(parents, weights=kept, minlength=len(missing))
+        sent = np.ones_like(variance)
+        result.append(variance)
+    return tuple(reversed(result))
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """What the nodes of one layer add to the mean that is read of them, float64 (N_layer,) each.
+
+    Of each node with those that its reader reads together, in rounds that it takes part in.
+
+    Attributes:
+        together: the variance of their noise.
+        but_one: what the loudest of the others, who knows its own noise, leaves of it.
+        but_colluders: what the loudest ones that tell theirs leave of it.
+    """
+
+    together: np.ndarray
+    but_one: np.ndarray
+    but_colluders: np.ndarray
 
 
 def family_variances(
-    network: Network, deviations: Sequence[np.ndarray], layer: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """What the nodes of one layer add to their parents' means, as each of them can count on it.
+    network: Network, deviations: Sequence[np.ndarray], layer: int, colluding: int = 0
+) -> Family:
+    """What the nodes of one layer add to the mean that is read of them, as each can count on it.
+
+    Where some of a group may be missing, these are the loudest ones.
 
     Args:
         deviations: as in `mean_variances`; only those of the layer count.
-
-    Returns:
-        For each node of the layer, float64 (N_layer,): the variance of its own and its siblings'
-        noise in the parent's mean, in rounds that it takes part in; and what a sibling that
-        knows its own noise, the loudest one, leaves of it.
+        colluding: how many of a group tell what noise they drew.
     """
     tree = network.tree
     parents = tree.parents[layer - 1]
+    if layer in network.sums.layers:
+        top = network.sums.reader_layer(layer)
+        own = (network.shares(layer, top) * deviations[layer]) ** 2
+        groups, sizes = readers(tree, network.sums, layer), network.group_sizes(layer)
+        fewest = network.sums.fewest(layer, sizes)
+        with_colluders = network.sums.fewest(layer, sizes, colluding)
+        return Family(
+            _with_quietest(groups, own, fewest - 1),
+            _with_quietest(groups, own, fewest - 2),
+            _with_quietest(groups, own, with_colluders - 1 - colluding),
+        )
+    weights = network.weights[layer - 1]
+    own = (weights * deviations[layer]) ** 2
     if layer == tree.depth and network.participants is not None:
-        weights = network.weights[layer - 1]
-        own = (weights * deviations[layer]) ** 2
         quietest = (weights * _quietest(network, deviations)[layer]) ** 2
         present = network.present[parents]
-        return own + quietest * (present - 1), own + quietest * np.maximum(present - 2, 0)
+        together, but_one, but_colluders = (
+            own + quietest * np.maximum(present - 1 - gone, 0) for gone in (0, 1, colluding)
+        )
+        return Family(together, but_one, but_colluders)
     alone = [np.zeros(tree.n_nodes(at)) for at in range(tree.depth + 1)]
     alone[layer] = deviations[layer]
     everybody = np.ones(tree.n_devices)
     together = mean_variances(network, alone, everybody, layer - 1)[0][parents]
-    own = network.weights[layer - 1] ** 2 * deviations[layer] ** 2
-    return together, np.maximum(together - _loudest_sibling(parents, own), 0)
+    but_one = np.maximum(together - _loudest_sibling(parents, own), 0)
+    if not colluding:
+        return Family(together, but_one, together)
+    siblings = tree.n_children(layer - 1)[parents]
+    return Family(together, but_one, _with_quietest(parents, own, siblings - 1 - colluding))
 
 
-def loudest_inside(
-    network: Network, deviations: Sequence[np.ndarray], layer: int
-) -> np.ndarray:
+def _with_quietest(groups: np.ndarray, variance: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Each node's variance and that of so many others of its group, the quietest ones."""
+    order = np.lexsort((variance, groups))
+    starts = np.searchsorted(groups[order], np.arange(groups.max() + 1))
+    rank = np.empty(len(groups), dtype=np.int64)
+    rank[order] = np.arange(len(groups)) - starts[groups[order]]
+    sums = np.concatenate([[0.0], np.cumsum(variance[order])])
+    start, others = starts[groups], np.maximum(others, 0)
+    among_them = rank < others
+    quietest = np.maximum(sums[start + others + among_them] - sums[start], 0)
+    return np.where(among_them, quietest, quietest + variance)
+
+
+def loudest_inside(network: Network, deviations: Sequence[np.ndarray], layer: int) -> np.ndarray:
     """What one device, the loudest one, adds to the message of its ancestor at a layer.
 
     Returns:

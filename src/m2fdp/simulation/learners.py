@@ -6,6 +6,7 @@ devices below it, which is one learner with the data of all its devices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,19 +96,24 @@ def draw_minibatches(
     shards: Shards,
     streams: Streams,
     round_: int,
-    steps: int,
+    taking_part: Sequence[np.ndarray],
 ) -> tuple[Minibatches, ...]:
     """The records that every unit uses in each local step k = 1…K, with weights such that their
-    sum is the unit's gradient."""
+    sum is the unit's gradient.
+
+    Args:
+        taking_part: for every step, bool (N_L,): the devices whose gradients count, all of them
+            learners'.
+    """
     n_devices = len(shards.sizes)
-    rates = np.repeat(shards.rates * learners.present, shards.sizes)
     owners = np.repeat(np.arange(n_devices), shards.sizes)
-    taking_part = learners.unit_of_device[learners.present]
-    in_order = bool((np.diff(taking_part) >= 0).all())
+    in_order = bool((np.diff(learners.unit_of_device[learners.present]) >= 0).all())
     whole = bool((shards.rates == 1).all())
     dtype = np.float64 if shards.features.dtype == torch.float64 else np.float32
 
     def minibatches(step: int) -> Minibatches:
+        here = taking_part[step - 1]
+        rates = np.repeat(shards.rates * here, shards.sizes)
         positions = poisson_draw(rates, streams, round_, step)
         devices = owners[positions]
         units = learners.unit_of_device[devices]
@@ -124,12 +130,13 @@ def draw_minibatches(
             np.append(weights, 0.0).astype(dtype),
             np.concatenate([[0], np.cumsum(counts)]),
             # Devices of one learner are neighbours, and so are their whole shards.
-            consecutive=whole and bool(learners.present.all()),
+            consecutive=whole and bool(here.all()),
         )
 
-    if whole:
-        return (minibatches(1),) * steps
-    return tuple(minibatches(step) for step in range(1, steps + 1))
+    steps = range(1, len(taking_part) + 1)
+    if whole and all(here is taking_part[0] for here in taking_part):
+        return (minibatches(1),) * len(taking_part)
+    return tuple(minibatches(step) for step in steps)
 
 
 def minibatch_law(mechanism: CalibratedMechanism, shards: Shards) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from m2fdp.simulation.clipping import ClipFactor, flat_clip
 from m2fdp.simulation.local_rules import GradientStep, LocalRule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
+from m2fdp.simulation.survivors import Losses
 from m2fdp.streams import Randomness
 from m2fdp.topology.network import Network
 
@@ -37,6 +38,7 @@ class Simulation:
         networks: that differ in who takes part only; a round's plan names its own.
         mechanisms: of each of them.
         randomness: its noise must not be that of another simulation, nor of other records.
+        losses: what happens to sums that lose too many senders.
     """
 
     networks: tuple[Network, ...]
@@ -45,3 +47,4 @@ class Simulation:
     shards: Shards
     randomness: Randomness
     rules: Rules = Rules()
+    losses: Losses = Losses()

@@ -28,6 +28,7 @@ from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import add_noise, summed_deviations
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.step_sums import StepSums, step_sums
 from m2fdp.topology.network import Network
 
 
@@ -51,8 +52,8 @@ class TreeProcess:
         are drawn as one, so the two rounds are equal in distribution, not to the bit.
         """
         current = _begin(self, plan, state.round + 1, tap)
-        starts = _broadcast(current, state.weights[None], 0, {})
         models = state.weights[None]
+        starts = _broadcast(current, models, 0, {0: models})
         for stretch in _stretches(current):
             own, models = _run_stretch(current, stretch, starts)
             if stretch.top > 0:
@@ -84,6 +85,7 @@ class _Round:
     mechanism: CalibratedMechanism
     aggregator: Aggregator
     learners: Learners
+    steps: tuple[StepSums, ...]
     tap: Tap | None
 
 
@@ -125,6 +127,7 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
         mechanism,
         executor.aggregators[plan.network],
         learners,
+        step_sums(simulation, plan, learners, number),
         tap,
     )
 
@@ -138,7 +141,7 @@ def _stretches(current: _Round) -> Iterator[_Stretch]:
         current.simulation.shards,
         current.simulation.randomness.sampling,
         current.number,
-        len(layers),
+        [sums.devices for sums in current.steps],
     )
     first = 1
     for step, top in enumerate(layers, start=1):
@@ -160,7 +163,7 @@ def _broadcast(
     ancestors = current.network.tree.ancestors[layer][learners.first_devices]
     return {
         head_layer: _Starts(models, ancestors[block.start : block.stop])
-        if head_layer > layer or layer == 0
+        if head_layer > layer
         else _Starts(own[head_layer], np.arange(len(block)))
         for head_layer, block in learners.blocks.items()
     }
@@ -198,15 +201,14 @@ def _run_stretch(
             tap("up", devices, sent)
             heads = _heads(learners, block, sent)
             aggregator.receive(sums, devices, heads, sent[heads])
-    if stretch.top == 0 and 0 in own:
-        return {}, own[0]
     if tap is not None:
         message_noise = partial(_add_message_noise, current, stretch)
-        return own, aggregator.climb(sums, stretch.top, message_noise, tap)
-    models = aggregator.climb(sums, stretch.top)
-    if current.mechanism.private:
-        _add_summed_noise(current, stretch, models)
-    return own, models
+        models = aggregator.climb(sums, stretch.top, message_noise, tap)
+    else:
+        models = aggregator.climb(sums, stretch.top)
+        if current.mechanism.private:
+            _add_summed_noise(current, stretch, models)
+    return own, own.get(0, models) if stretch.top == 0 else models
 
 
 def _heads(learners: Learners, part: range, like: Tensor) -> Tensor:
@@ -246,16 +248,16 @@ def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) 
     rules, update_norm = current.simulation.rules, current.mechanism.clipping.update_norm
     part = slice(tile.start, tile.stop)
     (layer, *_), nodes = learners.heads[part].T
-    scales = current.mechanism.noise.steps[learners.groups[part]]
+    groups = learners.groups[part]
     # What is left for the last step: the aggregation above draws the others' noise as one.
     separate = current.tap is not None or layer <= stretch.top
-    at_last = scales if separate else np.zeros_like(scales)
     start = models.clone() if update_norm is not None or rules.local.anchored else None
     anchors = start if rules.local.anchored else None
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
         rules.local.step(models, anchors, eta, partial(_descend, current, tile, minibatches))
-        due = at_last if step == stretch.last else scales
-        _add_noise(current, step, "step-noise", int(layer), due, models, nodes)
+        if separate or step < stretch.last:
+            scales = current.steps[step - 1].noise[groups]
+            _add_noise(current, step, "step-noise", int(layer), scales, models, nodes)
     if update_norm is not None and start is not None:
         updates = clip_rows(models - start, eta * update_norm, rules.clip_factor)
         torch.add(start, updates, out=models)
@@ -292,12 +294,13 @@ def _add_message_noise(current: _Round, stretch: _Stretch, layer: int, messages:
 def _add_summed_noise(current: _Round, stretch: _Stretch, models: Tensor) -> None:
     """Draw all noise of the last step and of the messages below each model as one."""
     noise, lock_step = current.mechanism.noise, current.mechanism.lock_step
+    steps = current.steps[stretch.last - 1].noise
     deviations = [scales.copy() for scales in noise.messages]
     for layer in range(stretch.top + 1, len(deviations)):
         here = lock_step.nodes[:, 0] == layer
         nodes = lock_step.nodes[here, 1]
         own = deviations[layer]
-        own[nodes] = np.hypot(own[nodes], noise.steps[here])
+        own[nodes] = np.hypot(own[nodes], steps[here])
     present = current.learners.present
     summed = summed_deviations(current.network, present, deviations, stretch.top)
     _add_noise(current, stretch.last, "summed-noise", stretch.top, summed, models)

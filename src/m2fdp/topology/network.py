@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.errors import InputError
+from m2fdp.topology.sums import OPEN, SecureSums, readers
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
 
@@ -29,7 +30,7 @@ class Network:
             of J eq. 27): one number, int64 (N_{L-1},), or None, which means all.
         rho: for layer l = 1…L (index l-1), float64 (N_l,): each node's weight at its parent, whose
             children's weights sum to one; None = uniform over those who take part.
-        sums_only: layers l of 1…L whose nodes' parents see only the sum of what they send.
+        sums: which messages are read as sums only.
 
     Raises:
         InputError: weights by sample count together with participants: the sums would not be of
@@ -41,7 +42,7 @@ class Network:
     noise: tuple[np.ndarray, ...]
     participants: int | np.ndarray | None = None
     rho: tuple[np.ndarray, ...] | None = None
-    sums_only: frozenset[int] = frozenset()
+    sums: SecureSums = OPEN
 
     def __post_init__(self) -> None:
         if self.rho is not None and self.participants is not None:
@@ -97,6 +98,17 @@ class Network:
             result = result * weights[at - 1][nodes]
             nodes = self.tree.parents[at - 1][nodes]
         return result
+
+    def group_sizes(self, layer: int) -> np.ndarray:
+        """How many there are, in a round, whose messages the reader of each node of a layer gets
+        as one sum, or one by one: int64 (N_layer,)."""
+        of_node = readers(self.tree, self.sums, layer)
+        if layer == self.tree.depth:
+            of_server = self.tree.ancestors_of(layer - 1, self.sums.reader_layer(layer))
+            sizes = np.bincount(of_server, weights=self.present)
+        else:
+            sizes = np.bincount(of_node)
+        return sizes.astype(np.int64)[of_node]
 
 
 def weighted(
@@ -183,8 +195,8 @@ def check_network(algorithm: str, network: Network) -> None:
     """What an algorithm's network must be.
 
     Raises:
-        InputError: noise or weights that are none of this tree, or parents that are taken to see
-            less than what is sent.
+        InputError: noise or weights that are none of this tree, or a trusted server other than the
+            cloud above an untrusted one.
     """
     sizes = [network.tree.n_nodes(layer) for layer in range(network.tree.depth + 1)]
     if [np.shape(of_layer) for of_layer in network.noise] != [(size,) for size in sizes]:
@@ -207,10 +219,6 @@ def check_network(algorithm: str, network: Network) -> None:
             )
     if network.rho is not None and not _sum_to_one(network.tree, network.rho):
         raise InputError("algorithm", algorithm, "has siblings whose weights do not sum to one")
-    if network.sums_only:
-        raise InputError(
-            "algorithm", algorithm, "lets parents see only sums, which no process computes"
-        )
 
 
 def _sum_to_one(tree: Tree, rho: Sequence[np.ndarray]) -> bool:

@@ -51,6 +51,13 @@ class Tree:
             result.append(parent[result[-1]])
         return tuple(reversed(result))
 
+    def ancestors_of(self, layer: int, top: int) -> np.ndarray:
+        """int64 (N_layer,): the ancestor of each node of a layer at layer `top`."""
+        nodes = np.arange(self.n_nodes(layer))
+        for at in range(layer, top, -1):
+            nodes = self.parents[at - 1][nodes]
+        return nodes
+
     @cached_property
     def uniform_weights(self) -> tuple[np.ndarray, ...]:
         """rho of J Sec. II-C: for layer l = 1…L, 1/(number of siblings) per node, float64."""

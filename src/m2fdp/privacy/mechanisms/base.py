@@ -47,9 +47,10 @@ class LockStep:
     """Which devices step together, as one learner.
 
     Attributes:
-        nodes: int64 (G, 2), the (layer, index) of the node at the head of each group.
+        nodes: int64 (G, 2), the (layer, index) of the node at the head of each group: of the
+            devices' own head, or of who reads the sum of heads that share their noise.
         group_of: int64 (N_L,), each device's group.
-        weights: float64 (N_L,), the product of rho on the path from the device to the head.
+        weights: float64 (N_L,), the product of rho on the path from the device to that node.
     """
 
     nodes: np.ndarray
@@ -62,7 +63,9 @@ class Noise:
     """Noise standard deviations, all in units of the step size eta.
 
     Attributes:
-        steps: float64 (G,) per lock-step group, added to its gradient at every local step.
+        steps: float64 (G,) per lock-step group, added to its gradient at every local step, if
+            all devices take part.
+        heads: for layer l = 0…L, float64 (N_l,), what each head of a group adds of that.
         messages: for layer l = 0…L, float64 (N_l,), added to the node's message to its parent, and
             by the cloud to what it broadcasts at a round's end.
         broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a trusted server to what it
@@ -70,6 +73,7 @@ class Noise:
     """
 
     steps: np.ndarray
+    heads: tuple[np.ndarray, ...]
     messages: tuple[np.ndarray, ...]
     broadcasts: tuple[np.ndarray, ...]
 
@@ -99,12 +103,12 @@ class Mechanism(Protocol):
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         """What bounds one local step."""
 
-    def lock_step(self, network: Network) -> LockStep:
-        """Which devices step together."""
+    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
+        """Which devices step together in rounds like these."""
 
     def units(
         self,
-        lock_step: LockStep,
+        network: Network,
         shard_sizes: np.ndarray,
         rates: np.ndarray,
         privacy: PrivacyConfig,
@@ -168,15 +172,45 @@ def smoothness_without_drift(privacy: PrivacyConfig) -> tuple[bool, str]:
     return one_alone, "smoothness (beta) and drift: smooth belong together"
 
 
-def step_together(network: Network) -> LockStep:
-    """Every head and all devices below it."""
-    tree = network.tree
-    nodes, group_of = np.unique(heads_of(network), axis=0, return_inverse=True)
-    head_layer = nodes[group_of, 0]
-    weights = np.ones(tree.n_devices)
-    for layer in np.unique(head_layer):
-        weights[head_layer == layer] = network.shares(tree.depth, layer)[head_layer == layer]
-    return LockStep(nodes, group_of, weights)
+def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep:
+    """Every head and all devices below it; with heads that share their noise, who reads their sum
+    and all devices below: none of them may act on a part of it.
+
+    Args:
+        plans: rounds. Where each of their steps ends in the sum and nobody falls silent, heads
+            have no time to act, and are learners of their own.
+    """
+    tree, sums = network.tree, network.sums
+    of_device = heads_of(network)
+    for layer in sorted(sums.layers, reverse=True) if sums.shared else ():
+        if plans and not sums.dropout and _all_end_above(plans, layer):
+            continue
+        top = sums.reader_layer(layer)
+        reader = tree.ancestors[top]
+        together = np.isin(reader, reader[of_device[:, 0] == layer])
+        of_device[together] = np.stack([np.full_like(reader, top), reader], axis=1)[together]
+    nodes, group_of = np.unique(of_device, axis=0, return_inverse=True)
+    return LockStep(nodes, group_of, _weights_up_to(network, nodes[group_of, 0]))
+
+
+def _all_end_above(plans: Sequence[RoundPlan], layer: int) -> bool:
+    """Whether every step's models travel past the nodes of a layer."""
+    tops = {top for plan in set(plans) for top in plan.layers}
+    return all(top is not None and top < layer for top in tops)
+
+
+def weights_to_heads(network: Network) -> np.ndarray:
+    """float64 (N_L,): the product of rho on the path from each device to its head."""
+    return _weights_up_to(network, heads_of(network)[:, 0])
+
+
+def _weights_up_to(network: Network, layers: np.ndarray) -> np.ndarray:
+    """float64 (N_L,): the product of rho on each device's path to its ancestor of a layer."""
+    weights = np.ones(network.tree.n_devices)
+    for layer in np.unique(layers):
+        here = layers == layer
+        weights[here] = network.shares(network.tree.depth, layer)[here]
+    return weights
 
 
 def step_alone(network: Network) -> LockStep:
@@ -190,4 +224,4 @@ def step_alone(network: Network) -> LockStep:
 def silence(network: Network, lock_step: LockStep) -> Noise:
     """No noise anywhere."""
     nothing = no_noise(network.tree)
-    return Noise(np.zeros(len(lock_step.nodes)), nothing, nothing[:-1])
+    return Noise(np.zeros(len(lock_step.nodes)), nothing, nothing, nothing[:-1])

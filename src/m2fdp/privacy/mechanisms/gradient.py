@@ -25,6 +25,7 @@ from m2fdp.privacy.mechanisms.base import (
     silence,
     smoothness_without_drift,
     step_together,
+    weights_to_heads,
 )
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.releases import (
@@ -35,8 +36,10 @@ from m2fdp.privacy.releases import (
     View,
     drawn_at_heads,
     in_clear,
+    in_words,
     trusted_above,
 )
+from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of
 
@@ -77,19 +80,19 @@ class Gradient:
             return Clipping("expected", record_norm=privacy.clipping_norm)
         return Clipping("drawn", batch_norm=privacy.clipping_norm)
 
-    def lock_step(self, network: Network) -> LockStep:
-        return step_together(network)
+    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
+        return step_together(network, plans)
 
     def units(
         self,
-        lock_step: LockStep,
+        network: Network,
         shard_sizes: np.ndarray,
         rates: np.ndarray,
         privacy: PrivacyConfig,
     ) -> np.ndarray:
         # The public divisor B_j = q_j D_j; a device's clipped gradient is there or not.
         factor = 1.0 / (rates * shard_sizes) if self.clips_records(privacy) else 1.0
-        return lock_step.weights * privacy.clipping_norm * factor
+        return weights_to_heads(network) * privacy.clipping_norm * factor
 
     def paper_noise(
         self,
@@ -107,13 +110,30 @@ class Gradient:
         deviations: Sequence[np.ndarray],
         privacy: PrivacyConfig,
     ) -> Noise:
-        """Heads draw at every step; servers above them with their messages, nodes below never."""
-        steps = np.array([deviations[layer][index] for layer, index in lock_step.nodes])
+        """Heads draw at every step; servers above them with their messages, nodes below never.
+
+        A group below a decoding parent steps behind the noise of all heads in it.
+        """
+        tree, heads = network.tree, heads_of(network)
+        drawn = [np.zeros_like(of_layer) for of_layer in deviations]
+        for layer, index in heads:
+            drawn[layer][index] = deviations[layer][index]
+        shared = mean_variances(network, drawn, np.ones(tree.n_devices))
+        steps = [
+            drawn[layer][index] if drawn[layer][index] else np.sqrt(shared[layer][index])
+            for layer, index in lock_step.nodes
+        ]
         messages = [of_layer.copy() for of_layer in deviations]
-        head_layers = heads_of(network)[:, 0]
+        group_layers = lock_step.nodes[lock_step.group_of, 0]
+        silent_from = np.minimum(heads[:, 0], group_layers + 1)
         for layer, of_layer in enumerate(messages):
-            of_layer[network.tree.ancestors[layer][head_layers <= layer]] = 0.0
-        return replace(silence(network, lock_step), steps=steps, messages=tuple(messages))
+            of_layer[tree.ancestors[layer][silent_from <= layer]] = 0.0
+        return replace(
+            silence(network, lock_step),
+            steps=np.array(steps),
+            heads=tuple(drawn),
+            messages=tuple(messages),
+        )
 
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
         """One release a local step."""
@@ -125,13 +145,19 @@ class Gradient:
         return laws
 
     def releases(self, position: Position, traffic: Traffic, laws: Laws) -> list[Release]:
-        # Where steps are summed, every one of them must end in the sum.
-        summed = (
+        # Where steps are summed, every one of them must end in the sum: members that share their
+        # noise never act on a part of it, others may until the next global aggregation.
+        summed = position.shared or (
             position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
         )
         view: View = "mean" if summed else "message"
+        in_words_to = set()
+        if position.summed and position.is_device:
+            in_words_to = {"uplinks", "servers"} if position.cloud_reads else {"uplinks"}
 
         def line(kind: str) -> Release:
+            if kind in in_words_to:
+                return in_words(position, kind, laws)
             if kind == "uplinks" and not position.is_device:
                 return in_clear(position, kind, "clipped gradients on their way to the head", laws)
             return Release(
@@ -149,7 +175,7 @@ class Gradient:
             nobody |= {"cloud"} if traffic.untrusted_servers else {"cloud", "servers"}
         if position.head_layer == 0:  # all devices are below it
             nobody |= {"far_devices"}
-        lines = [line(kind) for kind in OBSERVERS if kind not in nobody]
+        lines = [line(kind) for kind in traffic.kinds if kind not in nobody]
         if position.is_device:
             return lines
         return [*lines, trusted_above(position, "clipped gradients", laws)]

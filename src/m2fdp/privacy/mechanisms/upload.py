@@ -33,6 +33,7 @@ from m2fdp.privacy.releases import (
     Traffic,
     View,
     in_clear,
+    in_words,
     trusted_above,
     unsubtractable,
 )
@@ -87,12 +88,12 @@ class Upload:
             return Clipping("drawn", update_norm=norm)
         return Clipping("drawn", batch_norm=norm)
 
-    def lock_step(self, network: Network) -> LockStep:
+    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
         return step_alone(network)
 
     def units(
         self,
-        lock_step: LockStep,
+        network: Network,
         shard_sizes: np.ndarray,
         rates: np.ndarray,
         privacy: PrivacyConfig,
@@ -105,7 +106,7 @@ class Upload:
         elif privacy.unit == "record":
             # Two minibatch gradients of norm G are at most 2G apart.
             factor = 2.0
-        return lock_step.weights * privacy.clipping_norm * factor
+        return np.ones(network.tree.n_devices) * privacy.clipping_norm * factor
 
     def paper_noise(
         self,
@@ -217,6 +218,9 @@ class _Lines:
         observer = OBSERVERS[kind] if who is None else who
         return Release(self.position, kind, observer, sees, deviation, assumption, self.laws)
 
+    def words(self, kind: str) -> Release:
+        return in_words(self.position, kind, self.laws)
+
     def near(self, kind: str, who: str | None = None) -> Release:
         """The line of somebody whom the head's message is sent to."""
         if self.received == "message":
@@ -244,10 +248,11 @@ class _Lines:
         """The head's parent, what lies beyond it, and whoever gets the global model."""
         position, lines = self.position, []
         if position.head_layer == 0:  # everybody else is below it
-            servers = [self.far("servers")] if self.traffic.untrusted_servers else []
-            return [*servers, self.far("public")]
+            there = self.traffic.untrusted_servers, bool(self.traffic.colluding), True
+            kinds = zip(("servers", "colluders", "public"), there, strict=True)
+            return [self.far(kind) for kind, is_there in kinds if is_there]
         if position.parent_is_trusted:
-            if position.is_device:
+            if position.is_device and not position.cloud_reads:
                 trusted = unsubtractable(position, "message", "trusted_servers", self.traffic)
                 sees = "the noised model at every release"
                 who = "its trusted parent"
@@ -257,6 +262,8 @@ class _Lines:
             lines.append(self.far("cloud"))
         elif position.parent_is_cloud:
             lines.append(self.near("cloud", "the cloud, its parent"))
+        elif position.cloud_reads:
+            lines += [self.words("servers"), self.near("cloud")]
         else:
             lines += [self.near("servers", "its untrusted parent"), self.far("cloud")]
         if self.traffic.cloud_is_trusted:
@@ -267,6 +274,10 @@ class _Lines:
             lines.append(self.far("servers"))
         if not (position.is_device and position.parent_is_cloud):  # in a star all are siblings
             lines.append(self.far("far_devices"))
+        if self.traffic.colluding:
+            open_to = "mean" if position.parent_is_trusted else self.received
+            sees = "the noised models, or their sums, at every release"
+            lines.append(self.line("colluders", open_to, sees, "–"))
         return [*lines, self.far("public")]
 
     def of_a_device(self) -> list[Release]:
@@ -274,7 +285,8 @@ class _Lines:
         lines = []
         if self.position.mean_but_one is not None:
             lines.append(self.far("siblings", _ALONE))
-        return [*lines, self.near("uplinks"), self.far("downlinks")]
+        heard = self.words("uplinks") if self.position.summed else self.near("uplinks")
+        return [*lines, heard, self.far("downlinks")]
 
     def below(self) -> list[Release]:
         """Where the head is a trusted server: those below it, and listeners on their links."""

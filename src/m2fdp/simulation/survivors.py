@@ -1,0 +1,81 @@
+"""Who is left in a sum that is read: members fall silent, and groups that lose too many are lost.
+
+Everybody shares keys first, so a member that falls silent afterwards is missed by nobody's masks;
+what it would have added counts as zero, and all denominators stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from m2fdp.errors import InputError
+from m2fdp.streams import Streams
+from m2fdp.topology.network import Network
+from m2fdp.topology.sums import readers
+
+
+class LostSumError(InputError):
+    """A sum had too few senders to be read, and the run is to stop then."""
+
+    def __init__(self, reader: str, round_: int, alive: int, threshold: int) -> None:
+        super().__init__(
+            "secure_aggregation.on_loss",
+            "stop",
+            f"the sum that {reader} reads lost too many senders in round {round_}: {alive} are "
+            f"left, {threshold} are needed; use on_loss: skip to go on without it, a smaller "
+            "threshold or dropout",
+        )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What happens to sums that lose too many senders.
+
+    Attributes:
+        stop: whether the run ends; else it goes on, as if none of them had moved.
+    """
+
+    stop: bool = False
+
+
+def draw_survivors(
+    network: Network, present: np.ndarray, streams: Streams, losses: Losses, at: tuple[int, int]
+) -> dict[int, np.ndarray]:
+    """Whose messages are in the sums after a local step: by layer l of sums, bool (N_l,).
+
+    All of a group that is below its threshold are left out.
+
+    Args:
+        present: bool (N_L,), the devices that take part in the round.
+        at: round and step.
+
+    Raises:
+        LostSumError: a group is below its threshold, and the run is to stop then.
+    """
+    sums, tree = network.sums, network.tree
+    alive: dict[int, np.ndarray] = {}
+    for layer in sorted(sums.layers):
+        members = present if layer == tree.depth else np.ones(tree.n_nodes(layer), dtype=bool)
+        of_node = readers(tree, sums, layer)
+        thresholds = sums.least_members(np.bincount(of_node, weights=members).astype(np.int64))
+        if sums.dropout:
+            draws = streams.generator("dropout", *at, layer).random(len(members))
+            members = members & (draws >= sums.dropout)
+        left = np.bincount(of_node, weights=members).astype(np.int64)
+        lost = np.flatnonzero(left < thresholds)
+        if lost.size and losses.stop:
+            reader = tree.names[sums.reader_layer(layer)][lost[0]]
+            raise LostSumError(reader, at[0], int(left[lost[0]]), int(thresholds[lost[0]]))
+        alive[layer] = members & ~np.isin(of_node, lost)
+    return alive
+
+
+def devices_in(network: Network, alive: Mapping[int, np.ndarray]) -> np.ndarray:
+    """The devices all of whose sums are read with what they sent: bool (N_L,)."""
+    result = np.ones(network.tree.n_devices, dtype=bool)
+    for layer, members in alive.items():
+        result &= members[network.tree.ancestors[layer]]
+    return result

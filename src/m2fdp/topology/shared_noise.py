@@ -1,0 +1,148 @@
+"""What secure aggregation asks of a network, and what its members' noise shrinks to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from m2fdp.config import SecureAggregationConfig
+from m2fdp.errors import InputError
+from m2fdp.topology.network import Network, heads_of
+from m2fdp.topology.sums import OPEN, readers, secure_sums
+
+_BLOCK = "secure_aggregation"
+
+
+def with_secure_sums(
+    network: Network, config: SecureAggregationConfig, colluding: int, private: bool
+) -> Network:
+    """The network under the configured secure aggregation, its heads with their parts of shared
+    noise.
+
+    Args:
+        colluding: `threat.colluding`, zeta.
+        private: whether the network's noise is there to protect anybody.
+
+    Raises:
+        InputError: layers that are none, groups or thresholds that hide nothing, or noise that
+            can't be shared.
+    """
+    sums = secure_sums(config)
+    if sums == OPEN:
+        _refuse_without_layers(config)
+        return network
+    network = replace(network, sums=sums)
+    _check_layers(network)
+    for layer in sorted(sums.layers):
+        _check_groups(network, layer, colluding)
+    return _shared(network, colluding) if sums.shared and private else network
+
+
+def _refuse_without_layers(config: SecureAggregationConfig) -> None:
+    usual = SecureAggregationConfig()
+    for key in SecureAggregationConfig.model_fields:
+        value = getattr(config, key)
+        if value != getattr(usual, key):
+            raise InputError(
+                f"{_BLOCK}.{key}",
+                value,
+                f"needs {_BLOCK}.layers, such as [1] for the servers below the cloud",
+            )
+
+
+def _check_layers(network: Network) -> None:
+    sums, depth = network.sums, network.tree.depth
+    for layer in sorted(sums.layers):
+        if layer > depth:
+            raise InputError(
+                f"{_BLOCK}.layers",
+                layer,
+                f"is no layer of senders in this tree; valid: 1 to {depth}",
+            )
+    if sums.decode == "cloud" and len(sums.layers) > 1:
+        raise InputError(
+            f"{_BLOCK}.decode",
+            "cloud",
+            f"reads one sum of one layer, not of the {len(sums.layers)} of {_BLOCK}.layers",
+        )
+
+
+def _check_groups(network: Network, layer: int, colluding: int) -> None:
+    """Every sum has at least two terms, and a threshold that is a majority without colluders."""
+    sums, tree = network.sums, network.tree
+    sizes = network.group_sizes(layer)
+    thresholds = sums.least_members(sizes)
+    given = sums.threshold
+    for wrong, key, value, text in (
+        (sizes < 2, "layers", layer, "adds up {n} message below {reader}, which hides nothing"),
+        (
+            2 * thresholds <= sizes,
+            "threshold",
+            given,
+            "is not above half of the {n} below {reader}: two halves could each be read",
+        ),
+        (thresholds > sizes, "threshold", given, "is more than the {n} below {reader}"),
+        (
+            thresholds <= colluding,
+            "threshold",
+            given if given is not None else "null",
+            "must be above threat.colluding = {colluding} of the {n} below {reader}: here it is "
+            "{threshold}",
+        ),
+    ):
+        found = np.flatnonzero(wrong)
+        if found.size:
+            node = int(found[0])
+            top = sums.reader_layer(layer)
+            details = {
+                "n": sizes[node],
+                "reader": tree.names[top][readers(tree, sums, layer)[node]],
+                "colluding": colluding,
+                "threshold": thresholds[node],
+            }
+            raise InputError(f"{_BLOCK}.{key}", value, text.format(**details))
+
+
+def _shared(network: Network, colluding: int) -> Network:
+    """Each head adds 1/sqrt(n) of its noise where at least n honest heads are in every sum.
+
+    In units of one full noise the sum holds 1 (H Sec. IV-A with specs of Bonawitz et al. 2017:
+    t survivors, of whom colluders tell theirs).
+    """
+    tree, sums = network.tree, network.sums
+    heads = heads_of(network)
+    noise = [of_layer.copy() for of_layer in network.noise]
+    shares = False
+    for layer in sorted(sums.layers):
+        nodes = np.unique(heads[heads[:, 0] == layer, 1])
+        nodes = nodes[noise[layer][nodes] > 0]
+        if not nodes.size:
+            continue
+        shares = True
+        of_node = readers(tree, sums, layer)
+        sizes = network.group_sizes(layer)
+        missing = sizes - sums.fewest(layer, sizes, colluding)
+        # Where not all take part, those who do are as many heads as all the group's are alike.
+        present = sizes / np.bincount(of_node)[of_node]
+        adding = np.bincount(of_node[nodes], minlength=of_node.max() + 1)[of_node] * present
+        certain = np.floor(adding + 1e-9) - missing - colluding
+        alone = nodes[certain[nodes] < 1]
+        if alone.size:
+            reader = tree.names[sums.reader_layer(layer)][of_node[alone[0]]]
+            raise InputError(
+                f"{_BLOCK}.noise",
+                "shared",
+                f"leaves no honest noise in a sum that {reader} reads: of "
+                f"{int(adding[alone[0]])} who add noise {int(missing[alone[0]])} may be missing "
+                f"and {colluding} collude (threat.colluding)",
+            )
+        noise[layer][nodes] /= np.sqrt(certain[nodes])
+    if not shares:
+        raise InputError(
+            f"{_BLOCK}.noise",
+            "shared",
+            f"finds no noise to share: nobody at {_BLOCK}.layers {sorted(sums.layers)} protects "
+            "devices by adding some; use the layer of those who do, or separate",
+        )
+    return replace(network, noise=tuple(noise))
