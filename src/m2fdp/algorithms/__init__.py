@@ -19,7 +19,7 @@ from m2fdp.errors import InputError
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.clipping import check_clip_factor
 from m2fdp.topology.builders import build_tree
-from m2fdp.topology.network import Network, check_network, exposed_devices
+from m2fdp.topology.network import Network, check_network, exposed_devices, joined_by_chance
 from m2fdp.topology.shared_noise import with_secure_sums
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust, build_trust
@@ -83,6 +83,9 @@ def build_plan(config: Config) -> Plan:
         check_clip_factor(plan.rules.clip_factor, config.algorithm)
     participants = _participants(config.training.participants, tree, trust, plan.network.tree)
     network = replace(plan.network, participants=participants) if participants else plan.network
+    # Nobody has the shards yet: here none is below the cap.
+    shards = np.full(network.tree.n_devices, np.inf)
+    network = joined_by_chance(network, config.training, shards)
     network = with_secure_sums(
         network, config.secure_aggregation, config.threat.colluding, plan.private
     )

@@ -66,7 +66,7 @@ from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
 from m2fdp.topology.builders import build_tree
-from m2fdp.topology.network import Network, weighted
+from m2fdp.topology.network import Network, joined_by_chance, weighted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,10 +173,12 @@ class Experiment:
     def network(self) -> Network:
         """The plan's, with the weights that the shards give its nodes (`topology.weights`)."""
         network, weights = self.plan.network, self.config.topology.weights
+        training = self.config.training
         # Uniform weights ask for no record: rounds can be planned before any is loaded.
-        uniform = weights == "uniform"
-        sizes = np.ones(network.tree.n_devices) if uniform else self.samples.sizes
-        return weighted(network, sizes, weights)
+        if weights == "uniform" and training.example_cap is None:
+            return network
+        sizes = self.samples.sizes
+        return joined_by_chance(weighted(network, sizes, weights), training, sizes)
 
     @cached_property
     def model(self) -> Model:

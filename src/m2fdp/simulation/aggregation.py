@@ -1,9 +1,15 @@
-"""Aggregation up the tree (J eqs 8, 9, 13): weighted sums of what children send."""
+"""Aggregation up the tree (J eqs 8, 9, 13): weighted sums of what children send.
+
+Where the weights of those who send do not sum to one, updates are aggregated instead of models:
+theta + sum of rho_k (model_k - theta), with the model theta that the parent last handed to all
+below it. That is the weighted sum of models plus the weight that is missing, times theta; and of
+a child that sends nothing the update is zero.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,9 +17,73 @@ from torch import Tensor
 
 from m2fdp.simulation.process import Tap
 from m2fdp.topology.network import Network
+from m2fdp.topology.tree import Tree
 
 # Called with a layer l and the messages (N_l, M) of its nodes, which it noises in place.
 AddNoise = Callable[[int, Tensor], None]
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """The model that every server last handed to all below it: what their updates are counted from.
+
+    Attributes:
+        tree: of the servers.
+        handed: for layer l = 0…L-1, a layer from which models last travelled down through l, and
+            its models (N, M).
+    """
+
+    tree: Tree
+    handed: tuple[tuple[int, Tensor], ...]
+
+    def of(self, layer: int) -> Tensor:
+        """The models (N_l, M) of the servers of a layer."""
+        source, models = self.handed[layer]
+        if source == layer:
+            return models
+        ancestors = self.tree.ancestors_of(layer, source)
+        return models[torch.as_tensor(ancestors, device=models.device)]
+
+    def after(self, layer: int, models: Tensor) -> References:
+        """Once the servers of a layer have handed down their models (N_l, M)."""
+        below = ((layer, models),) * (len(self.handed) - layer)
+        return replace(self, handed=(*self.handed[:layer], *below))
+
+
+def first_references(tree: Tree, model: Tensor) -> References:
+    """Everybody has the global model (M,)."""
+    return References(tree, ((0, model[None]),) * tree.depth)
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """That updates are aggregated, not models.
+
+    Attributes:
+        references: what they are counted from.
+        missing: for layer l = 0…L-1, (N_l, 1), by how much the weights of those who send to each
+            server are short of one; None where they never are.
+    """
+
+    references: References
+    missing: tuple[Tensor | None, ...]
+
+    def complete(self, sums: dict[int, Tensor], layer: int) -> None:
+        """Make the sums (N_l, M) of a layer, of models that were sent, its models, in place."""
+        missing = self.missing[layer]
+        if missing is not None:
+            sums[layer].addcmul_(missing, self.references.of(layer))
+
+
+def missing_weights(network: Network, layer: int, sends: np.ndarray) -> np.ndarray:
+    """By how much the weights of those nodes of a layer that send are short of one: float64
+    (N_{layer-1},), for each parent; below zero where they are more.
+
+    Args:
+        sends: bool (N_layer,).
+    """
+    parents = network.tree.parents[layer - 1]
+    return 1.0 - np.bincount(parents, weights=network.weights[layer - 1] * sends)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +122,17 @@ class Aggregator:
         top: int,
         add_noise: AddNoise | None = None,
         tap: Tap | None = None,
+        updates: Updates | None = None,
     ) -> Tensor:
         """The models (N_top, M) of layer `top`, once all that enters the tree is in `sums`.
 
         Messages between servers are noised by `add_noise`, if it is given; `tap` sees them.
+
+        Args:
+            updates: what completes the sums, where weights do not sum to one.
         """
+        if updates is not None:
+            updates.complete(sums, len(self.parents) - 1)
         for layer in range(len(self.parents) - 1, top, -1):
             if add_noise is not None:
                 add_noise(layer, sums[layer])
@@ -64,6 +140,8 @@ class Aggregator:
                 tap("up", layer, sums[layer])
             everyone = torch.arange(self.sizes[layer], device=sums[layer].device)
             self.receive(sums, layer, everyone, sums[layer].clone())
+            if updates is not None:
+                updates.complete(sums, layer - 1)
         return sums[top]
 
 

@@ -55,13 +55,18 @@ class Learners:
 def draw_learners(
     network: Network, mechanism: CalibratedMechanism, streams: Streams, round_: int
 ) -> Learners:
-    """The learners of round t, some devices of which take part."""
+    """The learners of round t, some devices of which take part.
+
+    A server with all devices below it is one whoever does: that nobody came would tell.
+    """
     lock_step = mechanism.lock_step
     present = draw_participants(network, streams, round_)
-    groups, first = np.unique(lock_step.group_of[present], return_index=True)
+    head_layers = lock_step.nodes[lock_step.group_of, 0]
+    learning = np.flatnonzero(present | (head_layers < network.tree.depth))
+    groups, first = np.unique(lock_step.group_of[learning], return_index=True)
     heads = lock_step.nodes[groups]
     layers, starts = np.unique(heads[:, 0], return_index=True)
-    ends = [*starts[1:].tolist(), len(groups)]
+    ends = [*starts[1:].tolist(), len(groups)] if len(groups) else []
     learner_of_group = np.full(len(lock_step.nodes), -1)
     learner_of_group[groups] = np.arange(len(groups))
     learner_of_device = np.where(present, learner_of_group[lock_step.group_of], -1)
@@ -79,7 +84,7 @@ def draw_learners(
         present,
         groups,
         heads,
-        np.flatnonzero(present)[first],
+        learning[first],
         {
             int(layer): range(int(start), end)
             for layer, start, end in zip(layers, starts, ends, strict=True)

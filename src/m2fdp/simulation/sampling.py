@@ -34,7 +34,13 @@ def poisson_draw(rates: np.ndarray, streams: Streams, round_: int, step: int) ->
 
 
 def draw_participants(network: Network, streams: Streams, round_: int) -> np.ndarray:
-    """The devices that take part in a round, uniform below each lowest server: bool (N_L,)."""
+    """The devices that take part in a round: bool (N_L,).
+
+    So many below each lowest server, uniformly drawn; or each by its own chance.
+    """
+    if network.participation is not None:
+        rate, n_devices = network.participation.rate, network.tree.n_devices
+        return streams.generator("participation", round_).random(n_devices) < rate
     present, children = network.present, network.tree.n_children(network.tree.depth - 1)
     if (present == children).all():
         return np.ones(network.tree.n_devices, dtype=bool)

@@ -20,7 +20,14 @@ from torch import Tensor
 
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.aggregation import Aggregator
+from m2fdp.simulation.aggregation import (
+    Aggregator,
+    References,
+    Updates,
+    build_aggregator,
+    first_references,
+    missing_weights,
+)
 from m2fdp.simulation.clipping import clip_rows
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
@@ -54,14 +61,16 @@ class TreeProcess:
         current = _begin(self, plan, state.round + 1, tap)
         models = state.weights[None]
         starts = _broadcast(current, models, 0, {0: models})
+        references = first_references(current.network.tree, state.weights)
         for stretch in _stretches(current):
-            own, models = _run_stretch(current, stretch, starts)
+            own, models = _run_stretch(current, stretch, starts, references)
             if stretch.top > 0:
                 broadcasts = current.mechanism.noise.broadcasts[stretch.top]
                 _add_noise(current, stretch.last, "downlink-noise", stretch.top, broadcasts, models)
                 if tap is not None:
                     tap("down", stretch.top, models)
             starts = _broadcast(current, models, stretch.top, own)
+            references = references.after(stretch.top, models)
         cloud = current.mechanism.noise.messages[0]
         _add_noise(current, len(plan.layers), "cloud-noise", 0, cloud, models)
         server = self.simulation.rules.server
@@ -75,7 +84,12 @@ def build_process(simulation: Simulation, settings: ExecutionSettings | None = N
 
 @dataclass(frozen=True, eq=False)
 class _Round:
-    """Round t = `number`: what is planned, and who takes part."""
+    """Round t = `number`: what is planned, and who takes part.
+
+    Attributes:
+        network, aggregator: with the weights that those have who take part.
+        missing: see `Updates`; None where all weights sum to one, and models are aggregated.
+    """
 
     number: int
     plan: RoundPlan
@@ -86,6 +100,7 @@ class _Round:
     aggregator: Aggregator
     learners: Learners
     steps: tuple[StepSums, ...]
+    missing: tuple[Tensor | None, ...] | None
     tap: Tap | None
 
 
@@ -118,6 +133,11 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
     network = simulation.networks[plan.network]
     mechanism = simulation.mechanisms[plan.network]
     learners = draw_learners(network, mechanism, simulation.randomness.sampling, number)
+    present, like = learners.present, simulation.shards.features
+    by_chance, network = network.participation is not None, network.among(present)
+    aggregator = executor.aggregators[plan.network]
+    if network is not simulation.networks[plan.network]:
+        aggregator = build_aggregator(network, like.dtype, like.device)
     return _Round(
         number,
         plan,
@@ -125,11 +145,25 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
         executor,
         network,
         mechanism,
-        executor.aggregators[plan.network],
+        aggregator,
         learners,
         step_sums(simulation, plan, learners, number),
+        _missing(network, mechanism, present, like) if by_chance else None,
         tap,
     )
+
+
+def _missing(
+    network: Network, mechanism: CalibratedMechanism, present: np.ndarray, like: Tensor
+) -> tuple[Tensor | None, ...]:
+    """See `Updates`: devices that do not come are missed by the server that they send to, unless
+    they step together with it."""
+    tree, lock_step = network.tree, mechanism.lock_step
+    missing = missing_weights(network, tree.depth, present)
+    together = lock_step.nodes[lock_step.group_of, 0] < tree.depth
+    missing[tree.parents[-1][together]] = 0.0
+    of_zones = torch.as_tensor(missing, dtype=like.dtype, device=like.device)[:, None]
+    return (*(None,) * (tree.depth - 1), of_zones)
 
 
 def _stretches(current: _Round) -> Iterator[_Stretch]:
@@ -170,7 +204,7 @@ def _broadcast(
 
 
 def _run_stretch(
-    current: _Round, stretch: _Stretch, starts: dict[int, _Starts]
+    current: _Round, stretch: _Stretch, starts: dict[int, _Starts], references: References
 ) -> tuple[dict[int, Tensor], Tensor]:
     """Step all learners, then aggregate.
 
@@ -181,6 +215,7 @@ def _run_stretch(
     """
     aggregator, devices, tap = current.aggregator, current.network.tree.depth, current.tap
     learners, n_parameters = current.learners, current.simulation.model.n_parameters
+    updates = None if current.missing is None else Updates(references, current.missing)
     sums = aggregator.nothing_received(stretch.top, n_parameters)
     own: dict[int, Tensor] = {}
     for head_layer, block in learners.blocks.items():
@@ -203,9 +238,9 @@ def _run_stretch(
             aggregator.receive(sums, devices, heads, sent[heads])
     if tap is not None:
         message_noise = partial(_add_message_noise, current, stretch)
-        models = aggregator.climb(sums, stretch.top, message_noise, tap)
+        models = aggregator.climb(sums, stretch.top, message_noise, tap, updates)
     else:
-        models = aggregator.climb(sums, stretch.top)
+        models = aggregator.climb(sums, stretch.top, updates=updates)
         if current.mechanism.private:
             _add_summed_noise(current, stretch, models)
     return own, own.get(0, models) if stretch.top == 0 else models
@@ -272,6 +307,8 @@ def _descend(current: _Round, tile: range, minibatches: Minibatches, models: Ten
     record_clip = (clipping.record_norm, clipping.by_class)
     if clipping.batch_norm is None:
         backend.add_gradients(models, -eta, models, batches, *record_clip)
+        return
+    if units.start == units.stop:  # nobody came
         return
     owners = torch.as_tensor(learners.learner_of_unit[units] - tile.start, device=models.device)
     own_models = models[owners]

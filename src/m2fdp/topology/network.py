@@ -9,7 +9,9 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
+from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
+from m2fdp.topology.participation import Participation, capped_weights
 from m2fdp.topology.sums import OPEN, SecureSums, readers
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
@@ -31,10 +33,12 @@ class Network:
         rho: for layer l = 1…L (index l-1), float64 (N_l,): each node's weight at its parent, whose
             children's weights sum to one; None = uniform over those who take part.
         sums: which messages are read as sums only.
+        participation: who joins a round by chance; None = all, or `participants`. Then weights of
+            devices need not sum to one, and updates are aggregated instead of models.
 
     Raises:
         InputError: weights by sample count together with participants: the sums would not be of
-            weights that sum to one.
+            weights that sum to one; or with chance, which brings weights of its own.
     """
 
     tree: Tree
@@ -43,8 +47,16 @@ class Network:
     participants: int | np.ndarray | None = None
     rho: tuple[np.ndarray, ...] | None = None
     sums: SecureSums = OPEN
+    participation: Participation | None = None
 
     def __post_init__(self) -> None:
+        if self.rho is not None and self.participation is not None:
+            raise InputError(
+                "topology.weights",
+                "samples",
+                "is not defined for devices that join by chance (training.participation) or whose "
+                "updates are weighed (training.estimator, training.example_cap); use uniform",
+            )
         if self.rho is not None and self.participants is not None:
             raise InputError(
                 "topology.weights",
@@ -57,21 +69,26 @@ class Network:
     def weights(self) -> tuple[np.ndarray, ...]:
         """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent.
 
-        A device's is its weight in the rounds that it takes part in.
+        A device's is its weight in the rounds that it takes part in, or the largest there can be.
         """
         if self.rho is not None:
             return self.rho
         uniform = self.tree.uniform_weights
+        if self.participation is not None:
+            return (*uniform[:-1], self.participation.weights(self.tree.parents[-1]))
         return (*uniform[:-1], 1.0 / self.present[self.tree.parents[-1]])
 
     @property
     def objective_weights(self) -> tuple[np.ndarray, ...]:
         """The same with every device there: what weighs the losses that are minimised."""
+        if self.participation is not None:
+            of_all = self.participation.of_all(self.tree.parents[-1])
+            return (*self.tree.uniform_weights[:-1], of_all)
         return self.tree.uniform_weights if self.rho is None else self.rho
 
     @property
     def present(self) -> np.ndarray:
-        """int64 (N_{L-1},): how many devices of each lowest server take part in a round."""
+        """int64 (N_{L-1},): how many devices of each lowest server take part in a round, or may."""
         children = self.tree.n_children(self.tree.depth - 1)
         return children if self.participants is None else np.minimum(children, self.participants)
 
@@ -79,12 +96,21 @@ class Network:
     def odds(self) -> np.ndarray:
         """float64 (N_L,): how often each device takes part in a round."""
         tree = self.tree
+        if self.participation is not None:
+            return np.full(tree.n_devices, self.participation.rate)
         return (self.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
 
     def smallest_fanout(self, layer: int) -> int:
         """s_l: the smallest number of children of layer l that take part in a round."""
         lowest = layer == self.tree.depth - 1
         return int(self.present.min()) if lowest else self.tree.smallest_fanout(layer)
+
+    def among(self, present: np.ndarray) -> Network:
+        """The network of a round of those present, bool (N_L,): with the weights that they have."""
+        if self.participation is None or self.participation.least_weight is None:
+            return self
+        weights = self.participation.weights_among(self.tree.parents[-1], present)
+        return replace(self, participation=None, rho=(*self.weights[:-1], weights))
 
     def shares(self, layer: int, top: int) -> np.ndarray:
         """Each node's weight in the model of its ancestor at layer `top`: float64 (N_layer,).
@@ -126,6 +152,23 @@ def weighted(
     if kind == "uniform":
         return network
     return replace(network, rho=sample_weights(network.tree, shard_sizes))
+
+
+def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.ndarray) -> Network:
+    """The network with the devices joining by chance, or with updates weighed, as configured.
+
+    Args:
+        shard_sizes: (N_L,), D_j; they count where `example_cap` is given.
+
+    Raises:
+        InputError: see `Network`.
+    """
+    if config.participation is None and config.estimator == "mean":
+        return network
+    caps = capped_weights(shard_sizes, config.example_cap)
+    least_weight = config.least_weight if config.estimator == "clipped" else None
+    participation = Participation(config.participation or 1.0, caps, least_weight)
+    return replace(network, participation=participation)
 
 
 def sample_weights(tree: Tree, shard_sizes: np.ndarray) -> tuple[np.ndarray, ...]:

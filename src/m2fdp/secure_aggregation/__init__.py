@@ -1,0 +1,51 @@
+"""Sums that hide their terms: masked vectors, shares of what unmasks their sum, and elections.
+
+The protocol is that of Bonawitz et al. (2017, "Practical Secure Aggregation for Privacy-Preserving
+Machine Learning") against honest-but-curious parties. What is claimed: a coalition of the server
+and fewer than t members learns from one round the sum over the honest survivors, who took part and
+who fell silent when, and what it put in itself; nothing else, as far as X25519, HKDF-SHA256,
+ChaCha20 and Poly1305 are what they are believed to be. The claim is a computational one about one
+round: sums over different survivors in several rounds are releases of their own. Not covered are
+servers that lie about who survived or about keys, members that send what the protocol does not
+say, and what timing tells. **A sum is not differentially private because it is a sum**: without
+noise its epsilon is infinite.
+"""
+
+from m2fdp.secure_aggregation.failures import (
+    BelowThreshold,
+    InputRefused,
+    KeyRefused,
+    OutOfTurn,
+    ProtocolError,
+    SharesDisagree,
+    TamperedShare,
+    UnmaskRefused,
+)
+from m2fdp.secure_aggregation.protocol import Sum, secure_sum
+from m2fdp.secure_aggregation.terms import (
+    Group,
+    Input,
+    Scale,
+    Stage,
+    Terms,
+    default_threshold,
+)
+
+__all__ = [
+    "BelowThreshold",
+    "Group",
+    "Input",
+    "InputRefused",
+    "KeyRefused",
+    "OutOfTurn",
+    "ProtocolError",
+    "Scale",
+    "SharesDisagree",
+    "Stage",
+    "Sum",
+    "TamperedShare",
+    "Terms",
+    "UnmaskRefused",
+    "default_threshold",
+    "secure_sum",
+]

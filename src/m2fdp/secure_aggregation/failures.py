@@ -1,0 +1,72 @@
+# ruff: noqa: N818 (named as the events that they are)
+"""How a round of the protocol can end without a sum, or without a member: a type each.
+
+No text names a value of a vector, a sum or a share.
+"""
+
+from __future__ import annotations
+
+from m2fdp.errors import InputError
+
+
+class BelowThreshold(InputError):
+    """Fewer members are left than a sum may have: the round has no sum, not even a partial one.
+
+    Attributes:
+        group: its name.
+        alive: how many are left.
+        threshold: t.
+    """
+
+    def __init__(self, group: str, alive: int, threshold: int) -> None:
+        self.group, self.alive, self.threshold = group, alive, threshold
+        super().__init__(
+            "secure_aggregation.threshold",
+            threshold,
+            f"{alive} senders are left in {group}: a lower threshold (above half of them), fewer "
+            "dropouts, or secure_aggregation.on_loss: skip",
+        )
+
+
+class ProtocolError(Exception):
+    """Somebody does not do what the protocol says."""
+
+
+class KeyRefused(ProtocolError):
+    """A public key that no honest member has: somebody else's too, or one of low order."""
+
+    def __init__(self, member: int, reason: str) -> None:
+        self.member, self.reason = member, reason
+        super().__init__(f"the keys of member {member}: {reason}")
+
+
+class InputRefused(ProtocolError):
+    """A member does not mask what it has; to the others it falls silent."""
+
+    def __init__(self, member: int, reason: str) -> None:
+        self.member, self.reason = member, reason
+        super().__init__(f"the input of member {member}: {reason}")
+
+
+class TamperedShare(ProtocolError):
+    """A sealed share is not what its sender sealed: the round ends."""
+
+    def __init__(self, sender: int, recipient: int) -> None:
+        self.sender, self.recipient = sender, recipient
+        super().__init__(f"the share that member {sender} sealed for member {recipient}")
+
+
+class UnmaskRefused(ProtocolError):
+    """A member gives no shares: the request would show more than one sum of enough members."""
+
+    def __init__(self, member: int, reason: str) -> None:
+        self.member, self.reason = member, reason
+        super().__init__(f"member {member} unmasks nothing: {reason}")
+
+
+class OutOfTurn(ProtocolError):
+    """A party is asked for a step that it has done, or not come to; keys and masks serve once."""
+
+
+class SharesDisagree(ProtocolError):
+    """The shares of one secret are not of one polynomial, or not of that secret."""

@@ -1,0 +1,166 @@
+"""A member's side of one round: four messages, each once (Bonawitz et al. 2017, Fig. 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from m2fdp.secure_aggregation import encoding, keys, masks, shares
+from m2fdp.secure_aggregation.failures import (
+    InputRefused,
+    KeyRefused,
+    OutOfTurn,
+    TamperedShare,
+    UnmaskRefused,
+)
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    PublicKeys,
+    Roster,
+    SealedShares,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from m2fdp.secure_aggregation.terms import Input, Stage, Terms
+
+
+class Member:
+    """One member of a group in one round. Its keys are made for the round and end with it.
+
+    A step that raises is its last: whatever else it is asked for, it refuses.
+
+    Args:
+        terms: of the round.
+        number: 0…n-1.
+        entropy: so many random bytes that nobody can foresee.
+    """
+
+    def __init__(self, terms: Terms, number: int, entropy: Callable[[int], bytes]) -> None:
+        self.number = number
+        self._terms = terms
+        self._entropy = entropy
+        self._next: Stage | None = Stage.KEYS
+        self._sealing = keys.key_pair(entropy(keys.KEY_BYTES))
+        self._masking = keys.key_pair(entropy(keys.KEY_BYTES))
+        self._own_seed = entropy(shares.SECRET_BYTES)
+        self._roster: dict[int, PublicKeys] = {}
+        self._sealing_keys: dict[int, bytes] = {}
+        # By whose it is: shares of the seed of an own mask, and of a private masking key.
+        self._held: dict[int, tuple[bytes, bytes]] = {}
+
+    def announce(self) -> PublicKeys:
+        """Its public keys.
+
+        Raises:
+            OutOfTurn: asked again.
+        """
+        self._turn(Stage.KEYS)
+        self._next = Stage.SHARES
+        return PublicKeys(self.number, self._sealing.public, self._masking.public)
+
+    def share(self, roster: Roster) -> SealedShares:
+        """Shares of the two secrets that can take its masks away, for the others of the roster.
+
+        Raises:
+            OutOfTurn: asked again, or too early.
+            KeyRefused: a key of low order or that two show, or not its own beside its number.
+            BelowThreshold: too few are on the roster.
+        """
+        self._turn(Stage.SHARES)
+        self._read(roster)
+        others = self._others(self._roster)
+        for other in others:
+            secret = keys.agree(self._sealing, self._roster[other].sealing, other)
+            self._sealing_keys[other] = keys.derive(secret, "share", self._terms)
+        held = shares.split(
+            (self._own_seed, self._masking.secret()),
+            self._terms.group.threshold,
+            [point(member) for member in self._roster],
+            self._entropy,
+        )
+        of = dict(zip(self._roster, held, strict=True))
+        self._held[self.number] = (of[self.number][0], of[self.number][1])
+        self._next = Stage.VECTOR
+        return SealedShares(
+            self.number,
+            tuple(
+                (v, keys.seal(self._sealing_keys[v], self.number, v, b"".join(of[v])))
+                for v in others
+            ),
+        )
+
+    def mask(self, mailbox: Mailbox, given: Input) -> MaskedVector:
+        """Its vector and noise under its own mask and one for each other who has shared.
+
+        Raises:
+            OutOfTurn: asked again, or too early: two vectors under one mask show their difference.
+            TamperedShare: a parcel is not what its sender sealed.
+            BelowThreshold: too few have shared.
+            InputRefused: see `encoding.refusal`.
+        """
+        self._turn(Stage.VECTOR)
+        for sender, sealed in mailbox.parcels:
+            if sender not in self._sealing_keys:
+                raise TamperedShare(sender, self.number)
+            text = keys.unseal(self._sealing_keys[sender], sender, self.number, sealed)
+            self._held[sender] = (text[: shares.SHARE_BYTES], text[shares.SHARE_BYTES :])
+        self._terms.group.require(len(self._held))
+        reason = encoding.refusal(given, self._terms)
+        if reason is not None:
+            raise InputRefused(self.number, reason)
+        words = encoding.encode(given, self._terms)
+        masks.add_own_mask(words, masks.own_key(self._own_seed, self._terms))
+        for other in self._others(self._held):
+            public = self._roster[other].masking
+            key = masks.pair_key(self._masking, public, other, self._terms)
+            masks.add_pair_mask(words, key, self.number, other)
+        self._next = Stage.UNMASKING
+        return MaskedVector(self.number, words)
+
+    def unmask(self, request: UnmaskRequest) -> UnmaskShares:
+        """For each survivor its share of the own mask, for each silent one of the masking key.
+
+        Raises:
+            UnmaskRefused: asked a second time or too early; for both shares of one member; for a
+                sum of too few, or without its own vector; for others than those who have shared.
+        """
+        if self._next is not Stage.UNMASKING:
+            raise UnmaskRefused(self.number, "it does so once, after its vector")
+        self._next = None
+        survivors, silent = set(request.survivors), set(request.silent)
+        if survivors & silent:
+            raise UnmaskRefused(self.number, "both shares of one member would show its vector")
+        if survivors | silent != set(self._held):
+            raise UnmaskRefused(self.number, "not those who have shared")
+        if self.number not in survivors:
+            raise UnmaskRefused(self.number, "it is said to have fallen silent")
+        if len(survivors) < self._terms.group.threshold:
+            raise UnmaskRefused(self.number, "a sum of too few")
+        return UnmaskShares(
+            self.number,
+            {member: self._held[member][0] for member in sorted(survivors)},
+            {member: self._held[member][1] for member in sorted(silent)},
+        )
+
+    def _turn(self, stage: Stage) -> None:
+        if self._next is not stage:
+            raise OutOfTurn(f"member {self.number} is not at its message {stage.name.lower()}")
+        self._next = None
+
+    def _read(self, roster: Roster) -> None:
+        self._roster = {one.sender: one for one in roster.keys}
+        self._terms.group.require(len(self._roster))
+        own = self._roster.get(self.number)
+        if own != PublicKeys(self.number, self._sealing.public, self._masking.public):
+            raise KeyRefused(self.number, "not its own on the roster")
+        copied = keys.copied({u: (one.sealing, one.masking) for u, one in self._roster.items()})
+        if copied:
+            raise KeyRefused(copied[0], keys.COPIED)
+
+    def _others(self, members: Iterable[int]) -> list[int]:
+        return [member for member in members if member != self.number]
+
+
+def point(member: int) -> int:
+    """Where the polynomials of shares are taken for a member; zero is the secret's own."""
+    return member + 1

@@ -1,0 +1,108 @@
+"""The server's side of one round: it passes on what it can't read, and reads the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from m2fdp.secure_aggregation import encoding, keys, masks, shares
+from m2fdp.secure_aggregation.failures import SharesDisagree
+from m2fdp.secure_aggregation.member import point
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    PublicKeys,
+    Roster,
+    SealedShares,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from m2fdp.secure_aggregation.terms import Terms
+
+
+class Server:
+    """Whoever adds a group's vectors in one round: a parent, the cloud, an elected device.
+
+    Attributes:
+        refused: by member, why its keys were.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self.refused: dict[int, str] = {}
+        self._terms = terms
+        self._keys: dict[int, PublicKeys] = {}
+        self._shared: tuple[int, ...] = ()
+        self._survivors: tuple[int, ...] = ()
+        self._words = np.zeros(terms.n_parameters, dtype=np.uint32)
+
+    def roster(self, announced: Iterable[PublicKeys]) -> Roster:
+        """The keys of those who take part; members with keys that are refused do not.
+
+        Raises:
+            BelowThreshold: too few do.
+        """
+        shown = {one.sender: one for one in announced}
+        self.refused = keys.refused_keys(
+            {member: (one.sealing, one.masking) for member, one in shown.items()}
+        )
+        self._keys = {u: one for u, one in shown.items() if u not in self.refused}
+        self._terms.group.require(len(self._keys))
+        return Roster(tuple(self._keys.values()))
+
+    def mailboxes(self, sealed: Iterable[SealedShares]) -> tuple[Mailbox, ...]:
+        """For each who has shared, what the others have sealed for it.
+
+        Raises:
+            BelowThreshold: too few have.
+        """
+        parcels = {one.sender: dict(one.parcels) for one in sealed}
+        self._shared = tuple(parcels)
+        self._terms.group.require(len(parcels))
+        return tuple(
+            Mailbox(v, tuple((u, parcels[u][v]) for u in self._shared if u != v))
+            for v in self._shared
+        )
+
+    def request(self, vectors: Iterable[MaskedVector]) -> UnmaskRequest:
+        """Adds the masked vectors as they arrive, and asks for what takes the masks away.
+
+        Raises:
+            BelowThreshold: too few have arrived; then nobody is asked.
+        """
+        survivors = []
+        for vector in vectors:
+            self._words += vector.words
+            survivors.append(vector.sender)
+        self._survivors = tuple(survivors)
+        self._terms.group.require(len(survivors))
+        silent = tuple(member for member in self._shared if member not in survivors)
+        return UnmaskRequest(self._survivors, silent)
+
+    def read(self, answers: Iterable[UnmaskShares]) -> np.ndarray:
+        """The sum of the survivors' vectors and noise: float64 (M,).
+
+        Raises:
+            BelowThreshold: too few have answered.
+            SharesDisagree: their shares are not of what they should be.
+        """
+        given = {point(one.sender): one for one in answers}
+        self._terms.group.require(len(given))
+        threshold = self._terms.group.threshold
+        own = shares.rebuild_all({x: one.own_masks for x, one in given.items()}, threshold)
+        gone = shares.rebuild_all({x: one.masking_keys for x, one in given.items()}, threshold)
+        words = self._words.copy()
+        for seed in own.values():
+            masks.take_own_mask(words, masks.own_key(seed, self._terms))
+        for member, secret in gone.items():
+            self._add_missing(words, member, secret)
+        return encoding.decode(words, self._terms.points)
+
+    def _add_missing(self, words: np.ndarray, member: int, secret: bytes) -> None:
+        """What a silent member would have added against the pair masks of the survivors."""
+        pair = keys.key_pair(secret)
+        if pair.public != self._keys[member].masking:
+            raise SharesDisagree(f"shares that are not of the masking key of member {member}")
+        for other in self._survivors:
+            key = masks.pair_key(pair, self._keys[other].masking, other, self._terms)
+            masks.add_pair_mask(words, key, member, other)

@@ -1,0 +1,98 @@
+"""Rounds whose parties a test plays itself, so that it can sit on the wire and look inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from m2fdp.secure_aggregation import Group, Input, Scale, Terms, default_threshold
+from m2fdp.secure_aggregation.member import Member
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    Message,
+    Roster,
+    UnmaskShares,
+)
+from m2fdp.secure_aggregation.server import Server
+
+
+def terms_of(n, threshold=None, n_parameters=20, deviation=0.5, label="run 1, round 1"):
+    """Of a group of n with vectors of norm at most 1."""
+    group = Group("zone 0", n, threshold or default_threshold(n))
+    return Terms(group, Scale(1.0, deviation), n_parameters, label)
+
+
+def seeded(seed: int) -> Callable[[int], bytes]:
+    """Entropy that repeats."""
+    return np.random.default_rng(seed).bytes
+
+
+def inputs_of(terms: Terms, seed: int = 0) -> list[Input]:
+    """Vectors of different norms up to the bound, with noise."""
+    rng = np.random.default_rng(seed)
+    inputs = []
+    for _ in range(terms.group.n_members):
+        vector = rng.normal(size=terms.n_parameters)
+        vector *= rng.random() * terms.scale.bound / np.linalg.norm(vector)
+        noise = rng.normal(size=terms.n_parameters) * terms.scale.deviation
+        inputs.append(Input(vector, noise))
+    return inputs
+
+
+def integers(given: Input, terms: Terms) -> list[int]:
+    """What a member adds to the sum, in Python's integers: f by its formula, one number a time."""
+    scale = terms.scale
+    points = (2**31 - 1) // (terms.group.n_members * (scale.bound + 8 * scale.deviation))
+    noise = np.zeros(terms.n_parameters) if given.noise is None else given.noise
+    return [
+        int(float(x) * points) + round(float(z) * points)
+        for x, z in zip(given.vector, noise, strict=True)
+    ]
+
+
+def exact_sum(inputs: list[Input], terms: Terms) -> np.ndarray:
+    """The sum of the inputs on the grid."""
+    scale = terms.scale
+    points = (2**31 - 1) // (terms.group.n_members * (scale.bound + 8 * scale.deviation))
+    columns = zip(*(integers(given, terms) for given in inputs), strict=True)
+    return np.array([sum(column) / points for column in columns])
+
+
+@dataclass
+class Played:
+    """A round up to the masked vectors, and what has been on the wire."""
+
+    terms: Terms
+    members: list[Member]
+    server: Server
+    roster: Roster
+    mailboxes: tuple[Mailbox, ...]
+    vectors: dict[int, MaskedVector]
+
+    def unmask(self, late: Collection[int] = ()) -> list[UnmaskShares]:
+        """The survivors' answers; vectors that come late are not in the sum."""
+        arrived = [one for u, one in self.vectors.items() if u not in late]
+        request = self.server.request(arrived)
+        return [self.members[u].unmask(request) for u in request.survivors]
+
+
+def play(
+    terms: Terms,
+    inputs: list[Input],
+    entropy: Callable[[int], bytes] | None = None,
+    change: Callable[[Message], Message] = lambda message: message,
+) -> Played:
+    """All members to their masked vectors. Whoever sits on the wire may change each message."""
+    entropy = entropy or seeded(1)
+    members = [Member(terms, u, entropy) for u in range(terms.group.n_members)]
+    server = Server(terms)
+    roster = change(server.roster([change(member.announce()) for member in members]))
+    sealed = [change(members[one.sender].share(roster)) for one in roster.keys]
+    mailboxes = tuple(change(mailbox) for mailbox in server.mailboxes(sealed))
+    vectors = {
+        box.recipient: members[box.recipient].mask(box, inputs[box.recipient]) for box in mailboxes
+    }
+    return Played(terms, members, server, roster, mailboxes, vectors)

@@ -1,0 +1,137 @@
+"""The grid: how fine, what it does to a norm, and that no sum leaves it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from tests.secure_aggregation.rounds import terms_of
+
+from m2fdp.errors import InputError
+from m2fdp.secure_aggregation import Input, Scale, Terms
+from m2fdp.secure_aggregation.encoding import decode, encode, refusal
+
+
+def alone(vector, terms, noise=None):
+    return decode(encode(Input(np.array(vector), noise), terms), terms.points)
+
+
+def test_points_by_hand():
+    # (2^31 - 1) / (10 · (1 + 8 · 0.5)) = 42,949,672.94
+    assert Scale(1.0, 0.5).points(10) == 42_949_672
+    assert Scale(2.0, 0.0).points(50) == 21_474_836
+    assert Scale(0.0, 1.0).points(2) == 134_217_727
+
+
+def test_too_coarse_a_grid_is_refused_in_one_line():
+    assert Scale(2**23 / 50 - 1, 0.0).points(50) == 256
+    with pytest.raises(InputError) as error:
+        Scale(2**23 / 50 + 1, 0.0).points(50)
+    text = str(error.value)
+    assert text.startswith("secure_aggregation.protocol = 'masks': leaves 255 grid points a unit")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        Scale(np.inf, 0.0),
+        Scale(np.nan, 0.0),
+        Scale(1.0, np.inf),
+        Scale(0.0, 0.0),
+        Scale(-1.0, 1.0),
+        Scale(1.0, -0.1),
+        Scale(1e-300, 0.0),
+    ],
+    ids=str,
+)
+def test_a_scale_that_is_none_is_refused(scale):
+    with pytest.raises(InputError, match="needs vectors of a bounded norm"):
+        Terms(terms_of(3).group, scale, 20, "round 1")
+
+
+def test_words_by_hand():
+    terms = terms_of(2, n_parameters=4, deviation=0.0)
+    f = 2**30 - 1  # (2^31 - 1) // 2
+    assert terms.points == f
+    given = Input(np.array([1.0, -1.0, 0.75 / f, -1.75 / f]) / [1, 1, 1, 1])
+    assert encode(given, terms).tolist() == [f, 2**32 - f, 0, 2**32 - 1]
+    noisy = terms_of(2, n_parameters=4, deviation=1.0)
+    f = noisy.points
+    noise = np.array([1.4, 1.6, -1.4, -1.6]) / f
+    words = encode(Input(np.array([2.9, 0.0, -2.9, 0.0]) / f, noise), noisy)
+    assert words.view(np.int32).tolist() == [3, 2, -3, -2]
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 50, 333])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_everybody_at_the_edge_stays_on_the_grid(n, sign):
+    terms = terms_of(n, n_parameters=1, deviation=0.7)
+    edge = Input(np.array([sign * 1.0]), np.array([sign * 8 * 0.7]))
+    assert refusal(edge, terms) is None
+    # The sums in Python's integers, and how they wrap.
+    total = n * int(encode(edge, terms).view(np.int32)[0])
+    assert abs(total) < 2**31
+    assert abs(total / terms.points - sign * n * 6.6) <= 1.5 * n / terms.points
+
+
+def test_nothing_is_zero():
+    terms = terms_of(3, deviation=0.0)
+    assert not encode(Input(np.zeros(20)), terms).any()
+    assert alone(np.full(20, -1e-12), terms).tolist() == [0.0] * 20
+
+
+vectors = arrays(np.float64, 20, elements=st.floats(-1, 1)).map(
+    lambda x: x / max(1.0, float(np.linalg.norm(x)))
+)
+
+
+@given(vectors, st.integers(2, 200))
+def test_a_coordinate_loses_less_than_a_point(vector, n):
+    terms = terms_of(n, deviation=3.0)
+    lost = vector - alone(vector, terms)
+    assert (np.abs(lost) <= (1 + 1e-9) / terms.points).all()
+    # Towards zero; up to the last bit of the product.
+    assert (lost * np.sign(vector) >= -1e-15).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_norm_of_the_bound_in_the_arithmetic_of_the_device(dtype):
+    vector = np.random.default_rng(0).normal(size=20).astype(dtype)
+    vector /= np.linalg.norm(vector)
+    terms = terms_of(3)
+    assert refusal(Input(vector), terms) is None
+    np.testing.assert_allclose(alone(vector, terms), vector, atol=1 / terms.points)
+    assert refusal(Input(np.full(20, (1 + 9e-7) / np.sqrt(20))), terms) is None
+    # What the slack lets pass is within the bound afterwards.
+    one = terms_of(3, n_parameters=1, deviation=0.0)
+    assert refusal(Input(np.array([1 + 9e-7])), one) is None
+    assert alone([1 + 9e-7], one)[0] <= 1.0
+
+
+@pytest.mark.parametrize(
+    "vector, noise, reason",
+    [
+        (np.zeros(19), None, "its shape is (19,), not (20,)"),
+        (np.zeros((20, 1)), None, "its shape is (20, 1), not (20,)"),
+        (np.full(20, np.nan), None, "it is not finite"),
+        (np.array([np.inf] + [0.0] * 19), None, "it is not finite"),
+        (np.array([-np.inf] + [0.0] * 19), None, "it is not finite"),
+        (np.full(20, 1e300), None, "its norm is above the bound"),
+        (np.array([1 + 2e-6] + [0.0] * 19), None, "its norm is above the bound"),
+        (np.zeros(20), np.zeros(19), "its noise has the shape (19,), not (20,)"),
+        (np.zeros(20), np.full(20, np.nan), "its noise is beyond 8 deviations"),
+        (np.zeros(20), np.full(20, 4.01), "its noise is beyond 8 deviations"),
+    ],
+)
+def test_what_a_device_does_not_mask(vector, noise, reason):
+    assert refusal(Input(vector, noise), terms_of(3)) == reason
+
+
+def test_rounded_noise_keeps_its_law():
+    # Of 40,000 values: variance within 5 standard errors; the grid adds 1/12 of a point squared.
+    terms = terms_of(2, n_parameters=40_000, deviation=0.5)
+    noise = np.random.default_rng(1).normal(size=40_000) * 0.5
+    decoded = alone(np.zeros(40_000), terms, noise)
+    assert np.abs(decoded - noise).max() <= 0.5 / terms.points
+    assert abs(decoded.var() / 0.25 - 1) < 5 * np.sqrt(2 / 40_000)

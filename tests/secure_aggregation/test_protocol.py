@@ -1,0 +1,418 @@
+"""Whole rounds: exact sums of whoever stays, and every way to end without one."""
+
+import logging
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.secure_aggregation.rounds import exact_sum, inputs_of, play, seeded, terms_of
+
+from m2fdp.errors import InputError
+from m2fdp.secure_aggregation import (
+    BelowThreshold,
+    Group,
+    Input,
+    InputRefused,
+    KeyRefused,
+    OutOfTurn,
+    Stage,
+    TamperedShare,
+    UnmaskRefused,
+    default_threshold,
+    secure_sum,
+)
+from m2fdp.secure_aggregation.member import Member
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    PublicKeys,
+    Roster,
+    SealedShares,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.terms import refuse_threshold
+
+
+def sizes_and_dropouts():
+    for n in (2, 3, 10):
+        yield from ((n, k) for k in range(n - default_threshold(n) + 1))
+    yield from ((50, 0), (50, 16))
+
+
+@pytest.mark.parametrize("n, dropouts", list(sizes_and_dropouts()))
+def test_the_sum_is_that_of_the_survivors_to_the_last_bit(n, dropouts):
+    terms = terms_of(n)
+    inputs = inputs_of(terms)
+    gone = np.random.default_rng(n).permutation(n)[:dropouts].tolist()
+    total = secure_sum(terms, inputs, dict.fromkeys(gone, Stage.VECTOR))
+    survivors = tuple(u for u in range(n) if u not in gone)
+    assert total.survivors == survivors
+    np.testing.assert_array_equal(total.values, exact_sum([inputs[u] for u in survivors], terms))
+    floats = sum(inputs[u].vector + inputs[u].noise for u in survivors)
+    assert np.abs(total.values - floats).max() <= 1.5 * n / terms.points
+
+
+def test_sums_do_not_depend_on_the_entropy_and_masked_vectors_do():
+    terms = terms_of(5)
+    inputs = inputs_of(terms)
+    sums, masked = [], set()
+    for entropy in (seeded(1), seeded(2), os.urandom, bytes):
+
+        def heard(message):
+            if isinstance(message, MaskedVector):
+                masked.add(message.words.tobytes())
+
+        if entropy is bytes:  # all the same keys: refused, not a sum under zero masks
+            with pytest.raises(BelowThreshold):
+                secure_sum(terms, inputs, entropy=entropy, tap=heard)
+        else:
+            sums.append(secure_sum(terms, inputs, entropy=entropy, tap=heard).values)
+    assert len(masked) == 15
+    for values in sums[1:]:
+        np.testing.assert_array_equal(values, sums[0])
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_falling_silent_at_every_stage(stage):
+    terms = terms_of(10)
+    inputs = inputs_of(terms)
+    total = secure_sum(terms, inputs, {0: stage, 4: stage, 9: stage})
+    # Who falls silent after its vector is in the sum.
+    counted = range(10) if stage is Stage.UNMASKING else (1, 2, 3, 5, 6, 7, 8)
+    assert total.survivors == tuple(counted)
+    np.testing.assert_array_equal(total.values, exact_sum([inputs[u] for u in counted], terms))
+
+
+def test_falling_silent_at_all_stages_of_one_round():
+    terms = terms_of(11, 7)
+    inputs = inputs_of(terms)
+    total = secure_sum(terms, inputs, {2: Stage.KEYS, 5: Stage.SHARES, 7: Stage.VECTOR, 8: 3})
+    assert total.survivors == (0, 1, 3, 4, 6, 8, 9, 10)
+    np.testing.assert_array_equal(
+        total.values, exact_sum([inputs[u] for u in total.survivors], terms)
+    )
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_below_the_threshold_there_is_no_sum(stage, caplog):
+    terms = terms_of(10, 7)
+    inputs = inputs_of(terms)
+    heard = []
+    with caplog.at_level(logging.DEBUG), pytest.raises(BelowThreshold) as error:
+        secure_sum(terms, inputs, dict.fromkeys([1, 2, 3, 4], stage), tap=heard.append)
+    lost = error.value
+    assert (lost.group, lost.alive, lost.threshold) == ("zone 0", 6, 7)
+    # A user reads one line of it; and nobody anything of the round.
+    assert isinstance(lost, InputError)
+    assert str(lost) == (
+        "secure_aggregation.threshold = 7: 6 senders are left in zone 0: a lower threshold (above "
+        "half of them), fewer dropouts, or secure_aggregation.on_loss: skip"
+    )
+    assert caplog.text == ""
+    assert vars(lost).keys() == {"group", "alive", "threshold", "key", "value", "remedy"}
+    unmasking = [one for one in heard if isinstance(one, UnmaskShares)]
+    # Only where all vectors have come are shares of own masks sent, fewer than rebuild one.
+    assert len(unmasking) == (6 if stage is Stage.UNMASKING else 0)
+    assert not any(isinstance(one, UnmaskRequest) for one in heard) or stage is Stage.UNMASKING
+
+
+def test_all_silent():
+    terms = terms_of(3)
+    with pytest.raises(BelowThreshold, match="0 senders are left"):
+        secure_sum(terms, inputs_of(terms), dict.fromkeys(range(3), Stage.KEYS))
+    with pytest.raises(BelowThreshold, match="0 senders are left"):
+        secure_sum(terms, [None] * 3)
+
+
+def test_members_without_an_input_fall_silent():
+    terms = terms_of(10)
+    inputs = inputs_of(terms)
+    gone = {1: None, 6: Stage.SHARES, 8: Stage.UNMASKING}
+    given = [None if u in gone else one for u, one in enumerate(inputs)]
+    total = secure_sum(terms, given, {u: stage for u, stage in gone.items() if stage is not None})
+    assert total.survivors == (0, 2, 3, 4, 5, 7, 9)
+    np.testing.assert_array_equal(
+        total.values, exact_sum([inputs[u] for u in total.survivors], terms)
+    )
+    with pytest.raises(ValueError, match="9 inputs for the 10 members of zone 0"):
+        secure_sum(terms, inputs[1:])
+
+
+BAD = {
+    "nan": np.full(20, np.nan),
+    "inf": np.full(20, np.inf),
+    "too long": np.zeros(21),
+    "too loud": np.full(20, 0.31),
+}
+
+
+@pytest.mark.parametrize("vector", BAD.values(), ids=BAD)
+def test_a_device_does_not_mask_what_it_must_not(vector, caplog):
+    terms = terms_of(10)
+    inputs = inputs_of(terms)
+    inputs[4] = Input(vector)
+    total = secure_sum(terms, inputs, {7: Stage.VECTOR})
+    assert total.survivors == (0, 1, 2, 3, 5, 6, 8, 9)
+    np.testing.assert_array_equal(
+        total.values, exact_sum([inputs[u] for u in total.survivors], terms)
+    )
+    assert list(total.refused) == [4]
+    (line,) = caplog.messages
+    assert line == f"run 1, round 1, zone 0: member 4 is left out: {total.refused[4]}"
+
+
+def test_bad_devices_can_lose_the_round():
+    terms = terms_of(5)
+    inputs = inputs_of(terms)
+    inputs[0] = inputs[3] = Input(BAD["nan"])
+    with pytest.raises(BelowThreshold, match="3 senders are left"):
+        secure_sum(terms, inputs)
+
+
+@pytest.mark.parametrize(
+    "n, threshold, colluding, text",
+    [
+        (1, 1, 0, "secure_aggregation.layers = 'a group of 1': needs groups of at least 2"),
+        (10, 5, 0, "secure_aggregation.threshold = 5: must be from 6 to 10 in a group of 10"),
+        (10, 11, 0, "secure_aggregation.threshold = 11: must be from 6 to 10"),
+        (2, 1, 0, "secure_aggregation.threshold = 1: must be from 2 to 2"),
+        (3, 1, 0, "secure_aggregation.threshold = 1: must be from 2 to 3"),
+        (10, 7, 7, "secure_aggregation.threshold = 7: must be above threat.colluding = 7"),
+    ],
+)
+def test_thresholds_that_protect_nothing(n, threshold, colluding, text):
+    with pytest.raises(InputError) as error:
+        refuse_threshold(n, threshold, colluding)
+    assert str(error.value).startswith(text)
+    if not colluding:
+        with pytest.raises(InputError):
+            Group("zone 0", n, threshold)
+
+
+def test_default_thresholds():
+    # floor(2n/3) + 1, and every one of them is allowed.
+    assert [default_threshold(n) for n in (2, 3, 4, 5, 10, 50, 100)] == [2, 3, 3, 4, 7, 34, 67]
+    for n in range(2, 200):
+        refuse_threshold(n, default_threshold(n), (n - 1) // 3)
+
+
+def forged(terms, number, **keys):
+    """A wire on which one member's keys are replaced."""
+
+    def change(message):
+        if isinstance(message, PublicKeys) and message.sender == number:
+            return replace(message, **keys)
+        return message
+
+    return change
+
+
+@pytest.mark.parametrize("kind", ["sealing", "masking"])
+def test_a_device_with_a_key_of_low_order_is_out(kind):
+    terms = terms_of(5, 3)
+    inputs = inputs_of(terms)
+    played = play(terms, inputs, change=forged(terms, 2, **{kind: bytes(32)}))
+    assert played.server.refused == {2: "of low order, or none"}
+    values = played.server.read(played.unmask())
+    np.testing.assert_array_equal(values, exact_sum([inputs[u] for u in (0, 1, 3, 4)], terms))
+
+
+def test_devices_with_one_key_are_out():
+    terms = terms_of(5, 3)
+    inputs = inputs_of(terms)
+    copied = {}
+
+    def change(message):
+        if isinstance(message, PublicKeys):
+            copied.setdefault(0, message)
+            if message.sender == 2:
+                return replace(copied[0], sender=2)
+        return message
+
+    played = play(terms, inputs, change=change)
+    assert played.server.refused == {0: "shown twice", 2: "shown twice"}
+    values = played.server.read(played.unmask())
+    np.testing.assert_array_equal(values, exact_sum([inputs[u] for u in (1, 3, 4)], terms))
+
+
+def test_the_driver_goes_on_without_refused_keys(caplog):
+    terms = terms_of(5, 3)
+    inputs = inputs_of(terms)
+    source, asked = seeded(0), []
+
+    def stuck(size):
+        """The first two members' generators give the same bytes: keys and seeds of 32."""
+        asked.append(source(size))
+        return asked[len(asked) - 4] if 3 < len(asked) <= 6 else asked[-1]
+
+    total = secure_sum(terms, inputs, entropy=stuck)
+    assert total.refused == {0: "shown twice", 1: "shown twice"}
+    assert total.survivors == (2, 3, 4)
+    np.testing.assert_array_equal(
+        total.values, exact_sum([inputs[u] for u in total.survivors], terms)
+    )
+    assert [line.count("left out: shown twice") for line in caplog.messages] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda keys: [*keys[:3], replace(keys[3], sealing=bytes(32))], "of low order"),
+        (lambda keys: [*keys[:3], replace(keys[3], masking=keys[1].masking)], "shown twice"),
+        (lambda keys: [replace(keys[0], masking=keys[0].sealing), *keys[1:]], "not its own"),
+    ],
+)
+def test_members_refuse_a_roster_that_the_server_has_not_checked(change, reason):
+    terms = terms_of(4)
+
+    def wire(message):
+        return Roster(tuple(change(message.keys))) if isinstance(message, Roster) else message
+
+    with pytest.raises(KeyRefused, match=reason):
+        play(terms, inputs_of(terms), change=wire)
+
+
+def test_members_refuse_a_roster_without_them():
+    terms = terms_of(4)
+    played = play(terms, inputs_of(terms))
+    member = Member(terms, 0, seeded(1))
+    member.announce()
+    with pytest.raises(KeyRefused, match="the keys of member 0: not its own"):
+        member.share(Roster(played.roster.keys[1:]))
+
+
+def test_a_tampered_share_names_its_sender():
+    terms = terms_of(4)
+
+    def wire(message):
+        if isinstance(message, SealedShares) and message.sender == 3:
+            (to, sealed), *rest = message.parcels
+            return replace(message, parcels=((to, sealed[:-1] + bytes([sealed[-1] ^ 1])), *rest))
+        return message
+
+    with pytest.raises(TamperedShare) as error:
+        play(terms, inputs_of(terms), change=wire)
+    assert (error.value.sender, error.value.recipient) == (3, 0)
+    assert "member 3" in str(error.value)
+
+
+@pytest.mark.parametrize("sender", [1, 9])
+def test_a_parcel_under_another_s_name_is_not_of_that_sender(sender):
+    terms = terms_of(4)
+
+    def wire(message):
+        if isinstance(message, Mailbox) and message.recipient == 0:
+            (_, sealed), *rest = message.parcels[::-1]
+            return replace(message, parcels=((sender, sealed), *rest))
+        return message
+
+    with pytest.raises(TamperedShare) as error:
+        play(terms, inputs_of(terms), change=wire)
+    assert error.value.sender == sender
+
+
+def test_members_mask_nothing_for_too_few():
+    terms = terms_of(4, 3)
+
+    def short_roster(message):
+        return Roster(message.keys[:2]) if isinstance(message, Roster) else message
+
+    def short_mailbox(message):
+        return (
+            replace(message, parcels=message.parcels[:1])
+            if isinstance(message, Mailbox)
+            else (message)
+        )
+
+    for change in (short_roster, short_mailbox):
+        with pytest.raises(BelowThreshold) as error:
+            play(terms, inputs_of(terms), change=change)
+        assert error.value.alive == 2
+
+
+@pytest.mark.parametrize(
+    "survivors, silent, reason",
+    [
+        ((0, 1, 2, 3), (3, 4), "both shares of one member"),
+        ((0, 1, 2, 3, 4), (4,), "both shares of one member"),
+        ((0, 1, 2), (3, 4), "a sum of too few"),
+        ((0, 1, 2, 3), (), "not those who have shared"),
+        ((0, 1, 2, 3), (4, 5), "not those who have shared"),
+        ((1, 2, 3, 4), (0,), "it is said to have fallen silent"),
+    ],
+)
+def test_requests_that_would_show_more_than_a_sum(survivors, silent, reason):
+    terms = terms_of(6, 4)
+    inputs = inputs_of(terms)
+    # Member 5 does not take part.
+    played = play(terms, inputs, change=forged(terms, 5, sealing=bytes(32)))
+    member = played.members[0]
+    with pytest.raises(UnmaskRefused, match=reason):
+        member.unmask(UnmaskRequest(survivors, silent))
+    # Whoever has asked for that gets nothing of a better request either.
+    with pytest.raises(UnmaskRefused, match="once"):
+        member.unmask(UnmaskRequest((0, 1, 2, 3, 4), ()))
+
+
+def test_a_second_set_of_survivors_is_refused():
+    terms = terms_of(5, 3)
+    played = play(terms, inputs_of(terms))
+    member = played.members[1]
+    member.unmask(UnmaskRequest((0, 1, 2, 3, 4), ()))
+    for survivors, silent in [((0, 1, 2, 3), (4,)), ((0, 1, 2, 3, 4), ())]:
+        with pytest.raises(UnmaskRefused, match="member 1 unmasks nothing: it does so once"):
+            member.unmask(UnmaskRequest(survivors, silent))
+
+
+def test_nothing_is_unmasked_before_the_vector():
+    terms = terms_of(3)
+    early = Member(terms, 0, seeded(0))
+    with pytest.raises(UnmaskRefused, match="after its vector"):
+        early.unmask(UnmaskRequest((0, 1, 2), ()))
+
+
+def test_every_step_is_done_once_and_in_its_turn():
+    terms = terms_of(3)
+    inputs = inputs_of(terms)
+    played = play(terms, inputs)
+    member, mailbox = played.members[0], played.mailboxes[0]
+    with pytest.raises(OutOfTurn, match="keys"):
+        member.announce()
+    with pytest.raises(OutOfTurn, match="shares"):
+        member.share(played.roster)
+    # Two vectors under one mask would show their difference.
+    with pytest.raises(OutOfTurn, match="vector"):
+        member.mask(mailbox, inputs[1])
+    early = Member(terms, 0, seeded(0))
+    with pytest.raises(OutOfTurn):
+        early.share(played.roster)
+    with pytest.raises(OutOfTurn):
+        early.mask(mailbox, inputs[0])
+
+
+def test_a_device_that_has_refused_its_input_says_nothing_more():
+    terms = terms_of(3, 2)
+    inputs = inputs_of(terms)
+    good = play(terms, inputs)
+    member = Member(terms, 0, seeded(1))
+    # The same keys as those on the roster: the first member's of the same entropy.
+    member.announce()
+    member.share(good.roster)
+    with pytest.raises(InputRefused, match="member 0: it is not finite"):
+        member.mask(good.mailboxes[0], Input(BAD["nan"]))
+    with pytest.raises(OutOfTurn):
+        member.mask(good.mailboxes[0], inputs[0])
+    with pytest.raises(UnmaskRefused):
+        member.unmask(UnmaskRequest((0, 1, 2), ()))
+
+
+def test_messages_show_no_secret():
+    terms = terms_of(3)
+    played = play(terms, inputs_of(terms))
+    answers = played.unmask()
+    shown = repr([*played.vectors.values(), *answers, played.members, Server(terms)])
+    assert str(answers[0].own_masks[1]) not in shown
+    assert "words" not in shown and "own_masks" not in shown
