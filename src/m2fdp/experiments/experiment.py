@@ -110,7 +110,11 @@ class Experiment:
 
     def __repr__(self) -> str:
         config, n_devices = self.config, self.plan.network.tree.n_devices
-        promised = f"{config.privacy.mechanism} at epsilon {config.privacy.epsilon:g}"
+        privacy = config.privacy
+        asked = f"epsilon {privacy.epsilon:g}"
+        if privacy.noise_multiplier is not None:
+            asked = f"{privacy.noise_multiplier:g} times the sensitivity"
+        promised = f"{privacy.mechanism} at {asked}"
         return (
             f"Experiment({config.algorithm} on {config.dataset.name}: {n_devices} devices, "
             f"{config.model.name}, {config.training.rounds} rounds of "
