@@ -10,8 +10,8 @@ result depends on the size of tiles or on the number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -36,6 +36,7 @@ from m2fdp.simulation.noise import add_noise, summed_deviations
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.step_sums import StepSums, step_sums
+from m2fdp.simulation.survivors import draw_survivors
 from m2fdp.topology.network import Network
 
 
@@ -148,22 +149,55 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
         aggregator,
         learners,
         step_sums(simulation, plan, learners, number),
-        _missing(network, mechanism, present, like) if by_chance else None,
+        _missing(network, mechanism, present, {network.tree.depth}, like) if by_chance else None,
         tap,
     )
 
 
 def _missing(
-    network: Network, mechanism: CalibratedMechanism, present: np.ndarray, like: Tensor
+    network: Network,
+    mechanism: CalibratedMechanism,
+    present: np.ndarray,
+    layers: Collection[int],
+    like: Tensor,
 ) -> tuple[Tensor | None, ...]:
-    """See `Updates`: devices that do not come are missed by the server that they send to, unless
-    they step together with it."""
+    """See `Updates`: who does not come, or falls silent, is missed by the server that it sends to,
+    unless it steps together with it.
+
+    Args:
+        layers: of the nodes who may be missing.
+    """
     tree, lock_step = network.tree, mechanism.lock_step
-    missing = missing_weights(network, tree.depth, present)
-    together = lock_step.nodes[lock_step.group_of, 0] < tree.depth
-    missing[tree.parents[-1][together]] = 0.0
-    of_zones = torch.as_tensor(missing, dtype=like.dtype, device=like.device)[:, None]
-    return (*(None,) * (tree.depth - 1), of_zones)
+    group_layers = lock_step.nodes[lock_step.group_of, 0]
+
+    def of_parents(layer: int) -> Tensor:
+        sends = present if layer == tree.depth else np.ones(tree.n_nodes(layer), dtype=bool)
+        missing = missing_weights(network, layer, sends)
+        missing[tree.ancestors[layer - 1][group_layers < layer]] = 0.0
+        return torch.as_tensor(missing, dtype=like.dtype, device=like.device)[:, None]
+
+    return tuple(
+        of_parents(layer) if layer in layers else None for layer in range(1, tree.depth + 1)
+    )
+
+
+def _after_losses(current: _Round, step: int) -> _Round:
+    """The round as the aggregation after a local step finds it: some who are summed fell silent."""
+    network, present = current.network, current.learners.present
+    if not (network.sums.layers and network.sums.dropout):
+        return current
+    simulation, like = current.simulation, current.simulation.shards.features
+    streams, at = simulation.randomness.sampling, (current.number, step)
+    alive = draw_survivors(network, present, streams, simulation.losses, at)
+    left = network.without(alive)
+    by_chance = {network.tree.depth} if current.missing is not None else set[int]()
+    layers = by_chance | set(network.sums.layers)
+    return replace(
+        current,
+        network=left,
+        aggregator=build_aggregator(left, like.dtype, like.device),
+        missing=_missing(left, current.mechanism, present, layers, like),
+    )
 
 
 def _stretches(current: _Round) -> Iterator[_Stretch]:
@@ -213,6 +247,7 @@ def _run_stretch(
         models (N_top, M) that it ends in. Where the cloud is the head of all devices, its model is
         what a global aggregation ends in.
     """
+    current = _after_losses(current, stretch.last)
     aggregator, devices, tap = current.aggregator, current.network.tree.depth, current.tap
     learners, n_parameters = current.learners, current.simulation.model.n_parameters
     updates = None if current.missing is None else Updates(references, current.missing)
