@@ -21,6 +21,7 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
+    multiplier_alone,
     refuse_first,
     silence,
     smoothness_without_drift,
@@ -65,6 +66,7 @@ class Gradient:
                 "downlink_noise belongs to mechanism: upload; under gradient all is noised",
             ),
             smoothness_without_drift(privacy),
+            multiplier_alone(privacy),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "

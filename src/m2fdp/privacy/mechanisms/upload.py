@@ -20,6 +20,7 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
+    multiplier_alone,
     refuse_first,
     silence,
     smoothness_without_drift,
@@ -57,6 +58,7 @@ class Upload:
     def refuse(self, privacy: PrivacyConfig) -> None:
         refuse_first(
             smoothness_without_drift(privacy),
+            multiplier_alone(privacy),
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
                 "unit: device clips whole updates and needs no drift; use drift: worst_case",
