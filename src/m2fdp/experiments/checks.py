@@ -136,6 +136,12 @@ def _check_control(config: Config, plan: Plan) -> None:
             deeper[0],
             "is a layer that the controller does not aggregate at; valid: 1",
         )
+    unpriced = "is nothing that the controller (control.enabled) prices; use"
+    if plan.network.sums.layers:
+        layers = config.secure_aggregation.layers
+        raise InputError("secure_aggregation.layers", layers, f"{unpriced} []")
+    if plan.network.elected:
+        raise InputError("topology.super_nodes.kind", "elected", f"{unpriced} fixed")
     if config.privacy.noise_multiplier is not None:
         raise InputError(
             "privacy.calibration",

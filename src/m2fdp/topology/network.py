@@ -35,6 +35,8 @@ class Network:
         sums: which messages are read as sums only.
         participation: who joins a round by chance; None = all, or `participants`. Then weights of
             devices need not sum to one, and updates are aggregated instead of models.
+        elected: whether the lowest servers are devices of their own, drawn anew in every round from
+            those that take part.
 
     Raises:
         InputError: weights by sample count together with participants: the sums would not be of
@@ -48,6 +50,7 @@ class Network:
     rho: tuple[np.ndarray, ...] | None = None
     sums: SecureSums = OPEN
     participation: Participation | None = None
+    elected: bool = False
 
     def __post_init__(self) -> None:
         if self.rho is not None and self.participation is not None:
