@@ -28,7 +28,7 @@ from m2fdp.simulation.aggregation import (
     first_references,
     missing_weights,
 )
-from m2fdp.simulation.clipping import clip_rows
+from m2fdp.simulation.clipping import clip_layers, clip_rows
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
 from m2fdp.simulation.minibatches import Minibatches
@@ -293,8 +293,16 @@ def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) 
             scales = current.steps[step - 1].noise[groups]
             _add_noise(current, step, "step-noise", int(layer), scales, models, nodes)
     if update_norm is not None and start is not None:
-        updates = clip_rows(models - start, eta * update_norm, rules.clip_factor)
+        updates = _clipped(current, models - start, eta * update_norm)
         torch.add(start, updates, out=models)
+
+
+def _clipped(current: _Round, vectors: Tensor, norm: float) -> Tensor:
+    """Gradients or updates of devices (n, M), each clipped to a norm, in place."""
+    factor = current.simulation.rules.clip_factor
+    if current.mechanism.clipping.by_layer:
+        return clip_layers(vectors, norm, factor, current.simulation.model.layers)
+    return clip_rows(vectors, norm, factor)
 
 
 def _descend(current: _Round, tile: range, minibatches: Minibatches, models: Tensor) -> None:
@@ -313,7 +321,7 @@ def _descend(current: _Round, tile: range, minibatches: Minibatches, models: Ten
     own_models = models[owners]
     gradients = torch.zeros_like(own_models)
     backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
-    clip_rows(gradients, clipping.batch_norm, current.simulation.rules.clip_factor)
+    _clipped(current, gradients, clipping.batch_norm)
     shares = torch.as_tensor(learners.shares[units], device=models.device)
     gradients *= shares.to(models.dtype)[:, None]
     models.index_add_(0, owners, gradients, alpha=-eta)

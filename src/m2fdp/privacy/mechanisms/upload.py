@@ -20,6 +20,7 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
+    layers_of_records,
     refuse_first,
     silence,
     smoothness_without_drift,
@@ -57,6 +58,7 @@ class Upload:
     def refuse(self, privacy: PrivacyConfig) -> None:
         refuse_first(
             smoothness_without_drift(privacy),
+            layers_of_records(privacy),
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
                 "unit: device clips whole updates and needs no drift; use drift: worst_case",
@@ -85,7 +87,7 @@ class Upload:
         if self.clips_records(privacy):
             return Clipping("expected", record_norm=norm, by_class=True)
         if privacy.unit == "device":
-            return Clipping("drawn", update_norm=norm)
+            return Clipping("drawn", update_norm=norm, by_layer=privacy.clip == "per_layer")
         return Clipping("drawn", batch_norm=norm)
 
     def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
