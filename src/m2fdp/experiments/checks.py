@@ -12,6 +12,7 @@ from m2fdp import own_code
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, TrainingConfig
 from m2fdp.errors import InputError
+from m2fdp.experiments.participation import check_participation
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
@@ -29,6 +30,7 @@ def check_config(config: Config) -> None:
     """
     get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
+    check_participation(config, plan)
     check_model_name(config.model.name)
     for key, name in (
         ("model.loss", config.model.loss),
