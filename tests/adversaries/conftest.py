@@ -42,10 +42,13 @@ def make_system():
         step_size="constant",
         weights="uniform",
         noise_below_heads=None,
+        trusted_cloud=False,
         **privacy,
     ):
         tree = tree_from_fanouts(list(fanouts))
         trust = explicit_trust(tree, list(untrusted))
+        if trusted_cloud:
+            trust = (np.array([True]), *trust[1:])
         sizes = np.broadcast_to(size, tree.n_devices)
         network = weighted(Network(tree, trust, noise_plan(tree, trust)), sizes, weights)
         if noise_below_heads is not None:  # devices add all of theirs, servers so much
@@ -59,9 +62,8 @@ def make_system():
         schedule = Schedule(rounds, steps, local_aggregation or {}, 0.1, step_size)
         config = PrivacyConfig(**({"epsilon": 2.0, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
         rates = np.full(tree.n_devices, rate)
-        mechanism = build_mechanism(
-            network, sizes, rates, schedule.round_plans(), config, ThreatConfig()
-        )
+        threat = ThreatConfig(distrusted=["servers", "cloud", *(["public"] * trusted_cloud)])
+        mechanism = build_mechanism(network, sizes, rates, schedule.round_plans(), config, threat)
         return System(network, mechanism, schedule, config, sizes)
 
     return make

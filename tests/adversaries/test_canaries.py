@@ -47,6 +47,21 @@ def silent(canaries):
     return replace(canaries, process=replace(canaries.process, simulation=simulation))
 
 
+# Three devices below each of two trusted servers below a trusted cloud; and with the second server
+# untrusted, whose devices are their own heads, or noise below the cloud's.
+CLOUD = {"trusted_cloud": True, "untrusted": ()}
+CLOUDS = {
+    "upload": CLOUD | UPLOAD | {"local_aggregation": {1: 2}},
+    "gradient": CLOUD | {"local_aggregation": {1: 2}},
+    "downlink": CLOUD | UPLOAD | {"local_aggregation": {1: 2}, "downlink_noise": True},
+    "device": CLOUD | UPLOAD | {"unit": "device"},
+    "noise below": CLOUD | UPLOAD | {"noise_below_heads": 0.25},
+    "weights": CLOUD | UPLOAD | {"weights": "samples", "size": [60, 100, 140] * 2},
+    "above untrusted": UPLOAD | {"trusted_cloud": True},
+    "star": CLOUD | UPLOAD | {"fanouts": (6,)},
+}
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_canaries_attain_the_largest_shift_of_the_ledger(make_system, name):
     # At q = 1 the record enters at the first step, which is the worst.
@@ -75,6 +90,27 @@ def test_releases_carry_the_configured_noise(make_system, name):
             scale *= np.sqrt(steps)
         # The spread of 1,500 draws lies within 8 % with probability 1 - 1e-5.
         assert seen.std(axis=-1) / scale == pytest.approx(np.ones(seen.shape[:2]), rel=0.08)
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_copies_of_a_trusted_cloud_s_tree_have_its_shift_and_its_noise(make_system, name):
+    system = make_system(rate=1.0, rounds=2, **CLOUDS[name])
+    canaries, line = system.plant(4)
+    assert (line.kind, line.position.head_layer) == ("public", 0)
+    seen = listen(silent(canaries), 2, system.privacy.downlink_noise)
+    moved = seen[..., canaries.present].mean(-1) - seen[..., ~canaries.present].mean(-1)
+    laws = line.laws(line.position, system.schedule.round_plans()[0])
+    together = sum(law.largest * count for law, count in laws)
+    expected = together * line.position.unit * canaries.scale
+    assert moved.sum(axis=1) == pytest.approx([expected] * 2, rel=1e-3)
+
+    canaries, line = system.plant(2000)
+    seen = listen(canaries, 2, system.privacy.downlink_noise)[..., ~canaries.present]
+    scale = line.deviation * line.position.unit * canaries.scale
+    if system.privacy.mechanism == "gradient":
+        scale *= np.sqrt(system.schedule.local_steps / seen.shape[1])
+    # The spread of 1,000 draws lies within 10 % with probability 1 - 1e-5.
+    assert seen.std(axis=-1) / scale == pytest.approx(np.ones(seen.shape[:2]), rel=0.1)
 
 
 def test_the_canary_is_drawn_as_often_as_its_rate_says(make_system):

@@ -79,15 +79,15 @@ def test_an_own_algorithm_may_add_more_noise_than_it_needs(monkeypatch):
     np.testing.assert_array_equal(heads_of(plan_of("own").network), needed)
 
 
-def test_an_own_algorithm_that_trusts_the_cloud_is_refused(monkeypatch):
+def test_an_own_algorithm_whose_trusted_cloud_adds_no_noise_is_refused(monkeypatch):
     def plan(given):
         tree = given.tree
         everybody = tuple(np.ones(tree.n_nodes(n), dtype=bool) for n in range(tree.depth))
-        network = Network(tree, everybody, noise_plan(tree, given.trust))
-        return Plan(network, given.schedule, private=True)
+        noise = (np.zeros(1), *noise_plan(tree, everybody)[1:])
+        return Plan(Network(tree, everybody, noise), given.schedule, private=True)
 
     with_algorithm(monkeypatch, plan)
-    with pytest.raises(InputError, match="trusts the cloud"):
+    with pytest.raises(InputError, match="12 devices, such as device-0, .* without noise"):
         plan_of("own")
 
 

@@ -1,7 +1,7 @@
 """The ledger of `upload` against brute force, for noise placed anywhere in any small network.
 
-Anywhere: by any number of nodes on a path, untrusted servers and the cloud among them; with weights
-by sample count, and parents that see only sums.
+Anywhere: by any number of nodes on a path, untrusted servers and the cloud among them, which may be
+trusted, also above untrusted servers; with weights by sample count, and parents that see only sums.
 
 Every model is a linear form: how far the record moves it, and how much of every Gaussian that was
 drawn it holds. What an observer can learn at most from a Gaussian vector with covariance S that is
@@ -83,13 +83,14 @@ class Oracle:
             own = self.source(self.noise[0][0])
             self.look(0, 0, own)
             forms[0] = forms[0] + own
+            tainted = [False]
         ancestors = self.tree.ancestors[top]
         owners_head = self.heads[self.owner]
         for node in range(len(forms)):
             below = np.flatnonzero(ancestors == node)
             head_layer, head = self.heads[below[0]]
             # Other heads can take their own broadcasts' noise back; at worst they do.
-            of_owner = (head_layer, head) == tuple(owners_head) and head_layer <= top
+            of_owner = (head_layer, head) == tuple(owners_head) and head_layer <= top != 0
             if self.downlink_noise and of_owner and head_layer < self.tree.depth:
                 forms[node] = forms[node] + self.source(self.noise[head_layer][head])
                 tainted[node] = False
@@ -120,7 +121,9 @@ class Oracle:
     def by_kind(self):
         """The largest shift of each kind of observer, with the ledger's names."""
         tree, trust = self.tree, self.network.trust
-        found = {"cloud": self.shift(self.seen[0, 0]), "public": self.shift([self.final])}
+        found = {"public": self.shift([self.final])}
+        if not trust[0][0]:
+            found["cloud"] = self.shift(self.seen[0, 0])
 
         def note(kind, layer, node):
             found[kind] = max(found.get(kind, 0.0), self.shift(self.seen[layer, int(node)]))
@@ -148,6 +151,8 @@ def systems(draw):
     tree = tree_from_fanouts(fanouts)
     ratios = draw(st.lists(st.sampled_from([0, 0.5, 1]), min_size=depth - 1, max_size=depth - 1))
     trust = draw_trust(tree, ratios, draw(st.integers(0, 9)))
+    if draw(st.booleans()):  # whoever else is trusted
+        trust = (np.array([True]), *trust[1:])
     planned = noise_plan(tree, trust)
 
     def some(values, length):

@@ -130,7 +130,7 @@ def test_a_head_is_the_last_to_add_noise_before_untrusted_ground(fanouts, data, 
     tree = tree_from_fanouts(fanouts)
     drawn = np.random.default_rng(seed)
     servers = (drawn.random(tree.n_nodes(layer)) < 0.6 for layer in range(1, tree.depth))
-    trust = (np.array([False]), *servers)
+    trust = (np.array([data.draw(st.booleans())]), *servers)
     chance = data.draw(st.sampled_from([0.2, 0.5, 0.9]))
     noise = tuple(
         np.where(drawn.random(tree.n_nodes(layer)) < chance, drawn.random(), 0.0)
@@ -143,11 +143,36 @@ def test_a_head_is_the_last_to_add_noise_before_untrusted_ground(fanouts, data, 
         while True:
             if noise[layer][node]:
                 last = (layer, node)
+            if layer == 0:
+                break
             layer, node = layer - 1, int(tree.parents[layer - 1][node])
             if not trust[layer][node]:
                 break
         assert exposed[device] == (last is None)
         assert tuple(heads[device]) == (last or (tree.depth, device))
+
+
+def test_a_trusted_cloud_noises_what_it_broadcasts():
+    tree = tree_from_fanouts([2, 2])
+    everybody = (np.array([True]), np.array([True, True]))
+    plan = noise_plan(tree, everybody)
+    assert [part.tolist() for part in plan] == [[1], [0, 0], [0, 0, 0, 0]]
+    assert heads_of(Network(tree, everybody, plan)).tolist() == [[0, 0]] * 4
+    # An untrusted server's devices are behind noise of their own.
+    one = (np.array([True]), np.array([True, False]))
+    plan = noise_plan(tree, one)
+    assert [part.tolist() for part in plan] == [[1], [0, 0], [0, 0, 1, 1]]
+    assert heads_of(Network(tree, one, plan)).tolist() == [[0, 0], [0, 0], [2, 2], [2, 3]]
+    assert network_table(Network(tree, one, plan)).loc[0, ["trusted", "adds_noise"]].all()
+
+
+def test_only_the_cloud_may_be_trusted_above_untrusted_servers():
+    tree = tree_from_fanouts([1, 2, 1])
+    trust = (np.array([True]), np.array([True]), np.array([True, False]))
+    with pytest.raises(InputError, match="'own': trusts a server of layer 1 .*J eq. 4"):
+        check_network("own", Network(tree, trust, noise_plan(tree, trust)))
+    trust = (np.array([True]), np.array([False]), np.array([True, False]))
+    check_network("own", Network(tree, trust, noise_plan(tree, trust)))
 
 
 def test_table_says_who_is_who():

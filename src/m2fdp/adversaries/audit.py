@@ -53,7 +53,8 @@ class Bounds:
 def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[Bounds]:
     """Audit, for every layer whose nodes add noise, the position that the ledger bounds highest.
 
-    The observer is whoever receives the head's noised messages.
+    The observer is whoever receives the head's noised messages: its parent, or, where the cloud is
+    the head, whoever is broadcast the global model.
 
     Raises:
         ValueError: nothing is private.
@@ -68,11 +69,12 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
 
 
 def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
-    """The line of the head's parent, for the most exposed position of every head layer."""
+    """The line of who receives from the head, for the most exposed position of every head layer."""
+    receivers = {0: "public", 1: "cloud"}  # by the head's layer
     parents = [
         line
         for line in ledger.lines
-        if line.kind == ("cloud" if line.position.parent_is_cloud else "servers")
+        if line.kind == receivers.get(line.position.head_layer, "servers")
     ]
     worst: dict[int, tuple[float, Release]] = {}
     for line in parents:
@@ -117,22 +119,28 @@ def bounds_table(bounds: Sequence[Bounds]) -> pd.DataFrame:
 
 
 def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
-    """How far each release lies from the last public model, along the canary's push.
+    """How far each release lies from the mean of the public models that went into it, along the
+    canary's push.
 
     Returns:
         float64 (rounds, releases a round, copies), over the step size.
     """
     process, public = canaries.process, canaries.public
-    ancestors = process.simulation.networks[0].tree.ancestors
+    network = process.simulation.networks[0]
+    depth, ancestors = network.tree.depth, network.tree.ancestors
     audited = canaries.audited
     state = process.start()
     releases: list[np.ndarray] = []
     seen: list[list[np.ndarray]] = []
 
     def release(models: Tensor, layer: int) -> None:
-        received = models[ancestors[layer][audited]]
-        moved = received[:, 0] - public[audited, 0]
-        releases.append(moved.numpy() / eta)
+        nodes = ancestors[layer]
+        received, expected = models[nodes[audited], 0].numpy(), public[:, 0].numpy()
+        if downlink_noise:  # devices below the node may have received different models
+            shares = network.shares(depth, layer)
+            means = np.bincount(nodes, weights=shares * expected) / np.bincount(nodes, shares)
+            expected = means[nodes]
+        releases.append((received - expected[audited]) / eta)
 
     def tap(direction: Literal["up", "down"], layer: int, models: Tensor) -> None:
         if direction == "up" and layer == canaries.head_layer:
@@ -153,7 +161,7 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
 
 def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> list[ShiftLaw]:
     """For each release of a round, how far a canary moves it, over the step size."""
-    plan = canaries.plans[0]
+    plan = canaries.plan
     head = line.position.head_layer
     result = []
     for window in windows(plan, head, privacy.downlink_noise):

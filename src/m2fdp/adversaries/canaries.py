@@ -2,7 +2,8 @@
 
 What happens elsewhere in the network reaches a subtree only through noised broadcasts, which
 are public. So many copies of the subtree below one parent are as many repetitions in one
-simulation, and the engine clips, noises and aggregates them as it does any network.
+simulation, and the engine clips, noises and aggregates them as it does any network. Where the head
+is the cloud, the copies are of the whole tree, below a root that hears what each cloud broadcasts.
 
 The losses attain the worst case that `m2fdp.privacy.taint` allows. They may depend on what is
 public, the last noised broadcast, as composition allows for every adaptively chosen step:
@@ -13,7 +14,7 @@ opposite way as soon as it does; the canary pushes the opposite way and leaves t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -54,9 +55,10 @@ class Canaries:
     Attributes:
         process: the copies, in float64.
         plans: the rounds t = 1…T.
+        plan: the first of them, as the audited run has it.
         public: float64 (N_L, M), the model each device last received that is public; whoever
             runs the rounds keeps it up to date, for the losses.
-        head_layer: h, the layer whose nodes are the copies' heads.
+        head_layer: the layer, among the copies, whose nodes are their heads.
         present: bool (copies,), whether a copy has the canary.
         audited: int64 (copies,), the audited devices.
         scale: noise and shifts over the configured mechanism's.
@@ -64,6 +66,7 @@ class Canaries:
 
     process: TreeProcess
     plans: tuple[RoundPlan, ...]
+    plan: RoundPlan
     public: Tensor
     head_layer: int
     present: np.ndarray
@@ -93,6 +96,9 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     only as many records as the worst case needs; where clipped sums are divided by q·D, noise
     grows as the divisor shrinks. All other devices use whole shards of one filler.
     """
+    plan = run.schedule.round_plans()[0]
+    if position.head_layer == 0:
+        run = _below_a_root(run)
     network, mechanism, schedule, privacy = run.network, run.mechanism, run.schedule, run.privacy
     device = position.members[0]
     layer, head = heads_of(network)[device]
@@ -132,7 +138,36 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
         _randomness(privacy, position, seed),
     )
     process = build_process(simulation, ExecutionSettings(chunk_size=8192))
-    return Canaries(process, schedule.round_plans(), public, int(layer), present, audited, scale)
+    plans = schedule.round_plans()
+    return Canaries(process, plans, plan, public, int(layer), present, audited, scale)
+
+
+def _below_a_root(run: AuditedRun) -> AuditedRun:
+    """The run with an untrusted root above its cloud, which it sends what it broadcasts."""
+    network, mechanism, schedule = run.network, run.mechanism, run.schedule
+    tree, noise, lock_step = network.tree, mechanism.noise, mechanism.lock_step
+    root = np.zeros(1, dtype=np.int64)
+    nothing = np.zeros(1)
+    network = Network(
+        Tree((root, *tree.parents), (("root",), *tree.names)),
+        (np.array([False]), *network.trust),
+        (nothing, *network.noise),
+        network.participants,
+        None if network.rho is None else (np.ones(1), *network.rho),
+    )
+    mechanism = replace(
+        mechanism,
+        lock_step=replace(lock_step, nodes=lock_step.nodes + [1, 0]),
+        noise=replace(
+            noise,
+            heads=(nothing, *noise.heads),
+            messages=(nothing, *noise.messages),
+            broadcasts=(nothing, *noise.broadcasts),
+        ),
+    )
+    local = {layer + 1: every for layer, every in schedule.local_aggregation.items()}
+    schedule = replace(schedule, local_aggregation=local)
+    return replace(run, network=network, mechanism=mechanism, schedule=schedule)
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:

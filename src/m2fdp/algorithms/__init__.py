@@ -126,10 +126,6 @@ def _plan_of(name: str, given: Given) -> Plan:
 def _check_noise(algorithm: str, network: Network) -> None:
     """Every device is behind noise before an untrusted server sees anything of it."""
     check_network(algorithm, network)
-    if network.trust[0].any():
-        raise InputError(
-            "algorithm", algorithm, "trusts the cloud, which the privacy ledger takes as untrusted"
-        )
     exposed = np.flatnonzero(exposed_devices(network))
     if exposed.size:
         raise InputError(

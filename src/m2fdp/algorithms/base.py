@@ -44,12 +44,15 @@ class Plan:
         schedule: when it steps and aggregates.
         private: whether it clips and noises at all.
         rules: its local steps, what the cloud makes of an aggregate, how norms are bounded.
+        distrusts: kinds of observers that its promise binds whatever `threat` says, by the names
+            of `threat.distrusted`.
     """
 
     network: Network
     schedule: Schedule
     private: bool
     rules: Rules = Rules()
+    distrusts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -186,13 +186,14 @@ def open_ledger(
         unit=1.0,
         noise=0.0,
         inside=0.0,
+        inside_but_one=0.0,
         mean=0.0,
         mean_but_one=None,
         mean_but_colluders=0.0,
         above=(),
         parent_is_trusted=False,
     )
-    kinds = Traffic(frozenset({0}), True, False, False, threat.colluding).kinds
+    kinds = Traffic(frozenset({0}), True, False, False, False, threat.colluding).kinds
     return Ledger(
         tuple(in_clear(everybody, kind, "un-noised models", _one_release) for kind in kinds),
         tuple(plans),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.privacy.variance import certain_variances, family_variances
+from m2fdp.privacy.variance import certain_variances, family_variances, loudest_inside
 from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import readers
 
@@ -27,6 +27,7 @@ class Position:
         unit: what shift 1 of the laws means.
         noise: the deviation of the head's own noise.
         inside: the variance that nodes below the head add to its message.
+        inside_but_one: the same for the worst other device below the head, who knows its own.
         mean: the deviation of what the head and those of its siblings that are heads add to the
             mean that is read of them.
         mean_but_one: the same for the worst sibling of the head, who knows its own noise; None
@@ -46,6 +47,7 @@ class Position:
     unit: float
     noise: float
     inside: float
+    inside_but_one: float
     mean: float
     mean_but_one: float | None
     mean_but_colluders: float
@@ -77,7 +79,8 @@ def position_name(position: Position) -> str:
     if position.is_device:
         where = f"below {'a trusted' if position.parent_is_trusted else 'an untrusted'} parent"
     else:
-        where = f"below a trusted server of layer {position.head_layer}"
+        server = f"server of layer {position.head_layer}" if position.head_layer else "cloud"
+        where = f"below a trusted {server}"
     return f"{where}, q = {position.sampling_rate:.3g}"
 
 
@@ -118,6 +121,7 @@ def positions(
                 unit=float(row["unit"]),
                 noise=float(row["noise"]),
                 inside=float(row["inside"]),
+                inside_but_one=float(row["inside_but_one"]),
                 mean=float(row["mean"]),
                 mean_but_one=None if row["mean_but_one"] < 0 else float(row["mean_but_one"]),
                 mean_but_colluders=float(row["mean_but_colluders"]),
@@ -142,8 +146,8 @@ def _by_device(
     tree, depth = network.tree, network.tree.depth
     heads = heads_of(network)
     inside = certain_variances(network, noise)
-    table = {name: np.zeros(tree.n_devices) for name in ("noise", "inside", "mean")}
-    table |= {"mean_but_colluders": np.zeros(tree.n_devices)}
+    names = ("noise", "inside", "inside_but_one", "mean", "mean_but_colluders")
+    table = {name: np.zeros(tree.n_devices) for name in names}
     table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}
     table |= {"parent_is_trusted": np.zeros(tree.n_devices)}
     table |= {f"above {at}": np.zeros(tree.n_devices) for at in range(depth)}
@@ -151,22 +155,29 @@ def _by_device(
     for layer in np.unique(heads[:, 0]):
         members = np.flatnonzero(heads[:, 0] == layer)
         nodes, unit = heads[members, 1], units[members]
-        parents = tree.parents[layer - 1]
-        weights = network.shares(layer, network.sums.reader_layer(layer))
-        drawn = list(no_noise(tree))
-        drawn[layer][nodes] = noise[layer][nodes]
-        family = family_variances(network, drawn, layer, colluding)
         table["noise"][members] = noise[layer][nodes] / unit
-        table["mean"][members] = (np.sqrt(family.together) / weights)[nodes] / unit
-        told = (np.sqrt(family.but_colluders) / weights)[nodes] / unit
-        table["mean_but_colluders"][members] = told
-        siblings = np.bincount(readers(tree, network.sums, layer))
-        siblings = siblings[readers(tree, network.sums, layer)][nodes] > 1
-        left = (np.sqrt(family.but_one) / weights)[nodes] / unit
-        table["mean_but_one"][members] = np.where(siblings, left, -1.0)
-        table["parent_is_trusted"][members] = network.trust[layer - 1][parents[nodes]]
+        if layer == 0:  # nobody reads a mean of what the cloud and others broadcast
+            for name in ("mean", "mean_but_colluders"):
+                table[name][members] = table["noise"][members]
+        else:
+            parents = tree.parents[layer - 1]
+            weights = network.shares(layer, network.sums.reader_layer(layer))
+            drawn = list(no_noise(tree))
+            drawn[layer][nodes] = noise[layer][nodes]
+            family = family_variances(network, drawn, layer, colluding)
+            table["mean"][members] = (np.sqrt(family.together) / weights)[nodes] / unit
+            told = (np.sqrt(family.but_colluders) / weights)[nodes] / unit
+            table["mean_but_colluders"][members] = told
+            siblings = np.bincount(readers(tree, network.sums, layer))
+            siblings = siblings[readers(tree, network.sums, layer)][nodes] > 1
+            left = (np.sqrt(family.but_one) / weights)[nodes] / unit
+            table["mean_but_one"][members] = np.where(siblings, left, -1.0)
+            table["parent_is_trusted"][members] = network.trust[layer - 1][parents[nodes]]
         if layer < depth:
-            table["inside"][members] = inside[layer][nodes] / unit**2
+            all_of_it = inside[layer][nodes]
+            one = loudest_inside(network, noise, layer)[members]
+            table["inside"][members] = all_of_it / unit**2
+            table["inside_but_one"][members] = np.maximum(all_of_it - one, 0.0) / unit**2
         for at in range(layer):
             ancestors = tree.ancestors[at][members]
             share = network.shares(layer, at)[nodes]

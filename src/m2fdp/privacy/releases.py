@@ -23,7 +23,8 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
   one kind of observer, the cloud another), and only if it is there at every release: a message of
   layer m is sent when models travel to a layer above m, and what the cloud adds is there when
   every release is a global aggregation.
-- Noise below the head counts against all but the devices there, who draw it.
+- Noise below the head counts against everybody, less what the loudest of the devices there draws
+  against these devices, and not against untrusted servers below a trusted cloud, who read it.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ class Traffic:
         every_step: whether they travel after every local step.
         untrusted_servers: whether there are any between devices and cloud; they hand every
             broadcast on.
+        cloud_is_trusted: whether the cloud is no adversary.
         noised_down: whether trusted servers noise what they broadcast after a local aggregation.
         colluding: how many of those whose noise protects a record tell what they drew.
     """
@@ -122,6 +124,7 @@ class Traffic:
     layers: frozenset[int]
     every_step: bool
     untrusted_servers: bool
+    cloud_is_trusted: bool
     noised_down: bool
     colluding: int = 0
 
@@ -132,7 +135,8 @@ class Traffic:
 
     def last_release(self, position: Position) -> int:
         """The lowest layer that any aggregation with a release of the position ends at."""
-        return max(x for x in self.layers if x < position.head_layer or self.noised_down)
+        above = max(position.head_layer, 1)  # a global aggregation releases what the cloud noises
+        return max(x for x in self.layers if x < above or self.noised_down)
 
 
 def traffic(
@@ -144,6 +148,7 @@ def traffic(
         frozenset(layer for layer in layers if layer is not None),
         None not in layers,
         any(not trusted.all() for trusted in network.trust[1:]),
+        bool(network.trust[0][0]),
         noised_down,
         colluding,
     )
@@ -165,12 +170,22 @@ def unsubtractable(position: Position, view: View, kind: str, traffic: Traffic) 
     """The deviation of all noise that a kind of observer can't subtract, by the one rule."""
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position)
     variance = heads * heads
-    if kind not in _BELOW_THE_HEAD and last <= position.head_layer:
-        variance += position.inside
+    if last <= position.head_layer:
+        variance += _inside(position, kind)
     if kind in _HIGHEST_UNKNOWN:
         always = 0 if last == 0 else last + 1
         variance += sum(position.above[max(always, _HIGHEST_UNKNOWN[kind]) :])
     return sqrt(variance)
+
+
+def _inside(position: Position, kind: str) -> float:
+    """The variance of noise from below the head that a kind of observer can't subtract."""
+    if kind in _BELOW_THE_HEAD:
+        return position.inside_but_one
+    # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
+    # messages with their noise.
+    reads_it = kind == "colluders" or (kind == "servers" and position.head_layer == 0)
+    return 0.0 if reads_it else position.inside
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:

@@ -154,6 +154,17 @@ def _with_quietest(groups: np.ndarray, variance: np.ndarray, others: np.ndarray)
     return np.where(among_them, quietest, quietest + variance)
 
 
+def loudest_inside(network: Network, deviations: Sequence[np.ndarray], layer: int) -> np.ndarray:
+    """What one device, the loudest one, adds to the message of its ancestor at a layer.
+
+    Returns:
+        For each device, float64 (N_L,): the largest variance that any other device below the same
+        ancestor adds to its message; 0 if there is none.
+    """
+    own = (network.shares(network.tree.depth, layer) * deviations[-1]) ** 2
+    return _loudest_sibling(network.tree.ancestors[layer], own)
+
+
 def _quietest(network: Network, deviations: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The deviations with each device's replaced by the least of its siblings and its own."""
     if network.participants is None:

@@ -210,7 +210,8 @@ def _run_stretch(
 
     Returns:
         The models of the learners that the aggregation did not reach, by head layer, and the
-        models (N_top, M) that it ends in.
+        models (N_top, M) that it ends in. Where the cloud is the head of all devices, its model is
+        what a global aggregation ends in.
     """
     aggregator, devices, tap = current.aggregator, current.network.tree.depth, current.tap
     learners, n_parameters = current.learners, current.simulation.model.n_parameters
@@ -238,11 +239,11 @@ def _run_stretch(
     if tap is not None:
         message_noise = partial(_add_message_noise, current, stretch)
         models = aggregator.climb(sums, stretch.top, message_noise, tap, updates)
-        return own, own.get(0, models)
-    models = aggregator.climb(sums, stretch.top, updates=updates)
-    if current.mechanism.private:
-        _add_summed_noise(current, stretch, models)
-    return own, own.get(0, models)
+    else:
+        models = aggregator.climb(sums, stretch.top, updates=updates)
+        if current.mechanism.private:
+            _add_summed_noise(current, stretch, models)
+    return own, own.get(0, models) if stretch.top == 0 else models
 
 
 def _heads(learners: Learners, part: range, like: Tensor) -> Tensor:

@@ -186,9 +186,10 @@ def noise_plan(tree: Tree, trust: Trust) -> tuple[np.ndarray, ...]:
     """Which messages carry fresh noise (J eqs 9, 13): `Network.noise` of zeros and ones.
 
     The message of node i to its parent c is noised iff c is untrusted and i is a device or a
-    trusted server. A message from an untrusted server holds noise already. The cloud adds none.
+    trusted server. A message from an untrusted server holds noise already. The cloud adds noise to
+    what it broadcasts iff it is trusted itself.
     """
-    plan = [np.zeros(1)]
+    plan = [trust[0].astype(np.float64)]
     for layer, parents in enumerate(tree.parents, start=1):
         sender_noises = np.True_ if layer == tree.depth else trust[layer]
         plan.append((~trust[layer - 1][parents] & sender_noises).astype(np.float64))
@@ -205,19 +206,21 @@ def heads_of(network: Network) -> np.ndarray:
 
     Row j is (layer, index) of the last node that adds noise on the way up from device j before
     an untrusted server is reached: what this server reads of j. Noise that is added further up
-    protects only from those who read further up. Where nobody adds noise before it, the device
-    counts as its own head (see `exposed_devices`).
+    protects only from those who read further up. Where all servers up to the cloud are trusted,
+    what gets out is the cloud's broadcast, so the cloud may be a head. Where nobody adds noise
+    before untrusted ground, the device counts as its own head (see `exposed_devices`).
     """
     tree = network.tree
     devices = np.arange(tree.n_devices)
     result = np.stack([np.full_like(devices, tree.depth), devices], axis=1)
     inside = np.ones(tree.n_devices, dtype=bool)
-    for layer in range(tree.depth, 0, -1):
+    for layer in range(tree.depth, -1, -1):
         node = tree.ancestors[layer]
         adds = inside & (network.noise[layer][node] > 0)
         result[adds, 0] = layer
         result[adds, 1] = node[adds]
-        inside &= network.trust[layer - 1][tree.ancestors[layer - 1]]
+        if layer > 0:
+            inside &= network.trust[layer - 1][tree.ancestors[layer - 1]]
     return result
 
 
@@ -235,7 +238,8 @@ def check_network(algorithm: str, network: Network) -> None:
     """What an algorithm's network must be.
 
     Raises:
-        InputError: noise or weights that are none of this tree.
+        InputError: noise or weights that are none of this tree, or a trusted server other than the
+            cloud above an untrusted one.
     """
     sizes = [network.tree.n_nodes(layer) for layer in range(network.tree.depth + 1)]
     if [np.shape(of_layer) for of_layer in network.noise] != [(size,) for size in sizes]:
@@ -247,6 +251,15 @@ def check_network(algorithm: str, network: Network) -> None:
         )
     if not all((np.isfinite(part) & (part >= 0)).all() for part in network.noise):
         raise InputError("algorithm", algorithm, "has parts of noise that are not 0 or more")
+    for layer in range(2, network.tree.depth):
+        parents = network.tree.parents[layer - 1]
+        if (network.trust[layer - 1][parents] & ~network.trust[layer]).any():
+            raise InputError(
+                "algorithm",
+                algorithm,
+                f"trusts a server of layer {layer - 1} that has an untrusted child (J eq. 4); only "
+                "the cloud may be trusted above untrusted servers",
+            )
     if network.rho is not None and not _sum_to_one(network.tree, network.rho):
         raise InputError("algorithm", algorithm, "has siblings whose weights do not sum to one")
 

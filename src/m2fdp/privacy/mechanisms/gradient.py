@@ -174,6 +174,10 @@ class Gradient:
             )
 
         nobody = set() if position.has_cousins(position.head_layer) else {"cousins"}
+        if traffic.cloud_is_trusted:
+            nobody |= {"cloud"} if traffic.untrusted_servers else {"cloud", "servers"}
+        if position.head_layer == 0:  # all devices are below it
+            nobody |= {"far_devices"}
         lines = [line(kind) for kind in traffic.kinds if kind not in nobody]
         if position.is_device:
             return lines

@@ -144,7 +144,7 @@ class Upload:
             return replace(still, messages=tuple(deviations))
         broadcasts = [np.zeros_like(scale) for scale in still.broadcasts]
         for device, (head_layer, head) in enumerate(heads_of(network)):
-            for layer in range(head_layer, network.tree.depth):
+            for layer in range(max(head_layer, 1), network.tree.depth):
                 node = network.tree.ancestors[layer][device]
                 broadcasts[layer][node] = deviations[head_layer][head]
         return replace(still, messages=tuple(deviations), broadcasts=tuple(broadcasts))
@@ -229,17 +229,16 @@ class _Lines:
             return self.line(kind, "message", "the noised model at every release", "–", who)
         return self.line(kind, "mean", "the sum of noised models at every release", "–", who)
 
-    def far(self, kind: str, assumption: str | None = None) -> Release:
+    def far(self, kind: str, assumption: str | None = None, who: str | None = None) -> Release:
         """The line of somebody further away."""
-        sees, rests = (
-            ("models that follow from the head's releases", "as if all were seen")
-            if self.noised_below
-            else (
-                "the noised mean of the parent's children",
-                "as if the parent's mean were seen at every release",
-            )
-        )
-        return self.line(kind, self.further, sees, assumption or rests)
+        if self.noised_below:
+            sees, rests = "models that follow from the head's releases", "as if all were seen"
+        elif self.position.head_layer == 0:
+            sees, rests = "the noised global model", "–"
+        else:
+            sees = "the noised mean of the parent's children"
+            rests = "as if the parent's mean were seen at every release"
+        return self.line(kind, self.further, sees, assumption or rests, who)
 
     def clear(self, kind: str, sees: str) -> Release:
         return in_clear(self.position, kind, sees, self.laws)
@@ -250,6 +249,10 @@ class _Lines:
     def above(self) -> list[Release]:
         """The head's parent, what lies beyond it, and whoever gets the global model."""
         position, lines = self.position, []
+        if position.head_layer == 0:  # everybody else is below it
+            there = self.traffic.untrusted_servers, bool(self.traffic.colluding), True
+            kinds = zip(("servers", "colluders", "public"), there, strict=True)
+            return [self.far(kind) for kind, is_there in kinds if is_there]
         if position.parent_is_trusted:
             if position.is_device and not position.cloud_reads:
                 trusted = unsubtractable(position, "message", "trusted_servers", self.traffic)
@@ -265,6 +268,10 @@ class _Lines:
             lines += [self.words("servers"), self.near("cloud")]
         else:
             lines += [self.near("servers", "its untrusted parent"), self.far("cloud")]
+        if self.traffic.cloud_is_trusted:
+            lines = [line for line in lines if line.kind != "cloud"]
+            if position.is_device and not position.parent_is_trusted:
+                lines.append(self.far("trusted_servers", who="the trusted cloud"))
         if self.traffic.untrusted_servers and all(line.kind != "servers" for line in lines):
             lines.append(self.far("servers"))
         if not (position.is_device and position.parent_is_cloud):  # in a star all are siblings
@@ -287,7 +294,7 @@ class _Lines:
         """Where the head is a trusted server: those below it, and listeners on their links."""
         position, head_layer = self.position, self.position.head_layer
         layers = set() if self.traffic.noised_down else self.traffic.layers
-        aggregated = {layer for layer in layers if layer >= head_layer}
+        aggregated = {layer for layer in layers if layer >= max(head_layer, 1)}
         lines = []
         for kind in ("siblings", "downlinks"):
             if aggregated:
