@@ -41,7 +41,7 @@ def test_layers_are_what_a_module_holds_itself():
 
 
 def test_each_layer_has_its_part_of_the_norm():
-    """Norms 5, 13 and 0.1 to at most 3 / sqrt(3); what is not finite is zero, in its layer alone."""
+    """Norms 5, 13 and 0.1 to 3 / sqrt(3) at most; what is not finite is zero, in its layer."""
     vectors = torch.zeros(2, 7, dtype=torch.float64)
     vectors[0, :2] = torch.tensor([3.0, 4.0])
     vectors[0, 2:4] = torch.tensor([5.0, 12.0])

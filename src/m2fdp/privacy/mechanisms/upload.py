@@ -299,6 +299,8 @@ class _Lines:
         for kind in ("siblings", "downlinks"):
             if aggregated:
                 lines.append(self.clear(kind, "un-noised local aggregations"))
+            elif position.joins is not None and not self.noised_below:
+                lines.append(self.far(kind))
             else:
                 lines.append(self.near(kind))
         if any(position.has_cousins(layer) for layer in aggregated):
