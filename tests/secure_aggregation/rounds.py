@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.secure_aggregation import Group, Input, Scale, Terms, default_threshold
+from m2fdp.secure_aggregation import Group, Input, Scale, Terms
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
     Mailbox,
@@ -17,6 +17,11 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskShares,
 )
 from m2fdp.secure_aggregation.server import Server
+
+
+def default_threshold(n: int) -> int:
+    """floor(2n/3) + 1."""
+    return 2 * n // 3 + 1
 
 
 def terms_of(n, threshold=None, n_parameters=20, deviation=0.5, label="run 1, round 1"):

@@ -15,6 +15,7 @@ from m2fdp.secure_aggregation.failures import (
     BelowThreshold,
     InputRefused,
     KeyRefused,
+    NobodyElected,
     OutOfTurn,
     ProtocolError,
     SharesDisagree,
@@ -22,14 +23,7 @@ from m2fdp.secure_aggregation.failures import (
     UnmaskRefused,
 )
 from m2fdp.secure_aggregation.protocol import Sum, secure_sum
-from m2fdp.secure_aggregation.terms import (
-    Group,
-    Input,
-    Scale,
-    Stage,
-    Terms,
-    default_threshold,
-)
+from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
 
 __all__ = [
     "BelowThreshold",
@@ -37,6 +31,7 @@ __all__ = [
     "Input",
     "InputRefused",
     "KeyRefused",
+    "NobodyElected",
     "OutOfTurn",
     "ProtocolError",
     "Scale",
@@ -46,6 +41,5 @@ __all__ = [
     "TamperedShare",
     "Terms",
     "UnmaskRefused",
-    "default_threshold",
     "secure_sum",
 ]

@@ -64,7 +64,7 @@ def secure_sum(
             `encoding.refusal`), and the log says why.
         silent: by member that falls silent, the first message that it does not send.
         entropy: of all members: so many random bytes.
-        tap: hears every message.
+        tap: hears every message; what goes to all, once.
 
     Raises:
         BelowThreshold: too few are left at any stage. Nothing of a sum has been read.

@@ -26,41 +26,6 @@ class Stage(IntEnum):
     UNMASKING = 3
 
 
-def default_threshold(n_members: int) -> int:
-    """t = floor(2n/3) + 1 of n: a third may fall silent, and a third may collude."""
-    return 2 * n_members // 3 + 1
-
-
-def refuse_threshold(n_members: int, threshold: int, colluding: int = 0) -> None:
-    """
-    Args:
-        colluding: zeta, members who pool what they know with the server.
-
-    Raises:
-        InputError: a group of one, whose sum is the message; t outside n/2 < t <= n, so that two
-            sets of survivors could be unmasked; t <= zeta, so that the colluders rebuild all.
-    """
-    if n_members < 2:
-        raise InputError(
-            "secure_aggregation.layers",
-            f"a group of {n_members}",
-            "needs groups of at least 2 members: a sum of one is the message itself",
-        )
-    if not n_members < 2 * threshold <= 2 * n_members:
-        raise InputError(
-            "secure_aggregation.threshold",
-            threshold,
-            f"must be from {n_members // 2 + 1} to {n_members} in a group of {n_members}: above "
-            "half of it, so that no two sets of survivors can be unmasked",
-        )
-    if threshold <= colluding:
-        raise InputError(
-            "secure_aggregation.threshold",
-            threshold,
-            f"must be above threat.colluding = {colluding}, who could rebuild every mask",
-        )
-
-
 @dataclass(frozen=True)
 class Group:
     """Members 0…n-1, of whose vectors only the sum is shown.
@@ -68,10 +33,12 @@ class Group:
     Attributes:
         name: no other group of the same round has it.
         n_members: n.
-        threshold: t, the fewest members whose sum is read.
+        threshold: t, the fewest members whose sum is read. As many of them who collude with the
+            server read everything.
 
     Raises:
-        InputError: see `refuse_threshold`.
+        InputError: a group of one, whose sum is the message; t outside n/2 < t <= n, so that two
+            sets of survivors could be unmasked.
     """
 
     name: str
@@ -79,7 +46,19 @@ class Group:
     threshold: int
 
     def __post_init__(self) -> None:
-        refuse_threshold(self.n_members, self.threshold)
+        if self.n_members < 2:
+            raise InputError(
+                "secure_aggregation.layers",
+                self.name,
+                f"adds up {self.n_members} message, which hides nothing: 2 are the fewest",
+            )
+        if not self.n_members < 2 * self.threshold <= 2 * self.n_members:
+            raise InputError(
+                "secure_aggregation.threshold",
+                self.threshold,
+                f"must be from {self.n_members // 2 + 1} to {self.n_members} for the "
+                f"{self.n_members} senders of {self.name}: two halves could each be read",
+            )
 
     def require(self, alive: int) -> None:
         """

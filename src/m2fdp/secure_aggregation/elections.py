@@ -1,0 +1,173 @@
+"""Super-nodes by lot: who of a zone's devices serves in a round (H Sec. IV-A).
+
+Everybody commits to a random nonce, SHA-256(nonce ‖ number), and shows the nonce when all have
+committed; the sum of the nonces modulo the number of candidates is the winner's place. One honest
+nonce makes it uniform, whatever the others chose before they saw it. Who does not show what it
+has committed to is left out, and the others draw anew with fresh nonces: else the last one to show
+its own could choose between the results with and without it. It may still leave when it dislikes
+the winner, which is seen and counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from m2fdp.secure_aggregation.failures import NobodyElected
+
+NONCE_BYTES = 32
+
+
+class Candidate(Protocol):
+    """One device in an election."""
+
+    number: int
+
+    def commit(self) -> bytes:
+        """To a nonce, a fresh one each time."""
+
+    def reveal(self, shown: Mapping[int, bytes]) -> bytes | None:
+        """The nonce; None = nothing comes.
+
+        Args:
+            shown: by number, the nonces that others have shown before.
+        """
+
+
+@dataclass(frozen=True)
+class Election:
+    """How one ended.
+
+    Attributes:
+        leader: the winner's number.
+        left_out: who did not show what they had committed to, in the order of the draws.
+        draws: 1, and one more for each that had to be repeated.
+        messages: between the candidates, `NONCE_BYTES` each.
+    """
+
+    leader: int
+    left_out: tuple[int, ...]
+    draws: int
+    messages: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all messages."""
+        return self.messages * NONCE_BYTES
+
+
+def elect(
+    numbers: Sequence[int], nonces: Callable[[int], bytes], silent: Collection[int] = ()
+) -> Election:
+    """An election among devices that do what they should.
+
+    Args:
+        numbers: of the candidates.
+        nonces: so many random bytes; those of a keyed generator make a result that repeats.
+        silent: candidates that fall silent once they have committed.
+
+    Raises:
+        NobodyElected: no candidate is left.
+    """
+    return hold([_Device(number, nonces, number in silent) for number in numbers])
+
+
+def hold(candidates: Sequence[Candidate]) -> Election:
+    """An election among any candidates. They show their nonces in turn.
+
+    Raises:
+        NobodyElected: no candidate is left.
+    """
+    left_out: list[int] = []
+    messages = draws = 0
+    while candidates:
+        draws += 1
+        others = len(candidates) - 1
+        commitments = {one.number: one.commit() for one in candidates}
+        messages += len(candidates) * others
+        shown: dict[int, bytes] = {}
+        for one in candidates:
+            nonce = one.reveal(dict(shown))
+            messages += others if nonce is not None else 0
+            if nonce is not None and opens(commitments[one.number], nonce, one.number):
+                shown[one.number] = nonce
+        if len(shown) == len(candidates):
+            return Election(winner(shown), tuple(left_out), draws, messages)
+        left_out += [one.number for one in candidates if one.number not in shown]
+        candidates = [one for one in candidates if one.number in shown]
+    raise NobodyElected(f"all {len(left_out)} candidates have left the election")
+
+
+def commitment(nonce: bytes, number: int) -> bytes:
+    """What binds a candidate to its nonce and tells nothing about it: SHA-256, 32 bytes.
+
+    With its number in it, nobody can pass on another's as its own.
+    """
+    return hashlib.sha256(nonce + number.to_bytes(4)).digest()
+
+
+def opens(committed: bytes, nonce: bytes, number: int) -> bool:
+    """Whether the nonce is what the candidate has committed to."""
+    return len(nonce) == NONCE_BYTES and commitment(nonce, number) == committed
+
+
+def winner(nonces: Mapping[int, bytes]) -> int:
+    """The candidate at the place that the nonces add up to."""
+    numbers = sorted(nonces)
+    return numbers[sum(int.from_bytes(nonce) for nonce in nonces.values()) % len(numbers)]
+
+
+def election_bytes(n_candidates: int) -> int:
+    """Of an election that nobody leaves: each sends 2 messages to each other."""
+    return 2 * n_candidates * (n_candidates - 1) * NONCE_BYTES
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """What super-nodes of one zone could see over the rounds.
+
+    Attributes:
+        served: int (n,), the rounds that each device served.
+        under_one_other: int (n,), the most rounds that any single other device served while this
+            one took part.
+    """
+
+    served: np.ndarray
+    under_one_other: np.ndarray
+
+
+def exposure(present: np.ndarray, leaders: np.ndarray) -> Exposure:
+    """Who served when others took part.
+
+    Args:
+        present: bool (T, n), which of a zone's devices took part in each round.
+        leaders: int (T,), who served; -1 = nobody.
+    """
+    n = present.shape[1]
+    together = np.zeros((n, n), dtype=np.int64)  # leader, device
+    held = leaders >= 0
+    np.add.at(together, leaders[held], present[held].astype(np.int64))
+    np.fill_diagonal(together, 0)
+    served = np.bincount(leaders[held], minlength=n)
+    return Exposure(served, together.max(axis=0))
+
+
+@dataclass
+class _Device:
+    """A candidate that keeps to the protocol, or falls silent after its commitment."""
+
+    number: int
+    nonces: Callable[[int], bytes]
+    silent: bool
+    nonce: bytes = b""
+
+    def commit(self) -> bytes:
+        self.nonce = self.nonces(NONCE_BYTES)
+        return commitment(self.nonce, self.number)
+
+    def reveal(self, shown: Mapping[int, bytes]) -> bytes | None:
+        return None if self.silent else self.nonce

@@ -1,0 +1,111 @@
+"""Bytes by formula and bytes as they are sent."""
+
+import pytest
+from tests.secure_aggregation.rounds import inputs_of, seeded, terms_of
+
+from m2fdp.secure_aggregation import Stage, secure_sum
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    PublicKeys,
+    Roster,
+    SealedShares,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from m2fdp.secure_aggregation.traffic import (
+    MemberBytes,
+    Turnout,
+    everybody,
+    member_bytes,
+    members_bytes,
+    overhead_bits,
+    server_bytes,
+)
+
+
+def test_by_hand():
+    # 10 members: two keys of 32 bytes; 9 parcels of an id, two shares of 33 bytes and a tag of 16;
+    # 7,840 words; 10 shares with an id.
+    assert member_bytes(everybody(10), 7840) == MemberBytes(64, 9 * 86, 31_360, 10 * 37)
+    assert overhead_bits(10) == 8 * (64 + 774 + 370)
+    server = server_bytes(everybody(10))
+    assert (server.rosters, server.mailboxes, server.requests) == (6800, 7740, 400)
+    assert server.total == 14_940
+
+
+KINDS = {
+    "keys": PublicKeys,
+    "shares": SealedShares,
+    "vector": MaskedVector,
+    "unmasking": UnmaskShares,
+    "rosters": Roster,
+    "mailboxes": Mailbox,
+    "requests": UnmaskRequest,
+}
+
+
+def test_every_kind_of_message_has_the_size_of_the_formula():
+    terms = terms_of(6)
+    heard = {}
+
+    def hear(message):
+        heard.setdefault(type(message), []).append(message)
+
+    secure_sum(terms, inputs_of(terms), tap=hear)
+    turnout = everybody(6)
+    own, server = member_bytes(turnout, 20), server_bytes(turnout)
+    for name in ("keys", "shares", "vector", "unmasking"):
+        sizes = {message.n_bytes for message in heard[KINDS[name]]}
+        assert sizes == {getattr(own, name)}
+        assert len(heard[KINDS[name]]) == 6
+    # Rosters and requests are one message to all.
+    assert [one.n_bytes * 6 for one in heard[Roster]] == [server.rosters]
+    assert [one.n_bytes * 6 for one in heard[UnmaskRequest]] == [server.requests]
+    assert sum(one.n_bytes for one in heard[Mailbox]) == server.mailboxes
+    # A message is what its parts are.
+    keys, sealed = heard[PublicKeys][0], heard[SealedShares][0]
+    assert len(keys.sealing) == len(keys.masking) == 32
+    assert {len(parcel) for _, parcel in sealed.parcels} == {82}
+
+
+@pytest.mark.parametrize(
+    "silent, turnout",
+    [
+        ({}, everybody(10)),
+        ({1: Stage.KEYS}, Turnout(9, 9, 9, 9, 9)),
+        ({1: Stage.SHARES, 3: Stage.VECTOR}, Turnout(10, 10, 9, 8, 8)),
+        ({1: Stage.UNMASKING, 3: Stage.VECTOR, 8: Stage.VECTOR}, Turnout(10, 10, 10, 8, 7)),
+        ({0: 0, 4: 1, 9: 2, 5: 3}, Turnout(9, 9, 8, 7, 6)),
+    ],
+)
+def test_the_driver_counts_what_the_formula_says(silent, turnout):
+    terms = terms_of(10, 6)
+    total = secure_sum(terms, inputs_of(terms), silent)
+    assert total.turnout == turnout
+    assert total.members_bytes == members_bytes(turnout, 20)
+    assert total.server_bytes == server_bytes(turnout).total
+    up = turnout.announced + turnout.shared + turnout.masked + turnout.answered
+    assert total.messages == up + turnout.listed + turnout.shared + turnout.masked
+
+
+def test_keys_that_are_refused_count_once():
+    terms = terms_of(5, 3)
+    source, drawn = seeded(0), []
+
+    def stuck(size):
+        drawn.append(source(size))
+        return drawn[len(drawn) - 4] if 3 < len(drawn) <= 6 else drawn[-1]
+
+    total = secure_sum(terms, inputs_of(terms), entropy=stuck)
+    assert total.turnout == Turnout(5, 3, 3, 3, 3)
+    assert total.members_bytes == members_bytes(total.turnout, 20)
+    assert total.server_bytes == server_bytes(total.turnout).total
+
+
+def test_zones_send_less_than_one_large_group():
+    """H Sec. IV-A: s zones of m, and one group of s, against one of s·m."""
+    flat = 50 * member_bytes(everybody(50), 0).overhead
+    zones = 50 * member_bytes(everybody(5), 0).overhead
+    servers = 10 * member_bytes(everybody(10), 0).overhead
+    assert 7 < flat / (zones + servers) < 9
