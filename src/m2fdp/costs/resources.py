@@ -72,27 +72,36 @@ def round_cost(
 
     In a lock-step group every device's gradient travels to the group's head at every local
     step; the head has the group's model already, so an aggregation starts there. A step ends
-    when its slowest group has.
+    when its slowest group has. Where devices join by chance these are the costs of the expected
+    numbers: for energy its expectation, for delay a little less.
 
     Args:
         layers: of a `RoundPlan`: the layer up to which models travel after each local step.
     """
     tree = network.tree
     inside = _inside_groups(tree, lock_step)
-    # Which devices take part changes, how many does not: let it be the first ones.
-    rank = sibling_rank(tree, np.arange(tree.n_devices))
-    present = rank < network.present[tree.parents[-1]]
+    present = _present(network)
     energy = len(layers) * present.sum() * config.step_energy_j
     delay = len(layers) * config.step_delay_s
     for top in layers:
         sending = tuple(
             mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
         )
-        sending = (*sending[:-1], sending[-1] & present)
+        sending = (*sending[:-1], sending[-1] * present)
         cost = _journey_cost(tree, sending, n_parameters, config)
         energy += cost.energy_j
         delay += cost.delay_s
     return Cost(energy, delay)
+
+
+def _present(network: Network) -> np.ndarray:
+    """Who takes part, or how often each does: (N_L,)."""
+    tree = network.tree
+    if network.chance is not None:
+        return network.odds
+    # Which devices take part changes, how many does not: let it be the first ones.
+    rank = sibling_rank(tree, np.arange(tree.n_devices))
+    return rank < network.present[tree.parents[-1]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +215,8 @@ def _inside_groups(tree: Tree, lock_step: LockStep) -> tuple[np.ndarray, ...]:
 def _journey_cost(
     tree: Tree, sending: tuple[np.ndarray, ...], n_parameters: int, config: ResourcesConfig
 ) -> Cost:
-    """The messages of the sending nodes of layer l = 1…L, from the devices up.
+    """The messages of the sending nodes of layer l = 1…L, from the devices up; `sending` is
+    whether each does, or how often.
 
     A parent sends on when the last of its children has arrived; siblings transmit in turn or
     at once, and different parents receive side by side.
@@ -217,8 +227,9 @@ def _journey_cost(
         senders = np.flatnonzero(sending[layer - 1])
         parents = tree.parents[layer - 1][senders]
         cost = message_cost(layer, n_parameters, config)
-        energy += cost.energy_j * len(senders)
-        messages = np.bincount(parents, minlength=tree.n_nodes(layer - 1))
+        counts = sending[layer - 1][senders].astype(np.float64)
+        energy += cost.energy_j * counts.sum()
+        messages = np.bincount(parents, weights=counts, minlength=tree.n_nodes(layer - 1))
         in_turn = messages if config.uplinks == "sequential" else np.minimum(messages, 1)
         arrived = np.zeros(tree.n_nodes(layer - 1))
         np.maximum.at(arrived, parents, ready[senders])

@@ -143,14 +143,19 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
 
 
 def check_equal_rounds(config: Config) -> None:
-    """Refuse audit and bound of a controlled run.
+    """Refuse audit and bound of a controlled run, and of one whose devices join by chance.
 
     Raises:
         InputError: it is one.
     """
+    remedy = "audit and bound are made for rounds that are all alike; use "
     if config.control.enabled:
-        remedy = "audit and bound are made for rounds that are all alike; use false"
-        raise InputError("control.enabled", True, remedy)
+        raise InputError("control.enabled", True, f"{remedy}false")
+    training = config.training
+    if training.participation is not None:
+        raise InputError("training.participation", training.participation, f"{remedy}null")
+    if training.estimator != "mean":
+        raise InputError("training.estimator", training.estimator, f"{remedy}mean")
 
 
 def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:
@@ -169,7 +174,11 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
-    check_delta(privacy.delta, shard_sizes, rates, training.rounds * training.local_steps)
+    chance, steps, of = training.participation, training.rounds * training.local_steps, "steps"
+    if chance is not None:  # of a round, that its device joins and some step draws the record
+        rates = chance * (1 - (1 - rates) ** training.local_steps)
+        steps, of = training.rounds, "rounds"
+    check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
         _certify_non_expansive(built, prod(shape), shard_sizes, training)
 

@@ -27,7 +27,9 @@ Deviations = list[np.ndarray]
 _ROUNDING = 1e-2
 
 
-def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int) -> None:
+def check_delta(
+    delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int, of: str = "steps"
+) -> None:
     """Delta must not pay for what it is meant to exclude.
 
     At 1/D a mechanism that publishes one record in clear would already pass. At the chance that a
@@ -38,6 +40,7 @@ def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps:
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), the chances q_j that a local step uses a record.
         steps: local steps of the whole run.
+        of: what they are in words, if they are something else that draws records.
 
     Raises:
         InputError: it is not below both.
@@ -56,7 +59,7 @@ def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps:
         raise InputError(
             "privacy.delta",
             delta,
-            f"must be below {ever:.3g}, the chance that {steps} steps at rate {rarest:.3g} ever "
+            f"must be below {ever:.3g}, the chance that {steps} {of} at rate {rarest:.3g} ever "
             "draw a record: else what is drawn could go out in clear and the promise would hold",
         )
 

@@ -134,16 +134,23 @@ class Ledger:
                 yield AlikeRounds(plan, unseen, times, joins_unseen=True)
             elif position.joins is None or self.attendance is None:
                 yield AlikeRounds(plan, laws, times)
-            elif most := self._most_joined(self.attendance, position, plan, rounds):
-                yield AlikeRounds(plan, laws, most)
+            else:
+                here = self._rounds_of[plan]
+                here = here[: np.searchsorted(here, rounds)]
+                joined = self.attendance[here][:, list(position.members)]
+                if most := int(joined.sum(axis=0).max()):
+                    yield AlikeRounds(plan, laws, most)
 
-    def _most_joined(
-        self, attendance: np.ndarray, position: Position, plan: RoundPlan, rounds: int
-    ) -> int:
-        """How many of the first rounds, of those of a plan, any device of a position joins."""
-        here = self._rounds_of[plan]
-        here = here[: np.searchsorted(here, rounds)]
-        return int(attendance[here][:, list(position.members)].sum(axis=0).max())
+    @property
+    def chance(self) -> float | None:
+        """With which every device joins a round; None where that is not left to chance."""
+        return self.lines[0].position.joins
+
+    def most_joined(self, rounds: int) -> int:
+        """The most rounds, of the first so many, that any device joins, as far as is known."""
+        if self.attendance is None:
+            return rounds
+        return int(self.attendance[:rounds].sum(axis=0).max(initial=0))
 
     def _largest(self, lines: Sequence[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""

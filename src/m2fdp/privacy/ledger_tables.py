@@ -74,7 +74,7 @@ def _who_joins(line: Release, shown: Sequence[AlikeRounds], rounds: int) -> list
         return [f"never told who joins a round, each with chance {joins:.3g}"]
     times = sum(alike.times for alike in shown)
     return [
-        f"told who joins a round: counted are {times} of {rounds}, the most of any of these "
+        f"as if told who joins a round: counted are {times} of {rounds}, the most of any of these "
         f"devices; {joins * rounds:.3g} are expected"
     ]
 
