@@ -98,6 +98,6 @@ def mechanism_for(privacy):
     def make(plan, shards, name="gradient"):
         config = Config(privacy=privacy[name])
         run_plan = RunPlan((plan.network,), plan.schedule.round_plans())
-        return calibrate(config, plan.private, run_plan, shards.sizes, shards.rates).mechanism
+        return calibrate(config, plan, run_plan, shards.sizes, shards.rates).mechanism
 
     return make

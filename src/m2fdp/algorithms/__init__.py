@@ -10,11 +10,15 @@ import numpy as np
 
 from m2fdp import own_code
 from m2fdp.algorithms.base import Algorithm, Given, NoOptions, Plan
+from m2fdp.algorithms.cdp import CDP
+from m2fdp.algorithms.hdp import HDP
+from m2fdp.algorithms.hdp_mixed import HDP_MIXED
 from m2fdp.algorithms.hfl import HFL
 from m2fdp.algorithms.hfl_dp import HFL_DP
+from m2fdp.algorithms.ldp import LDP
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.algorithms.pedpfl import PEDPFL
-from m2fdp.config import Block, Config, parse_block
+from m2fdp.config import Block, Config, ZonesConfig, parse_block
 from m2fdp.errors import InputError
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.clipping import check_clip_factor
@@ -25,7 +29,10 @@ from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust, build_trust
 
 # In the order in which tables and figures list them.
-ALGORITHMS = {algorithm.name: algorithm for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP)}
+ALGORITHMS = {
+    algorithm.name: algorithm
+    for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP, LDP, HDP, CDP, HDP_MIXED)
+}
 
 __all__ = [
     "ALGORITHMS",
@@ -77,7 +84,9 @@ def build_plan(config: Config) -> Plan:
     trust = build_trust(tree, config.topology.trust, config.seed)
     schedule = build_schedule(config.training, tree.depth)
     options = parse_options(config.algorithm, config.options)
-    plan = _plan_of(config.algorithm, Given(tree, trust, schedule, options, config.seed))
+    _check_zones(config)
+    given = Given(tree, trust, schedule, options, config.seed, config.zones)
+    plan = _plan_of(config.algorithm, given)
     if plan.private:
         _check_noise(config.algorithm, plan.network)
         check_clip_factor(plan.rules.clip_factor, config.algorithm)
@@ -90,6 +99,24 @@ def build_plan(config: Config) -> Plan:
         network, config.secure_aggregation, config.threat.colluding, plan.private
     )
     return plan if network is plan.network else replace(plan, network=network)
+
+
+def _check_zones(config: Config) -> None:
+    """`zones` says something only to an algorithm that reads it.
+
+    Raises:
+        InputError: it is changed for one that does not.
+    """
+    usual = ZonesConfig()
+    if config.zones == usual or get_algorithm(config.algorithm).zoned:
+        return
+    key = next(k for k in ZonesConfig.model_fields if getattr(config.zones, k) != getattr(usual, k))
+    able = ", ".join(name for name, own in ALGORITHMS.items() if own.zoned)
+    raise InputError(
+        f"zones.{key}",
+        getattr(config.zones, key),
+        f"belongs to algorithm: {able}, not to {config.algorithm}",
+    )
 
 
 def _participants(participants: int | None, tree: Tree, trust: Trust, planned: Tree) -> int | None:

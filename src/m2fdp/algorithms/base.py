@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from m2fdp.config import Block
+from m2fdp.config import Block, ZonesConfig
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.simulation import Rules
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
+
+# Whom a trusted cloud's noise protects from: whoever gets the global model.
+BEYOND_THE_CLOUD = frozenset({"siblings", "cousins", "far_devices", "public"})
 
 
 class NoOptions(Block):
@@ -26,6 +29,7 @@ class Given:
         tree, trust, schedule: as configured.
         options: the configuration's `options`, as the algorithm's own block.
         seed: of the run, for what an algorithm draws.
+        zones: as configured, for an algorithm that is `zoned`.
     """
 
     tree: Tree
@@ -33,6 +37,7 @@ class Given:
     schedule: Schedule
     options: Block = field(default_factory=NoOptions)
     seed: int = 0
+    zones: ZonesConfig = ZonesConfig()
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +71,7 @@ class Algorithm:
         plan: from what is given to its plan.
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
+        zoned: whether it reads the configuration's `zones`.
     """
 
     name: str
@@ -74,3 +80,4 @@ class Algorithm:
     plan: Callable[[Given], Plan]
     controllable: bool = False
     options: type[Block] = NoOptions
+    zoned: bool = False

@@ -31,8 +31,8 @@ class Config(Block):
 
     algorithm: str = Field(
         default="m2fdp",
-        description=f"What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, or {FORM} for an "
-        "algorithm of your own.",
+        description="What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and "
+        f"hdp_mixed, or {FORM} for an algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0)] = Field(
         default=0,

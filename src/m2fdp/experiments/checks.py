@@ -19,7 +19,7 @@ from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.topology.network import weighted
+from m2fdp.topology.network import heads_of, weighted
 
 
 def check_config(config: Config) -> None:
@@ -41,6 +41,7 @@ def check_config(config: Config) -> None:
             own_code.load(key, name)
     if plan.private:
         _check_rules(config, plan)
+        _check_steps(config, plan)
     if config.control.enabled:
         _check_control(config, plan)
     if config.topology.weights == "samples":
@@ -69,6 +70,24 @@ def _check_rules(config: Config, plan: Plan) -> None:
             "needs clips that bring two gradients no further apart, and algorithm: "
             f"{config.algorithm} has its own clip_factor; use worst_case",
         )
+
+
+def _check_steps(config: Config, plan: Plan) -> None:
+    """Where heads noise every step, all noise from below them would have to be there by then."""
+    if not get_mechanism(config.privacy.mechanism).noises_every_step:
+        return
+    tree, head_layers = plan.network.tree, heads_of(plan.network)[:, 0]
+    for layer, noise in enumerate(plan.network.noise):
+        below = tree.ancestors[layer][head_layers < layer]
+        adding = below[noise[below] > 0]
+        if adding.size:
+            raise InputError(
+                "privacy.mechanism",
+                config.privacy.mechanism,
+                f"noises every step where it leaves trusted ground, so that what "
+                f"{tree.names[layer][adding[0]]} adds below that is never drawn (algorithm: "
+                f"{config.algorithm}); use mechanism: upload",
+            )
 
 
 def surprises(config: Config) -> list[str]:

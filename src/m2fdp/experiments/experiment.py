@@ -227,7 +227,7 @@ class Experiment:
     @cached_property
     def _calibration(self) -> Calibration:
         return promise.calibrate(
-            self.config, self.plan.private, self.run_plan, self.samples.sizes, self.sampling_rates
+            self.config, self.plan, self.run_plan, self.samples.sizes, self.sampling_rates
         )
 
     def ledger(self) -> pd.DataFrame:

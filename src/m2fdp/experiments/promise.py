@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.config import Config
+from m2fdp.algorithms import Plan
+from m2fdp.config import Config, ThreatConfig
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
+from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.sampling import draw_participants
@@ -19,21 +21,21 @@ from m2fdp.streams import seeded
 
 
 def calibrate(
-    config: Config, private: bool, run_plan: RunPlan, shard_sizes: np.ndarray, rates: np.ndarray
+    config: Config, plan: Plan, run_plan: RunPlan, shard_sizes: np.ndarray, rates: np.ndarray
 ) -> Calibration:
     """The mechanisms for these shards and rounds, and the rounds that the budget affords.
 
     Args:
-        private: whether anything is clipped and noised at all.
+        plan: the algorithm's.
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), q_j.
 
     Raises:
-        InputError: the target can't be met for an observer that `threat` distrusts, or the
-            budget is passed by the first round.
+        InputError: the target can't be met for an observer that `threat` or the algorithm
+            distrusts, or the budget is passed by the first round.
     """
-    privacy, threat = config.privacy, config.threat
-    if private:
+    privacy, threat = config.privacy, _bound(config, plan)
+    if plan.private:
         mechanisms = build_mechanisms(
             run_plan.networks,
             shard_sizes,
@@ -64,6 +66,20 @@ def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:
     streams = seeded(config.seed, b"").sampling
     rounds = range(1, len(run_plan.rounds) + 1)
     return np.stack([draw_participants(network, streams, round_) for round_ in rounds])
+
+
+def _bound(config: Config, plan: Plan) -> ThreatConfig:
+    """The configured threat, and whom the algorithm distrusts whatever it says."""
+    unknown = plan.distrusts - OBSERVERS.keys()
+    if unknown:
+        raise InputError(
+            "algorithm",
+            config.algorithm,
+            f"distrusts {min(unknown)}, who is no kind of observer; valid: {', '.join(OBSERVERS)}",
+        )
+    added = sorted(plan.distrusts - set(config.threat.distrusted))
+    distrusted = [*config.threat.distrusted, *added]
+    return config.threat.model_copy(update={"distrusted": distrusted})
 
 
 def summarise(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -> dict[str, Any]:

@@ -39,8 +39,8 @@ class Position:
         shared: whether only their noise together is enough, so that none of them acts on its own.
         cloud_reads: whether the cloud reads it, past all servers between.
         joins: the chance of each device to join a round; None where nothing is left to chance.
-        unnoticed: whether nothing that leaves the head shows who joined: it is a server, and no
-            device below it adds noise.
+        unnoticed: whether nothing that leaves the head shows that a device of the position
+            joined: the head is a server, and the device adds no noise.
     """
 
     members: tuple[int, ...]
@@ -187,8 +187,7 @@ def _by_device(
             if network.chance is not None:  # each device counts on its own noise alone
                 all_of_it = all_of_it + _own_inside(network, noise, layer)[members]
                 one = np.zeros_like(one)
-                noisy = np.bincount(tree.ancestors[layer], weights=noise[depth]) > 0
-                table["unnoticed"][members] = ~noisy[nodes]
+                table["unnoticed"][members] = network.noise[depth][members] == 0
             table["inside"][members] = all_of_it / unit**2
             table["inside_but_one"][members] = np.maximum(all_of_it - one, 0.0) / unit**2
         for at in range(layer):

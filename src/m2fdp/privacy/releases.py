@@ -28,8 +28,8 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
 
 Where devices join rounds by chance, their lowest server, its other devices, and whoever listens on
 their links are told who does, and learn of a record in the rounds that its device joins: those are
-counted. Others learn that it joined only if something shows it. The noise of devices does, for it
-comes with them; noise of servers is there in every round, and then a release is one in which the
+counted. Others learn that it joined only if something shows it. Noise of the device does, for it
+comes with it; noise of servers is there in every round, and then a release is one in which the
 record has a part with the chance of its device (`joined_unseen`). Of other devices' noise nothing
 is counted, for how many join is not certain.
 """

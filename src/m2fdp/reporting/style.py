@@ -17,10 +17,12 @@ DPI = 150
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 11, 10, 9
 INK, GRID = "#222222", "#DDDDDD"
 EPSILON_COLOUR = "#D55E00"
-# Okabe-Ito, with the reference first in grey; by the algorithms' order.
+# Okabe-Ito, with the reference first in grey.
 COLOURS = ("#555555", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#56B4E9")
 LINES = ((0, (5, 2)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), "-")
 MARKERS = ("s", "v", "^", "o", "D", "X", "P")
+# By the algorithms' order; one more of each.
+ALGORITHM_COLOURS, ALGORITHM_MARKERS = (*COLOURS, "#882255"), (*MARKERS, "*")
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ def look(algorithm: str, variant: int = 0) -> Look:
     """
     i = position(algorithm)
     return Look(
-        COLOURS[i % len(COLOURS)],
+        ALGORITHM_COLOURS[i % len(ALGORITHM_COLOURS)],
         LINES[(i + variant) % len(LINES)],
-        MARKERS[(i + variant) % len(MARKERS)],
+        ALGORITHM_MARKERS[(i + variant) % len(ALGORITHM_MARKERS)],
     )
 
 
@@ -59,7 +61,8 @@ def palette_look(number: int) -> Look:
 
 
 def position(algorithm: str) -> int:
-    """The place of an algorithm in tables and legends: baselines first, users' own last.
+    """The place of an algorithm in tables and legends: J's, baselines first, then H's; users' own
+    last.
 
     Raises:
         InputError: there is no such algorithm.

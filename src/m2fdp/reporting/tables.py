@@ -35,7 +35,7 @@ PRINTED_POSITIONS = 4
 
 
 def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per algorithm, guarantee, arm and swept parameters; baselines first.
+    """One row per algorithm, guarantee, arm and swept parameters, in the algorithms' order.
 
     Args:
         runs: one row a run with `RUN_COLUMNS`; every other column is a study's arm or a swept

@@ -35,6 +35,16 @@ def all_untrusted(tree: Tree) -> Trust:
     return tuple(np.zeros(tree.n_nodes(layer), dtype=bool) for layer in range(tree.depth))
 
 
+def all_trusted(tree: Tree) -> Trust:
+    """Every server is trusted, and so is the cloud."""
+    return tuple(np.ones(tree.n_nodes(layer), dtype=bool) for layer in range(tree.depth))
+
+
+def all_but_the_cloud(tree: Tree) -> Trust:
+    """Every server is trusted; the cloud is not."""
+    return (np.array([False]), *all_trusted(tree)[1:])
+
+
 def draw_trust(tree: Tree, ratios: Sequence[float], seed: int) -> Trust:
     """Trust by the shares p_1…p_{L-1} of trusted nodes among the children of untrusted nodes.
 
