@@ -17,6 +17,7 @@ from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger
+from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.privacy.taint import windows
@@ -31,7 +32,7 @@ class Bounds:
         position, observer: of the audited line of the ledger.
         epsilon_lower: at the audit's confidence.
         epsilon_upper: the ledger's, for the same rounds.
-        epsilon_nominal: the configuration's target.
+        epsilon_nominal: see `m2fdp.privacy.multiplier.nominal_epsilon`.
         largest_lower: more can't be shown with so many repetitions.
         rounds, releases: that the observer saw.
         repetitions: of each world, half of them to choose the test.
@@ -103,7 +104,7 @@ def audit_line(
         line.observer,
         epsilon_bound(rule, *tested, privacy.delta, alpha),
         ledger.epsilon(line, rounds),
-        privacy.epsilon,
+        nominal_epsilon(ledger, rounds, privacy),
         largest_bound(len(tested[0]), privacy.delta, alpha),
         privacy.delta,
         config.confidence,

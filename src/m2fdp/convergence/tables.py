@@ -22,6 +22,7 @@ from m2fdp.convergence.bound import (
 from m2fdp.convergence.descent import RoundNoise, descent_bound
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
@@ -53,6 +54,7 @@ def estimate_constants(
             int(measured["round"].iloc[-1]),
             "in so many no device's gradient has changed, so beta can't be estimated",
         )
+    ledger = mechanism.ledger
     norms = (mechanism.clipping.batch_norm, mechanism.clipping.record_norm)
     clipped = [norm for norm in norms if norm is not None]
     return Constants(
@@ -62,7 +64,7 @@ def estimate_constants(
         n_parameters=n_parameters,
         local_steps=schedule.local_steps,
         sampling_rate=sampling_rate,
-        epsilon=privacy.epsilon if mechanism.private else inf,
+        epsilon=nominal_epsilon(ledger, len(ledger.plans), privacy) if mechanism.private else inf,
         delta=privacy.delta,
     )
 

@@ -138,6 +138,12 @@ def _check_control(config: Config, plan: Plan) -> None:
             deeper[0],
             "is a layer that the controller does not aggregate at; valid: 1",
         )
+    if config.privacy.noise_multiplier is not None:
+        raise InputError(
+            "privacy.calibration",
+            config.privacy.calibration,
+            "has no epsilon that the controller (control.enabled) could price; use accountant",
+        )
     if config.privacy.drift != "worst_case":
         raise InputError(
             "privacy.drift",

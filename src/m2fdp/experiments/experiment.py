@@ -49,6 +49,7 @@ from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.survivors import SumRules
 from m2fdp.simulation.training import (
     SILENT,
     Checkpointing,
@@ -109,7 +110,11 @@ class Experiment:
 
     def __repr__(self) -> str:
         config, n_devices = self.config, self.plan.network.tree.n_devices
-        promised = f"{config.privacy.mechanism} at epsilon {config.privacy.epsilon:g}"
+        privacy = config.privacy
+        asked = f"epsilon {privacy.epsilon:g}"
+        if privacy.noise_multiplier is not None:
+            asked = f"{privacy.noise_multiplier:g} times the sensitivity"
+        promised = f"{privacy.mechanism} at {asked}"
         return (
             f"Experiment({config.algorithm} on {config.dataset.name}: {n_devices} devices, "
             f"{config.model.name}, {config.training.rounds} rounds of "
@@ -276,6 +281,10 @@ class Experiment:
             shards or self.shards(),
             randomness or randomness_of(self.config, self.network, self.dataset, self.samples),
             self.plan.rules,
+            SumRules(
+                stop=self.config.secure_aggregation.on_loss == "stop",
+                masks=self.config.secure_aggregation.protocol == "masks",
+            ),
         )
 
     def shards(self) -> Shards:

@@ -15,6 +15,7 @@ from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, get_mechanism, silence, step_alone
+from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.schedule.rounds import RoundPlan
@@ -144,6 +145,13 @@ def build_mechanisms(
     if privacy.calibration == "paper":
         noises = [mechanism.paper_noise(network, rates, plans, privacy) for network in networks]
         ledger = ledger_over(networks, noises)
+    elif privacy.noise_multiplier is not None:
+        silent = ledger_over(networks, [list(no_noise(network.tree)) for network in networks])
+        noises = []
+        for number, (network, unit) in enumerate(zip(networks, units, strict=True)):
+            moved = largest_shifts(silent, number) * unit
+            noises.append(_in_parts(mechanism, network, privacy.noise_multiplier * moved))
+        ledger = ledger_over(networks, noises)
     else:
         noises, ledger = _least_noise(mechanism, alone, units, partial(ledger_over, alone), privacy)
         if networks[0].sums != alone[0].sums:
@@ -209,11 +217,10 @@ def _least_noise(
     """
     silent = [list(no_noise(network.tree)) for network in networks]
     needed = _needed_by_device(ledger_of(silent), privacy)
-    noises = []
-    for network, unit in zip(networks, units, strict=True):
-        full = _full_noise(mechanism, network, needed * unit)
-        parts = zip(network.noise, full, strict=True)
-        noises.append([part * whole for part, whole in parts])
+    noises = [
+        _in_parts(mechanism, network, needed * unit)
+        for network, unit in zip(networks, units, strict=True)
+    ]
     ledger = ledger_of(noises)
     _refuse_messages_in_clear(ledger, privacy)
     rounds = len(ledger.plans)
@@ -294,6 +301,12 @@ def _in_its_largest(composition: Composition) -> tuple[float, Composition]:
         (ShiftLaw(tuple(shift / largest for shift in law.shifts), law.probabilities), count)
         for law, count in composition
     )
+
+
+def _in_parts(mechanism: Mechanism, network: Network, protecting: np.ndarray) -> Deviations:
+    """Of its full noise, each node's part; see `_full_noise`."""
+    full = _full_noise(mechanism, network, protecting)
+    return [part * whole for part, whole in zip(network.noise, full, strict=True)]
 
 
 def _full_noise(mechanism: Mechanism, network: Network, protecting: np.ndarray) -> Deviations:

@@ -11,6 +11,7 @@ from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.multiplier import nominal_epsilon
 
 SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
@@ -54,7 +55,7 @@ def summary(
         "guarantee": "conditional" if conditions else "verified",
         "mechanism": privacy.mechanism,
         "calibration": privacy.calibration,
-        "epsilon_nominal": privacy.epsilon,
+        "epsilon_nominal": nominal_epsilon(ledger, rounds, privacy),
         "epsilon_verified": _for_json(mechanism.epsilon(rounds)),
         "delta": privacy.delta,
         "clipping_norm": privacy.clipping_norm,
@@ -178,10 +179,11 @@ def warnings(
     """One line for each thing that a user can change and should know before trusting epsilon."""
     if not mechanism.private:
         return []
+    target = nominal_epsilon(mechanism.ledger, rounds, privacy)
     exposed: dict[str, float] = {
         kind: value
         for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > privacy.epsilon
+        if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > target
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
@@ -189,6 +191,7 @@ def warnings(
     if names:
         lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     verified = mechanism.epsilon(rounds)
-    if verified > privacy.epsilon:
-        lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {privacy.epsilon:g}")
+    if verified > target:
+        asked = f"{target:g}" if privacy.noise_multiplier is None else f"{target:.3g}"
+        lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {asked}")
     return lines

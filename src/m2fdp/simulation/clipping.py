@@ -45,11 +45,16 @@ def clip_rows(vectors: Tensor, norm: float, factor: ClipFactor) -> Tensor:
 
 
 def clip_layers(
-    vectors: Tensor, norm: float, factor: ClipFactor, layers: Sequence[slice]
+    vectors: Tensor, norm: float, factor: ClipFactor, layers: Sequence[slice] | None
 ) -> Tensor:
     """The vectors (n, M), each of their n layers clipped to norm / sqrt(n), or zero if nothing
     bounds it: in place. So the whole is at most of that norm (McMahan et al. 2018, PerLayerClip).
+
+    Args:
+        layers: places in a vector; None clips it as a whole.
     """
+    if layers is None:
+        return clip_rows(vectors, norm, factor)
     for layer in layers:
         clip_rows(vectors[:, layer], norm / sqrt(len(layers)), factor)
     return vectors

@@ -50,6 +50,7 @@ def trace_epsilon(experiment: Experiment) -> pd.DataFrame:
     return experiment.epsilon_over_rounds()
 
 
-def draw_epsilon(table: pd.DataFrame, target: float) -> Figure:
-    """Epsilon over the rounds, a line for each kind of observer."""
-    return privacy_figures.epsilon_over_rounds(table, float(target))
+def draw_epsilon(table: pd.DataFrame, promised: dict[str, Any], target: float) -> Figure:
+    """Epsilon over the rounds, a line for each kind of observer, and what was asked for."""
+    asked = promised.get("epsilon_nominal", target)
+    return privacy_figures.epsilon_over_rounds(table, float(asked))

@@ -23,7 +23,7 @@ def create_pipeline() -> Pipeline:
             Node(nodes.trace_epsilon, "experiment", "epsilon_over_rounds", name="trace_epsilon"),
             Node(
                 nodes.draw_epsilon,
-                ["epsilon_over_rounds", "params:privacy.epsilon"],
+                ["epsilon_over_rounds", "privacy_summary", "params:privacy.epsilon"],
                 "epsilon_over_rounds_figure",
                 name="draw_epsilon",
             ),

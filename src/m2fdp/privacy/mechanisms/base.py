@@ -183,6 +183,12 @@ def layers_of_records(privacy: PrivacyConfig) -> tuple[bool, str]:
     )
 
 
+def multiplier_alone(privacy: PrivacyConfig) -> tuple[bool, str]:
+    """A case for `refuse_first`."""
+    one_alone = (privacy.calibration == "multiplier") != (privacy.noise_multiplier is not None)
+    return one_alone, "noise_multiplier (z) and calibration: multiplier belong together"
+
+
 def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep:
     """Every head and all devices below it; with heads that share their noise, who reads their sum
     and all devices below: none of them may act on a part of it.

@@ -22,6 +22,7 @@ from m2fdp.privacy.mechanisms.base import (
     LockStep,
     Noise,
     layers_of_records,
+    multiplier_alone,
     refuse_first,
     silence,
     smoothness_without_drift,
@@ -67,6 +68,7 @@ class Gradient:
             ),
             smoothness_without_drift(privacy),
             layers_of_records(privacy),
+            multiplier_alone(privacy),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
@@ -154,12 +156,9 @@ class Gradient:
             position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
         )
         view: View = "mean" if summed else "message"
-        in_words_to = set()
-        if position.summed and position.is_device:
-            in_words_to = {"uplinks", "servers"} if position.cloud_reads else {"uplinks"}
 
         def line(kind: str) -> Release:
-            if kind in in_words_to:
+            if kind == "uplinks" and position.is_device and position.summed:
                 return in_words(position, kind, laws)
             if kind == "uplinks" and not position.is_device:
                 return in_clear(position, kind, "clipped gradients on their way to the head", laws)

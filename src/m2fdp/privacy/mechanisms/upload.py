@@ -21,6 +21,7 @@ from m2fdp.privacy.mechanisms.base import (
     LockStep,
     Noise,
     layers_of_records,
+    multiplier_alone,
     refuse_first,
     silence,
     smoothness_without_drift,
@@ -59,6 +60,7 @@ class Upload:
         refuse_first(
             smoothness_without_drift(privacy),
             layers_of_records(privacy),
+            multiplier_alone(privacy),
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
                 "unit: device clips whole updates and needs no drift; use drift: worst_case",
@@ -265,7 +267,7 @@ class _Lines:
         elif position.parent_is_cloud:
             lines.append(self.near("cloud", "the cloud, its parent"))
         elif position.cloud_reads:
-            lines += [self.words("servers"), self.near("cloud")]
+            lines += [self.far("servers"), self.near("cloud")]
         else:
             lines += [self.near("servers", "its untrusted parent"), self.far("cloud")]
         if self.traffic.cloud_is_trusted:
