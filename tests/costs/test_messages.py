@@ -154,17 +154,19 @@ def test_devices_by_chance_cost_what_is_expected():
     by_chance = Participation(rate, np.ones(6))
     sums = SecureSums(frozenset({2}), decode="cloud")
     network = two_by_three(sums, participation=by_chance, elected=True)
-    expected = np.zeros(2)
+    masked = ballots = 0.0
     for joined in np.ndindex(*[2] * 6):
         joined = np.array(joined, dtype=bool)
         chance = np.prod(np.where(joined, rate, 1 - rate))
-        per_zone = [joined[:3].sum(), joined[3:].sum()]
         total = joined.sum()
-        masked = total * (hidden(total) if total else 0)
-        expected += chance * np.array([masked, sum(8 * election_bytes(k) for k in per_zone)])
+        masked += chance * (total * hidden(total) if total else 0)
+        ballots += chance * sum(8 * election_bytes(k) for k in (joined[:3].sum(), joined[3:].sum()))
     _, devices = message_bits(network, M, ResourcesConfig())
-    assert rate * devices.sum() == pytest.approx(expected[0])
-    assert rate * ballot_bits(network).sum() == pytest.approx(expected[1])
+    assert rate * devices.sum() == pytest.approx(masked)
+    assert rate * ballot_bits(network).sum() == pytest.approx(ballots)
+    on_wires = wired(2 * 32 * M + masked - 6 * rate * 32 * M)
+    joules = 6 * rate * 1e-3 + WIRELESS_W * wireless(masked + ballots) + WIRED_W * on_wires
+    assert cost_alone(network, (0,)).energy_j == pytest.approx(joules)
 
 
 @pytest.mark.parametrize(("uplinks", "in_turn"), [("sequential", 3), ("parallel", 1)])

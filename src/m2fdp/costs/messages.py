@@ -64,4 +64,4 @@ def ballot_bits(network: Network) -> np.ndarray:
 
 def _chance(network: Network) -> float:
     """With which each of the others of a device that takes part does, too."""
-    return 1.0 if network.participation is None else network.participation.rate
+    return 1.0 if network.chance is None else network.chance

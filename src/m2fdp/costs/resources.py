@@ -79,16 +79,15 @@ def round_cost(
 
     In a lock-step group every device's gradient travels to the group's head at every local
     step; the head has the group's model already, so an aggregation starts there. A step ends
-    when its slowest group has.
+    when its slowest group has. Where devices join by chance these are the costs of the expected
+    numbers: for energy its expectation, for delay a little less.
 
     Args:
         layers: of a `RoundPlan`: the layer up to which models travel after each local step.
     """
     tree = network.tree
     inside = _inside_groups(tree, lock_step)
-    # Which devices take part changes, how many does not: let it be the first ones.
-    rank = sibling_rank(tree, np.arange(tree.n_devices))
-    present = rank < network.present[tree.parents[-1]]
+    present = _present(network)
     energy = len(layers) * present.sum() * config.step_energy_j
     delay = len(layers) * config.step_delay_s
     if network.elected:
@@ -100,11 +99,21 @@ def round_cost(
         sending = tuple(
             mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
         )
-        sending = (*sending[:-1], sending[-1] & present)
+        sending = (*sending[:-1], sending[-1] * present)
         cost = _journey_cost(tree, sending, bits, config)
         energy += cost.energy_j
         delay += cost.delay_s
     return Cost(energy, delay)
+
+
+def _present(network: Network) -> np.ndarray:
+    """Who takes part, or how often each does: (N_L,)."""
+    tree = network.tree
+    if network.chance is not None:
+        return network.odds
+    # Which devices take part changes, how many does not: let it be the first ones.
+    rank = sibling_rank(tree, np.arange(tree.n_devices))
+    return rank < network.present[tree.parents[-1]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +228,8 @@ def _inside_groups(tree: Tree, lock_step: LockStep) -> tuple[np.ndarray, ...]:
 def _journey_cost(
     tree: Tree, sending: tuple[np.ndarray, ...], bits: Bits, config: ResourcesConfig
 ) -> Cost:
-    """The messages of the sending nodes of layer l = 1…L, from the devices up.
+    """The messages of the sending nodes of layer l = 1…L, from the devices up; `sending` is
+    whether each does, or how often.
 
     A parent sends on when the last of its children has arrived; siblings transmit in turn or
     at once, and different parents receive side by side.
@@ -250,7 +260,8 @@ class _HopCost:
 def _hop_cost(
     tree: Tree, layer: int, sending: np.ndarray, bits: np.ndarray, config: ResourcesConfig
 ) -> _HopCost:
-    """The messages of the sending nodes, bool (N_l,), of a layer, of so many bits (N_l,) each."""
+    """The messages of the nodes of a layer, of so many bits (N_l,) each; `sending` (N_l,) is
+    whether each sends one, or how often."""
     senders = np.flatnonzero(sending)
     parents, n_parents = tree.parents[layer - 1][senders], tree.n_nodes(layer - 1)
     in_turn = config.uplinks == "sequential"
@@ -259,8 +270,10 @@ def _hop_cost(
     energy = 0.0
     delays = np.zeros(n_parents)
     for kind, cost in enumerate(costs):
-        messages = np.bincount(parents[which == kind], minlength=n_parents)
-        energy += cost.energy_j * int(messages.sum())
+        alike = which == kind
+        counts = sending[senders[alike]].astype(np.float64)
+        messages = np.bincount(parents[alike], weights=counts, minlength=n_parents)
+        energy += cost.energy_j * counts.sum()
         if in_turn:
             delays += messages * cost.delay_s
         else:

@@ -12,11 +12,13 @@ from m2fdp import own_code
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, TrainingConfig
 from m2fdp.errors import InputError
+from m2fdp.experiments.participation import check_participation
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
+from m2fdp.simulation.local_rules import GradientStep
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.topology.network import heads_of, weighted
 
@@ -29,6 +31,7 @@ def check_config(config: Config) -> None:
     """
     get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
+    check_participation(config, plan)
     check_model_name(config.model.name)
     for key, name in (
         ("model.loss", config.model.loss),
@@ -40,6 +43,8 @@ def check_config(config: Config) -> None:
     if plan.private:
         _check_rules(config, plan)
         _check_steps(config, plan)
+    if config.secure_aggregation.layers:
+        _check_sums(config, plan)
     if config.control.enabled:
         _check_control(config, plan)
     if config.topology.weights == "samples":
@@ -86,6 +91,29 @@ def _check_steps(config: Config, plan: Plan) -> None:
                 f"{tree.names[layer][adding[0]]} adds below that is never drawn (algorithm: "
                 f"{config.algorithm}); use mechanism: upload",
             )
+
+
+def _check_sums(config: Config, plan: Plan) -> None:
+    """What can't be with secure aggregation."""
+    sums, training = config.secure_aggregation, config.training
+    if sums.protocol == "masks":
+        known = plan.private and isinstance(plan.rules.local, GradientStep)
+        if not known:
+            missing = "whose local rule is its own" if plan.private else "which clips nothing"
+            raise InputError(
+                "secure_aggregation.protocol",
+                "masks",
+                "needs vectors of a bounded norm, which fit a grid: not those of algorithm: "
+                f"{config.algorithm}, {missing}; use ideal",
+            )
+    by_devices = plan.network.tree.depth in sums.layers
+    if sums.noise == "shared" and by_devices and training.participation is not None:
+        raise InputError(
+            "secure_aggregation.noise",
+            "shared",
+            "needs to know how many devices share it, and they join by chance "
+            "(training.participation); use participants, or separate",
+        )
 
 
 def surprises(config: Config) -> list[str]:
@@ -172,14 +200,19 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
 
 
 def check_equal_rounds(config: Config) -> None:
-    """Refuse audit and bound of a controlled run.
+    """Refuse audit and bound of a controlled run, and of one whose devices join by chance.
 
     Raises:
         InputError: it is one.
     """
+    remedy = "audit and bound are made for rounds that are all alike; use "
     if config.control.enabled:
-        remedy = "audit and bound are made for rounds that are all alike; use false"
-        raise InputError("control.enabled", True, remedy)
+        raise InputError("control.enabled", True, f"{remedy}false")
+    training = config.training
+    if training.participation is not None:
+        raise InputError("training.participation", training.participation, f"{remedy}null")
+    if training.estimator != "mean":
+        raise InputError("training.estimator", training.estimator, f"{remedy}mean")
 
 
 def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:
@@ -198,7 +231,11 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
-    check_delta(privacy.delta, shard_sizes, rates, training.rounds * training.local_steps)
+    chance, steps, of = training.participation, training.rounds * training.local_steps, "steps"
+    if chance is not None:  # of a round, that its device joins and some step draws the record
+        rates = chance * (1 - (1 - rates) ** training.local_steps)
+        steps, of = training.rounds, "rounds"
+    check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
         _certify_non_expansive(built, prod(shape), shard_sizes, training)
 

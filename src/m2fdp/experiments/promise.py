@@ -14,8 +14,16 @@ from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.releases import OBSERVERS
-from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
+from m2fdp.privacy.summary import (
+    assumptions_of_sums,
+    conditions_of,
+    outside_the_promise,
+    summary,
+    warnings,
+)
 from m2fdp.schedule.rounds import RunPlan
+from m2fdp.simulation.sampling import draw_participants
+from m2fdp.streams import seeded
 
 
 def calibrate(
@@ -35,7 +43,13 @@ def calibrate(
     privacy, threat = config.privacy, _bound(config, plan)
     if plan.private:
         mechanisms = build_mechanisms(
-            run_plan.networks, shard_sizes, rates, run_plan.rounds, privacy, threat
+            run_plan.networks,
+            shard_sizes,
+            rates,
+            run_plan.rounds,
+            privacy,
+            threat,
+            _attendance(config, run_plan),
         )
     else:
         mechanisms = (no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat),)
@@ -47,6 +61,17 @@ def calibrate(
             f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
         )
     return Calibration(mechanisms, rounds)
+
+
+def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:
+    """Who joins which round, bool (T, N_L), as training will draw it; None where that can't be
+    known, or nothing is left to chance."""
+    (network, *_) = run_plan.networks
+    if network.chance is None or config.privacy.secure_rng:
+        return None
+    streams = seeded(config.seed, b"").sampling
+    rounds = range(1, len(run_plan.rounds) + 1)
+    return np.stack([draw_participants(network, streams, round_) for round_ in rounds])
 
 
 def _bound(config: Config, plan: Plan) -> ThreatConfig:
@@ -70,7 +95,9 @@ def summarise(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -
     if not mechanism.private:
         return promised
     held = {split: len(held_by_cloud(manifest, split)) for split in ("validation", "test")}
+    of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     return promised | {
+        "assumptions": promised["assumptions"] + of_sums,
         "records_in_clear": held,
         "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
     }

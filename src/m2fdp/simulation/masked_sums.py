@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.errors import InputError
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import Clipping
+from m2fdp.privacy.summary import LARGEST_GRID
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.secure_aggregation import (
     BelowThreshold,
@@ -92,6 +94,7 @@ def masked_sums(
             for node in members.tolist()
         ]
         terms = Terms(group, scale, n_parameters, f"{label}, layer {layer}")
+        _check_grid(terms)
         try:
             values = secure_sum(terms, inputs).values
         except BelowThreshold as lost:
@@ -99,6 +102,21 @@ def masked_sums(
             continue
         result[reader] = torch.as_tensor(values, dtype=vectors.dtype, device=vectors.device)
     return result
+
+
+def _check_grid(terms: Terms) -> None:
+    """
+    Raises:
+        InputError: the noise is so small against what it hides that its grid shows.
+    """
+    deviation = terms.scale.deviation
+    if deviation * terms.points * LARGEST_GRID < 1 and deviation > 0:
+        raise InputError(
+            "secure_aggregation.protocol",
+            "masks",
+            f"puts noise of deviation {deviation:.3g} on a grid of {1 / terms.points:.3g}, which "
+            "is too coarse to count as a Gaussian; use ideal, or more noise",
+        )
 
 
 @dataclass(frozen=True, eq=False)

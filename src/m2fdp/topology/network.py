@@ -96,6 +96,13 @@ class Network:
         return children if self.participants is None else np.minimum(children, self.participants)
 
     @property
+    def chance(self) -> float | None:
+        """With which every device joins a round by itself; None where that is not left to it."""
+        if self.participation is None or self.participation.rate == 1.0:
+            return None
+        return self.participation.rate
+
+    @property
     def odds(self) -> np.ndarray:
         """float64 (N_L,): how often each device takes part in a round."""
         tree = self.tree

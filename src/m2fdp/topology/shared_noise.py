@@ -10,7 +10,7 @@ import numpy as np
 from m2fdp.config import SecureAggregationConfig
 from m2fdp.errors import InputError
 from m2fdp.topology.network import Network, heads_of
-from m2fdp.topology.sums import OPEN, readers, secure_sums
+from m2fdp.topology.sums import readers, secure_sums
 
 _BLOCK = "secure_aggregation"
 
@@ -34,10 +34,10 @@ def with_secure_sums(
         InputError: layers that are none, groups or thresholds that hide nothing, or noise that
             can't be shared.
     """
-    sums = secure_sums(config)
-    if sums == OPEN:
+    if not config.layers:
         _refuse_without_layers(config)
         return network
+    sums = secure_sums(config)
     network = replace(network, sums=sums)
     _check_layers(network, local_aggregation)
     for layer in sorted(sums.layers):
