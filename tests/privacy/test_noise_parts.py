@@ -166,9 +166,8 @@ def test_behind_a_sum_ten_devices_share_one_noise(network_of, plans_of, mechanis
     network = network_of([10])
     plans = plans_of(4, 1)  # under `gradient` every step ends in the sum
     alone = calibrated(network, plans, ["cloud"], mechanism=mechanism)
-    shared = replace(
-        network, noise=(np.zeros(1), np.full(10, part)), sums=SecureSums(frozenset([1]))
-    )
+    sums = SecureSums(frozenset([1]), shared=True)
+    shared = replace(network, noise=(np.zeros(1), np.full(10, part)), sums=sums)
     together = calibrated(shared, plans, ["cloud"], mechanism=mechanism)
 
     def of_a_device(found):

@@ -1,7 +1,8 @@
 """The ledger of `upload` against brute force, for noise placed anywhere in any small network.
 
 Anywhere: by any number of nodes on a path, untrusted servers and the cloud among them, which may be
-trusted, also above untrusted servers; with weights by sample count, and parents that see only sums.
+trusted, also above untrusted servers; with weights by sample count, and readers of sums, in which
+some may be missing and of which some may collude.
 
 Every model is a linear form: how far the record moves it, and how much of every Gaussian that was
 drawn it holds. What an observer can learn at most from a Gaussian vector with covariance S that is
@@ -10,6 +11,7 @@ record is used in every step, and every device that holds an un-noised trace of 
 most that clipping allows.
 """
 
+from itertools import combinations
 from math import inf, sqrt
 
 import numpy as np
@@ -21,7 +23,7 @@ from m2fdp.privacy.ledger import build_ledger
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, exposed_devices, heads_of, noise_plan, sample_weights
-from m2fdp.topology.sums import SecureSums
+from m2fdp.topology.sums import OPEN, SecureSums, readers
 from m2fdp.topology.trust import draw_trust
 
 EVERYBODY = ThreatConfig(distrusted=["servers", "cloud", "siblings", "far_devices", "public"])
@@ -31,12 +33,12 @@ MOST_SOURCES = 400
 class Oracle:
     """A run in which device `owner` holds the record; what everybody sees of it."""
 
-    def __init__(self, network, noise, schedule, owner, downlink_noise):
+    def __init__(self, network, noise, schedule, owner, downlink_noise, missing):
         self.tree, self.network, self.noise = network.tree, network, noise
-        self.owner, self.downlink_noise = owner, downlink_noise
+        self.owner, self.downlink_noise, self.missing = owner, downlink_noise, missing
         self.heads = heads_of(network)
         self.models = np.zeros((self.tree.n_devices, 1 + MOST_SOURCES))
-        self.drawn = 0
+        self.drawn, self.drawn_by = 0, {}
         self.tainted = set()
         self.seen = {}  # by (layer, node): the linear forms that this node has seen
         self.final = None
@@ -62,6 +64,7 @@ class Oracle:
     def aggregate(self, top):
         forms = list(self.models)
         tainted = [device in self.tainted for device in range(self.tree.n_devices)]
+        sums, masked = self.network.sums, False
         for layer in range(self.tree.depth, top, -1):
             above = np.zeros((self.tree.n_nodes(layer - 1), 1 + MOST_SOURCES))
             touched = [False] * len(above)
@@ -70,12 +73,16 @@ class Oracle:
                 if self.noise[layer][node]:
                     own = self.source(self.noise[layer][node])
                     self.look(layer, node, own)
+                    self.drawn_by.setdefault((layer, node), []).append(own)
                     message, traces = message + own, False
-                if layer not in self.network.sums.layers:
+                if layer in sums.layers and self.missing[layer][node]:
+                    continue
+                masked |= layer in sums.layers and sums.decode == "cloud"
+                if layer not in sums.layers and not masked:
                     self.look(layer - 1, parent, message)
                 above[parent] += self.network.weights[layer - 1][node] * message
                 touched[parent] |= traces
-            if layer in self.network.sums.layers:
+            if (layer in sums.layers and not masked) or (masked and layer == 1):
                 for parent, form in enumerate(above):
                     self.look(layer - 1, parent, form)
             forms, tainted = above, touched
@@ -118,7 +125,7 @@ class Oracle:
             return inf
         return sqrt(float((along[~free] ** 2 / values[~free]).sum()))
 
-    def by_kind(self):
+    def by_kind(self, colluding):
         """The largest shift of each kind of observer, with the ledger's names."""
         tree, trust = self.tree, self.network.trust
         found = {"public": self.shift([self.final])}
@@ -140,7 +147,49 @@ class Oracle:
             else:
                 kind = "far_devices"
             note(kind, tree.depth, device)
-        return found
+        return found | {"colluders": self.coalition(colluding)} if colluding else found
+
+    def coalition(self, colluding):
+        """Of who reads the head's messages, and any so many of those that it reads with it."""
+        tree, sums = self.tree, self.network.sums
+        layer, head = self.heads[self.owner]
+        top = sums.reader_layer(layer)
+        of_node = tree.ancestors_of(layer, top)
+        if self.network.trust[top][of_node[head]]:
+            return 0.0
+        others = [i for i in np.flatnonzero(of_node == of_node[head]) if i != head]
+        views = self.seen.get((top, int(of_node[head])), [])
+        largest = 0.0
+        for some in combinations(others, min(colluding, len(others))):
+            told = [form for node in some for form in self.drawn_by.get((layer, int(node)), [])]
+            largest = max(largest, self.shift(views + told))
+        return largest
+
+
+@st.composite
+def secure(draw, depth):
+    """Readers of sums."""
+    if draw(st.booleans()):
+        layers, decode = {draw(st.integers(1, depth))}, "cloud"
+    else:
+        layers, decode = draw(st.sets(st.integers(1, depth), min_size=1)), "parent"
+    return SecureSums(frozenset(layers), decode, dropout=draw(st.sampled_from([0.0, 0.1])))
+
+
+def absent(network, owner, drawn, colluding):
+    """By layer, who is missing in all sums: as many as may be, none of them above the owner."""
+    tree, sums = network.tree, network.sums
+    result = {}
+    for layer in sums.layers:
+        of_node, sizes = readers(tree, sums, layer), network.group_sizes(layer)
+        allowed = sizes - sums.fewest(layer, sizes, colluding)
+        missing = np.zeros(len(of_node), dtype=bool)
+        for node in drawn.permutation(len(of_node)):
+            gone = missing[of_node == of_node[node]].sum()
+            if node != tree.ancestors[layer][owner] and gone < allowed[node]:
+                missing[node] = True
+        result[layer] = missing
+    return result
 
 
 @st.composite
@@ -163,13 +212,16 @@ def systems(draw):
         parts = tuple(some([0.0, 1.0], len(p)) for p in planned)
     noise = [p * some([0.5, 1, 3], len(p)) for p in parts]
     rho = sample_weights(tree, some([1, 2, 5], tree.n_devices)) if draw(st.booleans()) else None
-    sums_only = draw(st.sets(st.integers(1, depth))) if draw(st.booleans()) else set()
+    sums = draw(secure(depth)) if draw(st.booleans()) else OPEN
     steps = draw(st.integers(1, 4))
     local = {layer: draw(st.integers(1, 3)) for layer in range(1, depth) if draw(st.booleans())}
+    if sums.decode == "cloud":  # servers between can't read what they would aggregate
+        local = {}
     schedule = Schedule(draw(st.integers(1, 2)), steps, local, 1.0, "constant")
     owner = draw(st.integers(0, tree.n_devices - 1))
-    network = Network(tree, trust, parts, rho=rho, sums=SecureSums(frozenset(sums_only)))
-    return network, noise, schedule, owner, draw(st.booleans())
+    network = Network(tree, trust, parts, rho=rho, sums=sums)
+    missing = draw(st.integers(0, 2**32))
+    return network, noise, schedule, owner, draw(st.booleans()), missing, draw(st.integers(0, 2))
 
 
 @settings(
@@ -180,14 +232,15 @@ def systems(draw):
 )
 @given(systems())
 def test_no_observer_learns_more_than_its_line_says(system):
-    network, noise, schedule, owner, downlink_noise = system
+    network, noise, schedule, owner, downlink_noise, missing, colluding = system
     assume(not exposed_devices(network)[owner])
     privacy = PrivacyConfig(
         mechanism="upload", epsilon=1, delta=1e-5, clipping_norm=1, downlink_noise=downlink_noise
     )
     ones = np.ones(network.tree.n_devices)
     plans = schedule.round_plans()
-    ledger = build_ledger(network, ones, noise, ones, plans, privacy, EVERYBODY)
+    threat = EVERYBODY.model_copy(update={"colluding": colluding})
+    ledger = build_ledger(network, ones, noise, ones, plans, privacy, threat)
     known = {}
     for line in ledger.lines:
         if owner in line.position.members:
@@ -196,5 +249,7 @@ def test_no_observer_learns_more_than_its_line_says(system):
                 known.get(line.kind, 0.0),
                 sqrt(sum(count * law.largest**2 for law, count in laws)),
             )
-    for kind, shift in Oracle(network, noise, schedule, owner, downlink_noise).by_kind().items():
+    missing = absent(network, owner, np.random.default_rng(missing), colluding=0)
+    oracle = Oracle(network, noise, schedule, owner, downlink_noise, missing)
+    for kind, shift in oracle.by_kind(colluding).items():
         assert shift <= known[kind] * (1 + 1e-6), kind

@@ -18,7 +18,7 @@ from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.multiplier import nominal_epsilon
-from m2fdp.privacy.positions import position_name
+from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.privacy.taint import windows
 from m2fdp.schedule.rounds import RoundPlan
@@ -71,12 +71,7 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
 
 def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
     """The line of who receives from the head, for the most exposed position of every head layer."""
-    receivers = {0: "public", 1: "cloud"}  # by the head's layer
-    parents = [
-        line
-        for line in ledger.lines
-        if line.kind == receivers.get(line.position.head_layer, "servers")
-    ]
+    parents = [line for line in ledger.lines if line.kind == _receiver(line.position)]
     worst: dict[int, tuple[float, Release]] = {}
     for line in parents:
         value = ledger.epsilon(line, rounds)
@@ -84,6 +79,13 @@ def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
         if layer not in worst or value > worst[layer][0]:
             worst[layer] = value, line
     return [line for _, line in worst.values()]
+
+
+def _receiver(position: Position) -> str:
+    """The kind of observer that is sent what a position's head releases."""
+    if position.cloud_reads:
+        return "cloud"
+    return {0: "public", 1: "cloud"}.get(position.head_layer, "servers")
 
 
 def audit_line(
@@ -174,7 +176,7 @@ def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> l
             numbers = np.arange(count + 1)
             chances = binom.pmf(numbers, count, law.moved)
             law = ShiftLaw(tuple(numbers * law.largest), tuple(chances))
-        result.append(law.scaled(line.position.unit * canaries.scale))
+        result.append(law.scaled(line.position.unit * canaries.scale * canaries.share))
     return result
 
 

@@ -4,6 +4,8 @@ What happens elsewhere in the network reaches a subtree only through noised broa
 are public. So many copies of the subtree below one parent are as many repetitions in one
 simulation, and the engine clips, noises and aggregates them as it does any network. Where the head
 is the cloud, the copies are of the whole tree, below a root that hears what each cloud broadcasts.
+Where heads' messages are read as sums only, the copies are of all that is below one reader, which
+sends on what it reads.
 
 The losses attain the worst case that `m2fdp.privacy.taint` allows. They may depend on what is
 public, the last noised broadcast, as composition allows for every adaptively chosen step:
@@ -34,6 +36,7 @@ from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network, heads_of
+from m2fdp.topology.sums import SecureSums
 from m2fdp.topology.tree import Tree
 
 # Kinds of records.
@@ -62,6 +65,7 @@ class Canaries:
         present: bool (copies,), whether a copy has the canary.
         audited: int64 (copies,), the audited devices.
         scale: noise and shifts over the configured mechanism's.
+        share: the weight of the head's message in what the copies release.
     """
 
     process: TreeProcess
@@ -72,6 +76,7 @@ class Canaries:
     present: np.ndarray
     audited: np.ndarray
     scale: float
+    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +102,17 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     grows as the divisor shrinks. All other devices use whole shards of one filler.
     """
     plan = run.schedule.round_plans()[0]
-    if position.head_layer == 0:
+    sums = run.network.sums
+    if position.head_layer == 0 or (position.summed and not sums.reader_layer(position.head_layer)):
         run = _below_a_root(run)
     network, mechanism, schedule, privacy = run.network, run.mechanism, run.schedule, run.privacy
     device = position.members[0]
     layer, head = heads_of(network)[device]
+    share = 1.0
+    if position.summed:
+        top = network.sums.reader_layer(int(layer))
+        share = float(network.shares(int(layer), top)[head])
+        layer, head = top, network.tree.ancestors_of(int(layer), top)[head]
     ranges = _subtree(network.tree, int(layer), int(head))
     first = ranges[-1].start
     per_copy = len(ranges[-1])
@@ -139,7 +150,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     )
     process = build_process(simulation, ExecutionSettings(chunk_size=8192))
     plans = schedule.round_plans()
-    return Canaries(process, plans, plan, public, int(layer), present, audited, scale)
+    return Canaries(process, plans, plan, public, int(layer), present, audited, scale, share)
 
 
 def _below_a_root(run: AuditedRun) -> AuditedRun:
@@ -154,6 +165,7 @@ def _below_a_root(run: AuditedRun) -> AuditedRun:
         (nothing, *network.noise),
         network.participants,
         None if network.rho is None else (np.ones(1), *network.rho),
+        _one_lower(network.sums),
     )
     mechanism = replace(
         mechanism,
@@ -168,6 +180,12 @@ def _below_a_root(run: AuditedRun) -> AuditedRun:
     local = {layer + 1: every for layer, every in schedule.local_aggregation.items()}
     schedule = replace(schedule, local_aggregation=local)
     return replace(run, network=network, mechanism=mechanism, schedule=schedule)
+
+
+def _one_lower(sums: SecureSums) -> SecureSums:
+    """In a tree with a root above its cloud."""
+    layers = frozenset(layer + 1 for layer in sums.layers)
+    return replace(sums, layers=layers, cloud=sums.cloud + 1)
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:
@@ -268,7 +286,8 @@ def _copied_network(network: Network, layer: int, ranges: list[range], copies: i
     if network.rho is not None:
         path_and_heads = [np.full(n, 1 / n) for n in counts[1 : layer + 1]]
         rho = (*path_and_heads, *_tiled(network.rho[layer:], ranges[1:], copies))
-    return Network(tree, trust, noise, participants, rho)
+    below = frozenset(at for at in network.sums.layers if at > layer)
+    return Network(tree, trust, noise, participants, rho, replace(network.sums, layers=below))
 
 
 def _tiled(

@@ -96,7 +96,11 @@ def build_plan(config: Config) -> Plan:
     shards = np.full(network.tree.n_devices, np.inf)
     network = joined_by_chance(network, config.training, shards)
     network = with_secure_sums(
-        network, config.secure_aggregation, config.threat.colluding, plan.private
+        network,
+        config.secure_aggregation,
+        config.threat.colluding,
+        plan.private,
+        plan.schedule.local_aggregation,
     )
     return plan if network is plan.network else replace(plan, network=network)
 

@@ -17,6 +17,7 @@ from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
+from m2fdp.simulation.local_rules import GradientStep
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.topology.network import heads_of, weighted
 
@@ -40,6 +41,8 @@ def check_config(config: Config) -> None:
     if plan.private:
         _check_rules(config, plan)
         _check_steps(config, plan)
+    if config.secure_aggregation.layers:
+        _check_sums(config, plan)
     if config.control.enabled:
         _check_control(config, plan)
     if config.topology.weights == "samples":
@@ -86,6 +89,29 @@ def _check_steps(config: Config, plan: Plan) -> None:
                 f"{tree.names[layer][adding[0]]} adds below that is never drawn (algorithm: "
                 f"{config.algorithm}); use mechanism: upload",
             )
+
+
+def _check_sums(config: Config, plan: Plan) -> None:
+    """What can't be with secure aggregation."""
+    sums, training = config.secure_aggregation, config.training
+    if sums.protocol == "masks":
+        known = plan.private and isinstance(plan.rules.local, GradientStep)
+        if not known:
+            missing = "whose local rule is its own" if plan.private else "which clips nothing"
+            raise InputError(
+                "secure_aggregation.protocol",
+                "masks",
+                "needs vectors of a bounded norm, which fit a grid: not those of algorithm: "
+                f"{config.algorithm}, {missing}; use ideal",
+            )
+    by_devices = plan.network.tree.depth in sums.layers
+    if sums.noise == "shared" and by_devices and training.participation is not None:
+        raise InputError(
+            "secure_aggregation.noise",
+            "shared",
+            "needs to know how many devices share it, and they join by chance "
+            "(training.participation); use participants, or separate",
+        )
 
 
 def surprises(config: Config) -> list[str]:

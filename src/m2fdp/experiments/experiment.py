@@ -49,6 +49,7 @@ from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.survivors import SumRules
 from m2fdp.simulation.training import (
     SILENT,
     Checkpointing,
@@ -280,6 +281,10 @@ class Experiment:
             shards or self.shards(),
             randomness or randomness_of(self.config, self.network, self.dataset, self.samples),
             self.plan.rules,
+            SumRules(
+                stop=self.config.secure_aggregation.on_loss == "stop",
+                masks=self.config.secure_aggregation.protocol == "masks",
+            ),
         )
 
     def shards(self) -> Shards:

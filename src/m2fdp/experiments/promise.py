@@ -14,7 +14,13 @@ from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.releases import OBSERVERS
-from m2fdp.privacy.summary import conditions_of, outside_the_promise, summary, warnings
+from m2fdp.privacy.summary import (
+    assumptions_of_sums,
+    conditions_of,
+    outside_the_promise,
+    summary,
+    warnings,
+)
 from m2fdp.schedule.rounds import RunPlan
 
 
@@ -70,7 +76,9 @@ def summarise(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -
     if not mechanism.private:
         return promised
     held = {split: len(held_by_cloud(manifest, split)) for split in ("validation", "test")}
+    of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     return promised | {
+        "assumptions": promised["assumptions"] + of_sums,
         "records_in_clear": held,
         "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
     }

@@ -194,7 +194,7 @@ def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
 
 
 def in_words(position: Position, kind: str, laws: Laws) -> Release:
-    """A line of who is sent, or hears, messages that only their sum's reader can make sense of."""
+    """A line of who hears messages that only their sum's reader can make sense of."""
     return Release(position, kind, OBSERVERS[kind], WORDS, inf, _MASKED, laws)
 
 

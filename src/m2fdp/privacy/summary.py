@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from m2fdp.config import Config, PrivacyConfig
+from m2fdp.config import Config, PrivacyConfig, SecureAggregationConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import nominal_epsilon
 
+# The grid of masked sums, over the deviation of their noise.
+LARGEST_GRID = 1e-3
 SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
@@ -90,6 +92,26 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         *_of_the_draws(privacy.secure_rng),
         *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
+
+
+def assumptions_of_sums(sums: SecureAggregationConfig, colluding: int) -> list[str]:
+    """What epsilon rests on where messages are read as sums only."""
+    if not sums.layers:
+        return []
+    told = f", of whom at most {colluding} tell what noise they drew" if colluding else ""
+    lines = [
+        "secure aggregation: parties follow the protocol, and of those who send the reader learns "
+        f"their sum and who is in it, nothing else{told}",
+    ]
+    if sums.noise == "shared":
+        lines.append("no sum is read without the noise of as many honest senders as are counted on")
+    if sums.protocol == "masks":
+        lines += [
+            "masks hide what they cover: X25519, HKDF and ChaCha20 are what they are held to be",
+            f"a sum of Gaussians on a grid of less than {LARGEST_GRID:g} of their deviation "
+            "behaves as a Gaussian",
+        ]
+    return lines
 
 
 def _pooled(ledger: Ledger, rounds: int) -> list[str]:

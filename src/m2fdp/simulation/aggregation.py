@@ -8,19 +8,19 @@ a child that sends nothing the update is zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.simulation.process import Tap
+from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 
 # Called with a layer l and the messages (N_l, M) of its nodes, which it noises in place.
-AddNoise = Callable[[int, Tensor], None]
+Send = Callable[[int, Tensor], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +63,20 @@ class Updates:
         references: what they are counted from.
         missing: for layer l = 0…L-1, (N_l, 1), by how much the weights of those who send to each
             server are short of one; None where they never are.
+        arrived: for some layers, (N_l, M), updates of their models that came another way.
     """
 
     references: References
     missing: tuple[Tensor | None, ...]
+    arrived: dict[int, Tensor] = field(default_factory=dict)
 
     def complete(self, sums: dict[int, Tensor], layer: int) -> None:
         """Make the sums (N_l, M) of a layer, of models that were sent, its models, in place."""
         missing = self.missing[layer]
         if missing is not None:
             sums[layer].addcmul_(missing, self.references.of(layer))
+        if layer in self.arrived:
+            sums[layer].add_(self.arrived[layer])
 
 
 def missing_weights(network: Network, layer: int, sends: np.ndarray) -> np.ndarray:
@@ -84,6 +88,34 @@ def missing_weights(network: Network, layer: int, sends: np.ndarray) -> np.ndarr
     """
     parents = network.tree.parents[layer - 1]
     return 1.0 - np.bincount(parents, weights=network.weights[layer - 1] * sends)
+
+
+def all_missing(
+    network: Network,
+    lock_step: LockStep,
+    present: np.ndarray,
+    layers: Collection[int],
+    like: Tensor,
+) -> tuple[Tensor | None, ...]:
+    """`Updates.missing`: who does not come, or falls silent, is missed by the server that it sends
+    to, unless it steps together with it.
+
+    Args:
+        present: bool (N_L,), the devices that take part in the round.
+        layers: of the nodes who may be missing.
+    """
+    tree = network.tree
+    group_layers = lock_step.nodes[lock_step.group_of, 0]
+
+    def of_parents(layer: int) -> Tensor:
+        sends = present if layer == tree.depth else np.ones(tree.n_nodes(layer), dtype=bool)
+        missing = missing_weights(network, layer, sends)
+        missing[tree.ancestors[layer - 1][group_layers < layer]] = 0.0
+        return torch.as_tensor(missing, dtype=like.dtype, device=like.device)[:, None]
+
+    return tuple(
+        of_parents(layer) if layer in layers else None for layer in range(1, tree.depth + 1)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,13 +152,12 @@ class Aggregator:
         self,
         sums: dict[int, Tensor],
         top: int,
-        add_noise: AddNoise | None = None,
-        tap: Tap | None = None,
+        send: Send | None = None,
         updates: Updates | None = None,
     ) -> Tensor:
         """The models (N_top, M) of layer `top`, once all that enters the tree is in `sums`.
 
-        Messages between servers are noised by `add_noise`, if it is given; `tap` sees them.
+        What servers send is noised, and heard, by `send`, if it is given.
 
         Args:
             updates: what completes the sums, where weights do not sum to one.
@@ -134,10 +165,8 @@ class Aggregator:
         if updates is not None:
             updates.complete(sums, len(self.parents) - 1)
         for layer in range(len(self.parents) - 1, top, -1):
-            if add_noise is not None:
-                add_noise(layer, sums[layer])
-            if tap is not None:
-                tap("up", layer, sums[layer])
+            if send is not None:
+                send(layer, sums[layer])
             everyone = torch.arange(self.sizes[layer], device=sums[layer].device)
             self.receive(sums, layer, everyone, sums[layer].clone())
             if updates is not None:

@@ -24,7 +24,7 @@ class Learners:
     """The learners of one round, those whose head is nearest the cloud first.
 
     A unit is what sums one gradient: a learner, or, where the mechanism clips the gradient of
-    every device, each device of the learners.
+    every device, or devices mask what they send, each device of the learners.
 
     Attributes:
         present: bool (N_L,), the devices that take part.
@@ -46,6 +46,11 @@ class Learners:
     learner_of_unit: np.ndarray
     shares: np.ndarray
 
+    @property
+    def device_of_unit(self) -> np.ndarray:
+        """int64 (u,), where units are devices."""
+        return np.argsort(self.unit_of_device, kind="stable")[-len(self.learner_of_unit) :]
+
     def units_of(self, learners: range) -> slice:
         """The units of a range of learners."""
         start, stop = np.searchsorted(self.learner_of_unit, [learners.start, learners.stop])
@@ -53,11 +58,18 @@ class Learners:
 
 
 def draw_learners(
-    network: Network, mechanism: CalibratedMechanism, streams: Streams, round_: int
+    network: Network,
+    mechanism: CalibratedMechanism,
+    streams: Streams,
+    round_: int,
+    by_device: bool = False,
 ) -> Learners:
     """The learners of round t, some devices of which take part.
 
     A server with all devices below it is one whoever does: that nobody came would tell.
+
+    Args:
+        by_device: whether every device sums a gradient of its own, whatever is clipped.
     """
     lock_step = mechanism.lock_step
     present = draw_participants(network, streams, round_)
@@ -70,7 +82,7 @@ def draw_learners(
     learner_of_group = np.full(len(lock_step.nodes), -1)
     learner_of_group[groups] = np.arange(len(groups))
     learner_of_device = np.where(present, learner_of_group[lock_step.group_of], -1)
-    if mechanism.clipping.batch_norm is None:
+    if mechanism.clipping.batch_norm is None and not by_device:
         units, learner_of_unit = learner_of_device, np.arange(len(groups))
         shares = np.ones(len(groups))
     else:
@@ -79,7 +91,8 @@ def draw_learners(
         units = np.full(len(present), -1)
         units[devices] = np.arange(len(devices))
         learner_of_unit = learner_of_device[devices]
-        shares = lock_step.weights[devices]
+        clipped = mechanism.clipping.batch_norm is not None
+        shares = lock_step.weights[devices] if clipped else np.ones(len(devices))
     return Learners(
         present,
         groups,

@@ -10,7 +10,7 @@ from m2fdp.simulation.clipping import ClipFactor, flat_clip
 from m2fdp.simulation.local_rules import GradientStep, LocalRule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
-from m2fdp.simulation.survivors import Losses
+from m2fdp.simulation.survivors import SumRules
 from m2fdp.streams import Randomness
 from m2fdp.topology.network import Network
 
@@ -38,7 +38,7 @@ class Simulation:
         networks: that differ in who takes part only; a round's plan names its own.
         mechanisms: of each of them.
         randomness: its noise must not be that of another simulation, nor of other records.
-        losses: what happens to sums that lose too many senders.
+        sums: how sums come about that hide their terms.
     """
 
     networks: tuple[Network, ...]
@@ -47,4 +47,4 @@ class Simulation:
     shards: Shards
     randomness: Randomness
     rules: Rules = Rules()
-    losses: Losses = Losses()
+    sums: SumRules = SumRules()

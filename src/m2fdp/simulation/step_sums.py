@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.learners import Learners
+from m2fdp.simulation.masked_sums import Messages, masked_sums, noise_bound, step_bound
+from m2fdp.simulation.noise import add_noise
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.survivors import devices_in, draw_survivors
 from m2fdp.topology.network import Network
@@ -24,12 +28,14 @@ class StepSums:
     """One local step.
 
     Attributes:
+        present: bool (N_L,), who takes part in the round.
         devices: bool (N_L,), whose gradients count.
         members: by layer l of sums, bool (N_l,), who is in the sums; empty where no step ends in
             a sum.
         noise: float64 (G,), the deviation of each lock-step group's noise, in units of eta.
     """
 
+    present: np.ndarray
     devices: np.ndarray
     members: dict[int, np.ndarray]
     noise: np.ndarray
@@ -45,14 +51,16 @@ def step_sums(
     """
     network, mechanism = simulation.networks[plan.network], simulation.mechanisms[plan.network]
     if not step_in_sums(network, mechanism):
-        step = StepSums(learners.present, {}, mechanism.noise.steps)
+        step = StepSums(learners.present, learners.present, {}, mechanism.noise.steps)
         return (step,) * len(plan.layers)
 
     def drawn(step: int) -> StepSums:
-        streams, losses = simulation.randomness.sampling, simulation.losses
-        alive = draw_survivors(network, learners.present, streams, losses, (number, step))
+        streams, rules = simulation.randomness.sampling, simulation.sums
+        alive = draw_survivors(network, learners.present, streams, rules, (number, step))
         devices = learners.present & devices_in(network, alive)
-        return StepSums(devices, alive, _noise(network, mechanism, devices, alive))
+        return StepSums(
+            learners.present, devices, alive, _noise(network, mechanism, devices, alive)
+        )
 
     if network.sums.dropout:
         return tuple(drawn(step) for step in range(1, len(plan.layers) + 1))
@@ -84,3 +92,59 @@ def _noise(
             for layer, index in mechanism.lock_step.nodes
         ]
     )
+
+
+def summed_step(
+    simulation: Simulation,
+    which: int,
+    current: StepSums,
+    vectors: Tensor | None,
+    at: tuple[int, int],
+    heads: tuple[int, np.ndarray],
+) -> Tensor:
+    """What groups below readers of a layer add up in one local step, as it gets there: (N_top, M),
+    over eta. Every head draws its own noise; under `protocol: masks` nothing else is ever read.
+
+    Args:
+        which: of the simulation's networks.
+        vectors: (N_L, M), what each device adds, weighed by what it counts with at the reader;
+            None = nothing: then only the noise is added up.
+        at: round and step.
+        heads: the groups' layer and nodes in it.
+    """
+    top, nodes = heads
+    network, mechanism = simulation.networks[which], simulation.mechanisms[which]
+    tree, n_parameters = network.tree, simulation.model.n_parameters
+    like, masks = simulation.shards.features, simulation.sums.masks and vectors is not None
+    if vectors is None:
+        vectors = like.new_zeros(tree.n_devices, n_parameters)
+    weights = mechanism.lock_step.weights
+    bounds = weights * step_bound(mechanism.clipping, simulation.shards.rates)
+    for layer in range(tree.depth, top, -1):
+        share = network.shares(layer, top)
+        members = current.members.get(layer, np.ones(tree.n_nodes(layer), dtype=bool))
+        if layer == tree.depth:
+            members = members & current.devices
+        deviations = mechanism.noise.heads[layer] * share * members
+        rows = np.flatnonzero(deviations)
+        noise = vectors.new_zeros(vectors.shape)
+        stream = simulation.randomness.noise.generator("step-noise", *at, layer)
+        add_noise(noise, rows, deviations[rows], stream, rows)
+        if masks and layer in current.members and network.sums.reader_layer(layer) >= top:
+            messages = Messages(vectors, noise, bounds, deviations)
+            present = np.isin(tree.ancestors_of(layer, top), nodes)
+            if layer == tree.depth:
+                present = present & current.present
+            label = f"round {at[0]}, step {at[1]}"
+            vectors = masked_sums(network, layer, messages, present, members, label)
+            reader = network.sums.reader_layer(layer)
+            if reader != layer - 1:
+                return vectors
+        else:
+            parents = torch.as_tensor(tree.parents[layer - 1], device=vectors.device)
+            below = vectors + noise
+            vectors = below.new_zeros(tree.n_nodes(layer - 1), n_parameters)
+            vectors.index_add_(0, parents, below)
+        inside = bounds + noise_bound(deviations, n_parameters)
+        bounds = np.bincount(tree.parents[layer - 1], weights=inside)
+    return vectors

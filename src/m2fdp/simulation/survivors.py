@@ -31,18 +31,21 @@ class LostSumError(InputError):
 
 
 @dataclass(frozen=True)
-class Losses:
-    """What happens to sums that lose too many senders.
+class SumRules:
+    """How sums come about that hide their terms.
 
     Attributes:
-        stop: whether the run ends; else it goes on, as if none of them had moved.
+        stop: whether the run ends where a sum loses too many senders; else it goes on, as if none
+            of them had moved.
+        masks: whether the protocol is run; else sums are taken as they are.
     """
 
     stop: bool = False
+    masks: bool = False
 
 
 def draw_survivors(
-    network: Network, present: np.ndarray, streams: Streams, losses: Losses, at: tuple[int, int]
+    network: Network, present: np.ndarray, streams: Streams, rules: SumRules, at: tuple[int, int]
 ) -> dict[int, np.ndarray]:
     """Whose messages are in the sums after a local step: by layer l of sums, bool (N_l,).
 
@@ -66,7 +69,7 @@ def draw_survivors(
             members = members & (draws >= sums.dropout)
         left = np.bincount(of_node, weights=members).astype(np.int64)
         lost = np.flatnonzero(left < thresholds)
-        if lost.size and losses.stop:
+        if lost.size and rules.stop:
             reader = tree.names[sums.reader_layer(layer)][lost[0]]
             raise LostSumError(reader, at[0], int(left[lost[0]]), int(thresholds[lost[0]]))
         alive[layer] = members & ~np.isin(of_node, lost)

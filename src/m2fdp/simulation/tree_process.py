@@ -10,8 +10,8 @@ result depends on the size of tiles or on the number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -24,18 +24,20 @@ from m2fdp.simulation.aggregation import (
     Aggregator,
     References,
     Updates,
+    all_missing,
     build_aggregator,
     first_references,
-    missing_weights,
 )
 from m2fdp.simulation.clipping import clip_rows
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
+from m2fdp.simulation.masked_sums import Senders
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import add_noise, summed_deviations
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.step_sums import StepSums, step_sums
+from m2fdp.simulation.step_sums import StepSums, step_in_sums, step_sums, summed_step
+from m2fdp.simulation.survivors import draw_survivors
 from m2fdp.topology.network import Network
 
 
@@ -87,7 +89,8 @@ class _Round:
     """Round t = `number`: what is planned, and who takes part.
 
     Attributes:
-        network, aggregator: with the weights that those have who take part.
+        network: with the weights that those have who take part.
+        aggregator, weighing: with those of what is added up as it is.
         missing: see `Updates`; None where all weights sum to one, and models are aggregated.
     """
 
@@ -102,6 +105,18 @@ class _Round:
     steps: tuple[StepSums, ...]
     missing: tuple[Tensor | None, ...] | None
     tap: Tap | None
+    weighing: Network
+    alive: Mapping[int, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the protocol of secure aggregation is run."""
+        return self.simulation.sums.masks
+
+    @property
+    def separate(self) -> bool:
+        """Whether every message has a noise of its own; else those that only feed a sum are one."""
+        return self.tap is not None or self.masked
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +147,9 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
     simulation, executor = process.simulation, process.executor
     network = simulation.networks[plan.network]
     mechanism = simulation.mechanisms[plan.network]
-    learners = draw_learners(network, mechanism, simulation.randomness.sampling, number)
+    streams = simulation.randomness.sampling
+    masked = simulation.sums.masks and step_in_sums(network, mechanism)
+    learners = draw_learners(network, mechanism, streams, number, by_device=masked)
     present, like = learners.present, simulation.shards.features
     by_chance, network = network.participation is not None, network.among(present)
     aggregator = executor.aggregators[plan.network]
@@ -148,22 +165,34 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
         aggregator,
         learners,
         step_sums(simulation, plan, learners, number),
-        _missing(network, mechanism, present, like) if by_chance else None,
+        all_missing(network, mechanism.lock_step, present, {network.tree.depth}, like)
+        if by_chance
+        else None,
         tap,
+        network,
     )
 
 
-def _missing(
-    network: Network, mechanism: CalibratedMechanism, present: np.ndarray, like: Tensor
-) -> tuple[Tensor | None, ...]:
-    """See `Updates`: devices that do not come are missed by the server that they send to, unless
-    they step together with it."""
-    tree, lock_step = network.tree, mechanism.lock_step
-    missing = missing_weights(network, tree.depth, present)
-    together = lock_step.nodes[lock_step.group_of, 0] < tree.depth
-    missing[tree.parents[-1][together]] = 0.0
-    of_zones = torch.as_tensor(missing, dtype=like.dtype, device=like.device)[:, None]
-    return (*(None,) * (tree.depth - 1), of_zones)
+def _before_sums(current: _Round, stretch: _Stretch) -> _Round:
+    """The round as the aggregation after a stretch finds it: of those who are summed some fell
+    silent, or all bring what they send by the protocol instead."""
+    network, present = current.network, current.learners.present
+    if not network.sums.layers or not (network.sums.dropout or current.masked):
+        return current
+    simulation, like = current.simulation, current.simulation.shards.features
+    streams, at = simulation.randomness.sampling, (current.number, stretch.last)
+    alive = draw_survivors(network, present, streams, simulation.sums, at)
+    by_protocol = {layer: np.zeros_like(members) for layer, members in alive.items()}
+    left = network.without(by_protocol if current.masked else alive)
+    by_chance = {network.tree.depth} if current.missing is not None else set[int]()
+    layers = by_chance | set(network.sums.layers)
+    return replace(
+        current,
+        aggregator=build_aggregator(left, like.dtype, like.device),
+        missing=all_missing(left, current.mechanism.lock_step, present, layers, like),
+        weighing=left,
+        alive=alive,
+    )
 
 
 def _stretches(current: _Round) -> Iterator[_Stretch]:
@@ -213,9 +242,11 @@ def _run_stretch(
         models (N_top, M) that it ends in. Where the cloud is the head of all devices, its model is
         what a global aggregation ends in.
     """
-    aggregator, devices, tap = current.aggregator, current.network.tree.depth, current.tap
+    current = _before_sums(current, stretch)
+    aggregator, devices = current.aggregator, current.network.tree.depth
     learners, n_parameters = current.learners, current.simulation.model.n_parameters
     updates = None if current.missing is None else Updates(references, current.missing)
+    send = partial(_send, current, stretch, updates)
     sums = aggregator.nothing_received(stretch.top, n_parameters)
     own: dict[int, Tensor] = {}
     for head_layer, block in learners.blocks.items():
@@ -225,25 +256,48 @@ def _run_stretch(
         elif head_layer < devices:
             for part, models in stepped:
                 sums[head_layer][_heads(learners, part, models)] = models
-        elif tap is None:
+        elif not current.separate:
             for part, models in stepped:
                 aggregator.receive(sums, devices, _heads(learners, part, models), models)
         else:
             sent = sums[stretch.top].new_zeros(len(learners.present), n_parameters)
             for part, models in stepped:
                 sent[_heads(learners, part, models)] = models
-            _add_message_noise(current, stretch, devices, sent)
-            tap("up", devices, sent)
+            send(devices, sent)
             heads = _heads(learners, block, sent)
             aggregator.receive(sums, devices, heads, sent[heads])
-    if tap is not None:
-        message_noise = partial(_add_message_noise, current, stretch)
-        models = aggregator.climb(sums, stretch.top, message_noise, tap, updates)
+    if current.separate:
+        models = aggregator.climb(sums, stretch.top, send, updates)
     else:
         models = aggregator.climb(sums, stretch.top, updates=updates)
         if current.mechanism.private:
             _add_summed_noise(current, stretch, models)
     return own, own.get(0, models) if stretch.top == 0 else models
+
+
+def _send(
+    current: _Round, stretch: _Stretch, updates: Updates | None, layer: int, messages: Tensor
+) -> None:
+    """Noise what nodes of a layer send, (N_l, M), in place; masked or open, somebody gets it."""
+    noise = torch.zeros_like(messages)
+    _add_message_noise(current, stretch, layer, noise)
+    if current.masked and updates is not None and layer in current.alive:
+        senders = Senders(
+            current.network,
+            current.mechanism,
+            current.learners.present,
+            current.alive,
+            updates.references,
+            current.simulation.shards.rates,
+            len(current.plan.layers),
+            current.plan.step_size,
+            f"round {current.number}, step {stretch.last}",
+        )
+        reader_layer = current.network.sums.reader_layer(layer)
+        updates.arrived[reader_layer] = senders.bring(layer, messages, noise)
+    messages.add_(noise)
+    if current.tap is not None:
+        current.tap("up", layer, messages)
 
 
 def _heads(learners: Learners, part: range, like: Tensor) -> Tensor:
@@ -285,12 +339,17 @@ def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) 
     (layer, *_), nodes = learners.heads[part].T
     groups = learners.groups[part]
     # What is left for the last step: the aggregation above draws the others' noise as one.
-    separate = current.tap is not None or layer <= stretch.top
+    separate = current.separate or layer <= stretch.top
     start = models.clone() if update_norm is not None or rules.local.anchored else None
     anchors = start if rules.local.anchored else None
+    together = current.separate and bool(current.steps[0].members)
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
-        rules.local.step(models, anchors, eta, partial(_descend, current, tile, minibatches))
-        if separate or step < stretch.last:
+        descend = partial(_descend, current, tile, step, minibatches)
+        rules.local.step(models, anchors, eta, descend)
+        if together and not current.masked:
+            noise = _summed_step(current, step, None, (int(layer), nodes))
+            models.add_(noise[torch.as_tensor(nodes, device=models.device)], alpha=eta)
+        elif not together and (separate or step < stretch.last):
             scales = current.steps[step - 1].noise[groups]
             _add_noise(current, step, "step-noise", int(layer), scales, models, nodes)
     if update_norm is not None and start is not None:
@@ -298,14 +357,25 @@ def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) 
         torch.add(start, updates, out=models)
 
 
-def _descend(current: _Round, tile: range, minibatches: Minibatches, models: Tensor) -> None:
+def _summed_step(
+    current: _Round, step: int, vectors: Tensor | None, heads: tuple[int, np.ndarray]
+) -> Tensor:
+    simulation, at = current.simulation, (current.number, step)
+    which = current.plan.network
+    return summed_step(simulation, which, current.steps[step - 1], vectors, at, heads)
+
+
+def _descend(
+    current: _Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
+) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
     learners, clipping = current.learners, current.mechanism.clipping
     backend, eta = current.executor.backend, current.plan.step_size
     units = learners.units_of(tile)
     batches = minibatches.select(units)
     record_clip = (clipping.record_norm, clipping.by_class)
-    if clipping.batch_norm is None:
+    masked = current.masked and bool(current.steps[0].members)
+    if clipping.batch_norm is None and not masked:
         backend.add_gradients(models, -eta, models, batches, *record_clip)
         return
     if units.start == units.stop:  # nobody came
@@ -314,9 +384,18 @@ def _descend(current: _Round, tile: range, minibatches: Minibatches, models: Ten
     own_models = models[owners]
     gradients = torch.zeros_like(own_models)
     backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
-    clip_rows(gradients, clipping.batch_norm, current.simulation.rules.clip_factor)
+    if clipping.batch_norm is not None:
+        clip_rows(gradients, clipping.batch_norm, current.simulation.rules.clip_factor)
     shares = torch.as_tensor(learners.shares[units], device=models.device)
     gradients *= shares.to(models.dtype)[:, None]
+    if masked:
+        (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
+        vectors = models.new_zeros(len(learners.present), models.shape[1])
+        devices = torch.as_tensor(learners.device_of_unit[units], device=models.device)
+        vectors[devices] = -gradients
+        summed = _summed_step(current, step, vectors, (int(layer), nodes))
+        models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)
+        return
     models.index_add_(0, owners, gradients, alpha=-eta)
 
 
@@ -339,7 +418,7 @@ def _add_summed_noise(current: _Round, stretch: _Stretch, models: Tensor) -> Non
         own = deviations[layer]
         own[nodes] = np.hypot(own[nodes], steps[here])
     present = current.learners.present
-    summed = summed_deviations(current.network, present, deviations, stretch.top)
+    summed = summed_deviations(current.weighing, present, deviations, stretch.top)
     _add_noise(current, stretch.last, "summed-noise", stretch.top, summed, models)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -111,6 +111,17 @@ class Network:
             return self
         weights = self.participation.weights_among(self.tree.parents[-1], present)
         return replace(self, participation=None, rho=(*self.weights[:-1], weights))
+
+    def without(self, alive: Mapping[int, np.ndarray]) -> Network:
+        """The network in which what some nodes send weighs nothing.
+
+        Args:
+            alive: by layer l, bool (N_l,), the nodes whose messages keep their weights.
+        """
+        rho = list(self.weights)
+        for layer, members in alive.items():
+            rho[layer - 1] = rho[layer - 1] * members
+        return replace(self, participants=None, participation=None, rho=tuple(rho))
 
     def shares(self, layer: int, top: int) -> np.ndarray:
         """Each node's weight in the model of its ancestor at layer `top`: float64 (N_layer,).

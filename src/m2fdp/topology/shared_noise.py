@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,17 @@ import numpy as np
 from m2fdp.config import SecureAggregationConfig
 from m2fdp.errors import InputError
 from m2fdp.topology.network import Network, heads_of
-from m2fdp.topology.sums import OPEN, readers, secure_sums
+from m2fdp.topology.sums import readers, secure_sums
 
 _BLOCK = "secure_aggregation"
 
 
 def with_secure_sums(
-    network: Network, config: SecureAggregationConfig, colluding: int, private: bool
+    network: Network,
+    config: SecureAggregationConfig,
+    colluding: int,
+    private: bool,
+    local_aggregation: Collection[int],
 ) -> Network:
     """The network under the configured secure aggregation, its heads with their parts of shared
     noise.
@@ -23,17 +28,18 @@ def with_secure_sums(
     Args:
         colluding: `threat.colluding`, zeta.
         private: whether the network's noise is there to protect anybody.
+        local_aggregation: the layers that models travel up to between rounds' ends.
 
     Raises:
         InputError: layers that are none, groups or thresholds that hide nothing, or noise that
             can't be shared.
     """
-    sums = secure_sums(config)
-    if sums == OPEN:
+    if not config.layers:
         _refuse_without_layers(config)
         return network
+    sums = secure_sums(config)
     network = replace(network, sums=sums)
-    _check_layers(network)
+    _check_layers(network, local_aggregation)
     for layer in sorted(sums.layers):
         _check_groups(network, layer, colluding)
     return _shared(network, colluding) if sums.shared and private else network
@@ -51,7 +57,7 @@ def _refuse_without_layers(config: SecureAggregationConfig) -> None:
             )
 
 
-def _check_layers(network: Network) -> None:
+def _check_layers(network: Network, local_aggregation: Collection[int]) -> None:
     sums, depth = network.sums, network.tree.depth
     for layer in sorted(sums.layers):
         if layer > depth:
@@ -65,6 +71,13 @@ def _check_layers(network: Network) -> None:
             f"{_BLOCK}.decode",
             "cloud",
             f"reads one sum of one layer, not of the {len(sums.layers)} of {_BLOCK}.layers",
+        )
+    if sums.decode == "cloud" and local_aggregation:
+        raise InputError(
+            f"{_BLOCK}.decode",
+            "cloud",
+            f"leaves servers nothing that they can read, so nothing to aggregate at layer "
+            f"{min(local_aggregation)} (training.local_aggregation); use null there",
         )
 
 

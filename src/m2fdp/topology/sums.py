@@ -25,6 +25,7 @@ class SecureSums:
         shared: whether only the noise of a group together is enough.
         threshold: t; None = floor(2n/3) + 1 of n.
         dropout: the chance that a member falls silent.
+        cloud: the layer of the cloud; another than 0 where something stands above it.
     """
 
     layers: frozenset[int] = frozenset()
@@ -32,10 +33,11 @@ class SecureSums:
     shared: bool = False
     threshold: int | None = None
     dropout: float = 0.0
+    cloud: int = 0
 
     def reader_layer(self, layer: int) -> int:
         """The layer of those who read what nodes of a layer send."""
-        return 0 if layer in self.layers and self.decode == "cloud" else layer - 1
+        return self.cloud if layer in self.layers and self.decode == "cloud" else layer - 1
 
     def least_members(self, members: np.ndarray) -> np.ndarray:
         """t of groups of n members each, int64."""

@@ -153,12 +153,9 @@ class Gradient:
             position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
         )
         view: View = "mean" if summed else "message"
-        in_words_to = set()
-        if position.summed and position.is_device:
-            in_words_to = {"uplinks", "servers"} if position.cloud_reads else {"uplinks"}
 
         def line(kind: str) -> Release:
-            if kind in in_words_to:
+            if kind == "uplinks" and position.is_device and position.summed:
                 return in_words(position, kind, laws)
             if kind == "uplinks" and not position.is_device:
                 return in_clear(position, kind, "clipped gradients on their way to the head", laws)

@@ -265,7 +265,7 @@ class _Lines:
         elif position.parent_is_cloud:
             lines.append(self.near("cloud", "the cloud, its parent"))
         elif position.cloud_reads:
-            lines += [self.words("servers"), self.near("cloud")]
+            lines += [self.far("servers"), self.near("cloud")]
         else:
             lines += [self.near("servers", "its untrusted parent"), self.far("cloud")]
         if self.traffic.cloud_is_trusted:

@@ -1,0 +1,212 @@
+"""Sums that hide their terms, in training: who is in them, behind which noise, and by masks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.builders import experiment_of, last_state
+
+from m2fdp.errors import InputError
+from m2fdp.secure_aggregation import Group, Scale
+from m2fdp.simulation.masked_sums import Senders
+from m2fdp.simulation.step_sums import step_sums
+from m2fdp.simulation.survivors import LostSumError, SumRules, draw_survivors
+from m2fdp.streams import seeded
+from m2fdp.topology.sums import SecureSums
+
+BASE = {
+    "topology.fanouts": [3, 4],
+    "topology.trust.ratios": [1.0],
+    "training.rounds": 2,
+    "training.local_steps": 3,
+    "training.local_aggregation": None,
+    "training.batch_size": 8,
+    "model.name": "softmax",
+    "privacy.epsilon": 20.0,
+    "secure_aggregation.layers": [1],
+    "secure_aggregation.noise": "shared",
+}
+UPLOAD = {"privacy.mechanism": "upload", "privacy.unit": "device", "privacy.epsilon": 50.0}
+# What is summed where, in lock step or not, with and without drop-outs.
+SYSTEMS = {
+    "steps of edge servers": {},
+    "one step a round": {"training.local_steps": 1},
+    "steps of edge servers, some silent": {"secure_aggregation.dropout": 0.2},
+    "steps of all devices": {
+        "algorithm": "hfl_dp",
+        "secure_aggregation.layers": [2],
+        "secure_aggregation.decode": "cloud",
+    },
+    "steps of zones and of servers": {
+        "topology.trust.ratios": [0.67],
+        "secure_aggregation.layers": [1, 2],
+        "secure_aggregation.dropout": 0.1,
+    },
+    "devices whose gradients are clipped": {"privacy.unit": "device"},
+    "separate noise": {"secure_aggregation.noise": "separate"},
+    "models of edge servers": UPLOAD,
+    "models of all devices": UPLOAD
+    | {
+        "algorithm": "hfl_dp",
+        "secure_aggregation.layers": [2],
+        "secure_aggregation.decode": "cloud",
+    },
+    "models of zones, some silent": UPLOAD
+    | {
+        "algorithm": "hfl_dp",
+        "secure_aggregation.layers": [1, 2],
+        "secure_aggregation.dropout": 0.2,
+        "training.local_aggregation": {1: 2},
+    },
+}
+
+
+def simulation_of(system, **rules):
+    """In float64, with one noise whatever the protocol."""
+    experiment = experiment_of(BASE, SYSTEMS[system] if isinstance(system, str) else system)
+    shards = experiment.shards()
+    simulation = experiment.simulation(
+        shards=replace(shards, features=shards.features.double()), randomness=seeded(0, b"one")
+    )
+    return experiment, replace(simulation, sums=SumRules(**rules))
+
+
+def final(experiment, simulation, tap=None):
+    process = experiment.process(simulation)
+    return last_state(process, experiment.run_plan.rounds, tap).weights
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_masked_sums_end_where_ideal_ones_do(system, monkeypatch):
+    """Up to the grid: 1.5 n/f in each coordinate of each sum."""
+    scales = []
+    points = Scale.points
+    monkeypatch.setattr(
+        Scale, "points", lambda scale, n: scales.append((points(scale, n), n)) or points(scale, n)
+    )
+    ideal = final(*simulation_of(system), tap=lambda *_: None)
+    assert not scales
+    masked = final(*simulation_of(system, masks=True))
+    assert scales
+    bound = sum(1.5 * n / f for f, n in scales)
+    difference = (ideal - masked).abs().max()
+    assert 0 < difference <= bound < 1e-3 * (ideal.abs().max())
+
+
+@pytest.mark.parametrize("system", ["steps of edge servers, some silent", "models of edge servers"])
+def test_a_listener_changes_no_law(system):
+    """Fused or one by one, the noise of the final model has one deviation (false alarm 1e-4)."""
+    experiment, simulation = simulation_of(system)
+    found = []
+    for tap in (None, lambda *_: None):
+        models = [
+            final(experiment, replace(simulation, randomness=seeded(0, bytes([n]))), tap)
+            for n in range(8)
+        ]
+        found.append(torch.stack(models).var(dim=0).mean())
+    # 650 coordinates of 7 degrees of freedom each: the ratio's deviation is about 0.042.
+    assert found[0] / found[1] == pytest.approx(1, abs=0.17)
+
+
+def test_who_falls_silent_moves_nothing():
+    """Against a loop by hand over edge servers that each hold one device's clipped update."""
+    changes = SYSTEMS["models of zones, some silent"] | {
+        "training.local_aggregation": None,
+        "training.rounds": 1,
+        "secure_aggregation.dropout": 0.3,
+    }
+    experiment, simulation = simulation_of(changes)
+    (network,), (mechanism,) = simulation.networks, simulation.mechanisms
+    silent = replace(
+        mechanism,
+        noise=replace(mechanism.noise, messages=tuple(0 * x for x in mechanism.noise.messages)),
+    )
+    heard = {}
+
+    def tap(direction, layer, models):
+        heard[layer] = models.clone()
+
+    start = experiment.process(simulation).start().weights
+    ended = final(experiment, replace(simulation, mechanisms=(silent,)), tap)
+    everybody = np.ones(12, dtype=bool)
+    alive = draw_survivors(network, everybody, simulation.randomness.sampling, SumRules(), (1, 3))
+    assert not alive[2].all()
+    by_hand = torch.zeros_like(start)
+    for server in range(3):
+        update = torch.zeros_like(start)
+        for device in np.flatnonzero(network.tree.parents[1] == server):
+            update += alive[2][device] * (heard[2][device] - start) / 4
+        by_hand += alive[1][server] * update / 3
+    torch.testing.assert_close(ended, start + by_hand, rtol=0, atol=1e-12)
+
+
+def test_a_step_s_noise_is_that_of_those_who_are_in_its_sum():
+    experiment, simulation = simulation_of("steps of edge servers, some silent")
+    (network,), (mechanism,) = simulation.networks, simulation.mechanisms
+    process = experiment.process(simulation)
+    plan = experiment.run_plan.rounds[0]
+    from m2fdp.simulation.learners import draw_learners
+
+    learners = draw_learners(network, mechanism, simulation.randomness.sampling, 1)
+    steps = step_sums(simulation, plan, learners, 1)
+    sizes = {int(step.members[1].sum()) for step in steps}
+    assert len(steps) == 3 and process is not None
+    for step in steps:
+        alone = mechanism.noise.heads[1] / 3
+        expected = np.sqrt((alone[step.members[1]] ** 2).sum())
+        assert step.noise == pytest.approx([expected])
+        assert (step.devices == np.repeat(step.members[1], 4)).all()
+    assert sizes
+
+
+def test_a_run_stops_where_a_sum_is_lost_if_it_is_to():
+    changes = {"secure_aggregation.dropout": 0.9, "secure_aggregation.on_loss": "stop"}
+    experiment = experiment_of(BASE, changes)
+    with pytest.raises(LostSumError) as found:
+        experiment.train()
+    assert isinstance(found.value, InputError)
+    words = str(found.value)
+    assert words.startswith("secure_aggregation.on_loss = 'stop': the sum that cloud reads lost")
+    assert "3 are needed" in words
+
+
+def test_a_run_goes_on_without_what_is_lost():
+    """Nobody is ever left: the model stays where it was."""
+    for masks in (False, True):
+        experiment, simulation = simulation_of({"secure_aggregation.dropout": 0.999}, masks=masks)
+        start = experiment.process(simulation).start().weights
+        assert torch.equal(final(experiment, simulation), start)
+
+
+def test_results_depend_neither_on_workers_nor_on_tiles():
+    for changes in ({}, {"secure_aggregation.protocol": "masks"}):
+        found = [
+            experiment_of(BASE, changes, more).train().state_dict["1.weight"]
+            for more in ({"threads": 1}, {"threads": 2, "training.chunk_size": 1})
+        ]
+        assert torch.equal(*found)
+
+
+def test_an_update_beyond_its_bound_is_left_out_of_the_sum(caplog, monkeypatch):
+    """A member refuses to mask what could overflow; the reader's sum goes on without it."""
+    bounds = Senders._bounds
+
+    def too_small(self, layer, n_parameters):
+        found = bounds(self, layer, n_parameters)
+        found[:] = 1e-9
+        return found
+
+    monkeypatch.setattr(Senders, "_bounds", too_small)
+    experiment, simulation = simulation_of("models of edge servers", masks=True)
+    start = experiment.process(simulation).start().weights
+    assert torch.equal(final(experiment, simulation), start)
+    assert "above the bound" in caplog.text and "senders are left" in caplog.text
+
+
+def test_groups_of_one_are_refused():
+    with pytest.raises(InputError, match=r"^secure_aggregation.layers = 1: adds up 1 message"):
+        experiment_of(BASE, {"topology.fanouts": [1, 4]})
+    with pytest.raises(InputError):
+        Group("cloud", 1, 1)
+    assert SecureSums(frozenset([1])).fewest(1, np.array([10])).tolist() == [10]
