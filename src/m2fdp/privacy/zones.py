@@ -1,9 +1,9 @@
 """Zones (H): what every observer learns, whoever is trusted, beside what H's formula says.
 
-Below a cloud lie zones, each a super-node with its devices; any of them may add noise (H Sec. V, C1
-to C7). H takes the noise of all adders together, V times one adder's variance in the global sum, and
-says epsilon / sqrt(V), or epsilon / V with secure aggregation. That is at most what somebody who
-reads broadcasts alone could be told. By the one rule of the ledger (`m2fdp.privacy.releases`) an
+Below a cloud lie zones, each a super-node with its devices; any of them may add noise (H Sec. V,
+C1 to C7). H takes the noise of all adders together, V times one adder's variance in the global sum,
+and says epsilon / sqrt(V), or epsilon / V with secure aggregation. At most somebody who reads
+broadcasts alone could be told that. By the one rule of the ledger (`m2fdp.privacy.releases`) an
 observer learns what the lowest message tells that it can read of a device's, behind the noise in it
 that it did not draw itself.
 
@@ -122,8 +122,8 @@ class Zones:
     @cached_property
     def case(self) -> str:
         """H's name of the case, or a dash where nobody adds noise."""
-        adding = (self.devices.any(), self.super_nodes.any(), self.cloud > 0)
-        return _CASES.get(tuple(map(bool, adding)), "–")
+        devices, super_nodes = bool(self.devices.any()), bool(self.super_nodes.any())
+        return _CASES.get((devices, super_nodes, self.cloud > 0), "–")
 
 
 # By whether devices, super-nodes and the cloud add noise (H Table I and the text of Sec. V).
@@ -191,7 +191,8 @@ class View:
 
 def views(zones: Zones, shown: Shown) -> list[View]:
     """Every observer, whoever is trusted: at the super-node, at the cloud, on links, and beyond."""
-    broadcast, weights = zones.broadcast, zones.global_weights
+    weights = zones.global_weights
+    broadcast = np.full_like(weights, zones.broadcast)
     some_noise = np.full(len(weights), zones.devices.any())
     to_cloud = (zones.zone_weights**2)[zones.zone_of]
     loudest = _loudest_others(zones.zone_of, zones.in_zone, 1)
