@@ -9,6 +9,7 @@ from m2fdp.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
+from m2fdp.topology.participation import Participation
 from m2fdp.topology.trust import all_untrusted, explicit_trust
 
 GRADIENT = PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=1)
@@ -93,6 +94,18 @@ def test_only_participants_step_and_send():
     cost = round_cost(network, lock_step, schedule.layers(), M, ResourcesConfig())
     assert cost.energy_j == pytest.approx(4 * 1e-3 + 4 * WIRELESS_J + 2 * WIRED_J)
     assert cost.delay_s == pytest.approx(0.2 + 2 * WIRELESS_S + 2 * WIRED_S)
+
+
+def test_devices_that_join_by_chance_cost_as_many_as_are_expected():
+    """0.3 of three devices of each server; the servers send whoever comes."""
+    tree = tree_from_fanouts([2, 3])
+    participation = Participation(0.3, np.ones(6))
+    network = Network(tree, all_untrusted(tree), no_noise(tree), participation=participation)
+    schedule = build_schedule(training(local_steps=1), 2)
+    lock_step = no_privacy(network, (), GRADIENT, ThreatConfig()).lock_step
+    cost = round_cost(network, lock_step, schedule.layers(), M, ResourcesConfig())
+    assert cost.energy_j == pytest.approx(1.8 * (1e-3 + WIRELESS_J) + 2 * WIRED_J)
+    assert cost.delay_s == pytest.approx(0.2 + 0.9 * WIRELESS_S + 2 * WIRED_S)
 
 
 def test_star_links_are_wired():

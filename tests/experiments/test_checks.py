@@ -38,6 +38,17 @@ def test_blocks_that_contradict_one_another(change, key):
     assert caught.value.key.startswith(key)
 
 
+def test_the_controller_prices_no_messages_of_secure_aggregation():
+    control = VALID | {"control": {"enabled": True}}
+    check_config(parse_config(control))
+    with pytest.raises(InputError) as caught:
+        check_config(parse_config(control | {"secure_aggregation": {"layers": [1]}}))
+    assert caught.value.key == "secure_aggregation.layers"
+    assert str(caught.value).endswith(
+        "is nothing that the controller (control.enabled) prices; use []"
+    )
+
+
 def surprises_of(algorithm="m2fdp", control=None, **training):
     training = {"rounds": 5, "local_steps": 4, "learning_rate": 1} | training
     return surprises(

@@ -308,7 +308,7 @@ def test_the_ledger_never_says_less_than_the_table():
     """It reads the mean of the head's parent, where the table has all zones' noise."""
     changes = {"training.rounds": 3, "training.local_steps": 3, "topology.trust.ratios": [0.5]}
     for unit in ("record", "device"):
-        config = {"algorithm": "m2fdp", "privacy.unit": unit, "training.batch_size": 8} | changes
+        config = {"algorithm": "m2fdp", "privacy.unit": unit, "training.batch_size": None} | changes
         experiment = experiment_of(
             {
                 "privacy.mechanism": "upload",
@@ -348,6 +348,79 @@ def test_steps_that_the_cloud_noises_are_releases_of_everybody_s():
     four = epsilon(((subsampled(1.0), 4),), DELTA)
     assert table.loc["public", "epsilon"] == pytest.approx(four, rel=1e-6)
     assert table.loc["public", "epsilon_nominal"] == pytest.approx(four, rel=1e-6)
+
+
+def chance_of(algorithm, **changes):
+    """An experiment of 4 zones of 40 devices of which a tenth joins each of 20 rounds."""
+    base = {
+        "algorithm": algorithm,
+        "topology.fanouts": [4, 40],
+        "privacy.mechanism": "upload",
+        "privacy.unit": "device",
+        "privacy.calibration": "multiplier",
+        "privacy.noise_multiplier": 1.0,
+        "partition.scheme": "iid",
+        "training.rounds": 20,
+        "training.participation": 0.1,
+        "training.local_aggregation": None,
+    }
+    return experiment_of(base | changes)
+
+
+def test_noise_of_super_nodes_hides_who_joins():
+    experiment = chance_of("hdp")
+    attendance = experiment.calibrate().mechanism.ledger.attendance
+    most = int(attendance.sum(axis=0).max())
+    table = experiment.zones_table().set_index("observer")
+    cloud = epsilon(((subsampled(0.1), 20),), DELTA)
+    assert table.loc["cloud", "epsilon"] == pytest.approx(cloud, rel=1e-6)
+    assert table.loc["cloud", "epsilon_nominal"] == pytest.approx(cloud, rel=1e-6)
+    peers = epsilon(((subsampled(1.0, 1 / 2), most),), DELTA)
+    assert table.loc["devices of the zone", "epsilon"] == pytest.approx(peers, rel=1e-6)
+    assert table["rounds_known"].to_dict() == {
+        "super-node": True,
+        "elected super-node": True,
+        "cloud": False,
+        "listener between super-node and cloud": False,
+        "listener between device and super-node": True,
+        "devices of the zone": True,
+        "devices elsewhere": False,
+        "public": False,
+    }
+    assert table["v"].iloc[0] == pytest.approx(4)
+    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    for ours, kind in (
+        ("cloud", "cloud"),
+        ("public", "public"),
+        ("devices elsewhere", "far_devices"),
+    ):
+        assert table.loc[ours, "epsilon"] <= ledger[kind] * (1 + 1e-6)
+
+
+def test_noise_of_devices_counts_with_those_who_came():
+    experiment = chance_of("ldp")
+    attendance = experiment.calibrate().mechanism.ledger.attendance
+    most = int(attendance.sum(axis=0).max())
+    came = attendance.reshape(20, 4, 40).sum(axis=2)
+    table = experiment.zones_table().set_index("observer")
+    fewest = came[came > 0].min()
+    cloud = epsilon(((subsampled(1.0, 1 / sqrt(fewest)), most),), DELTA)
+    assert table.loc["cloud", "epsilon"] == pytest.approx(cloud, rel=1e-6)
+    public = epsilon(((subsampled(1.0, 1 / sqrt(came.sum(axis=1).min())), most),), DELTA)
+    assert table.loc["public", "epsilon"] == pytest.approx(public, rel=1e-6)
+    assert table["rounds_known"].all()
+    assert table["v"].iloc[0] == pytest.approx(16)  # as many as are expected
+    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    assert table.loc["super-node", "epsilon"] == pytest.approx(ledger["servers"], rel=1e-6)
+    assert table.loc["cloud", "epsilon"] <= ledger["cloud"] * (1 + 1e-6)
+
+
+def test_of_a_fixed_number_all_are_there():
+    changes = {"topology.fanouts": [4, 10], "training.participants": 3, "training.rounds": 1}
+    table = chance_of("ldp", **changes | {"training.participation": None}).zones_table()
+    cloud = table.set_index("observer").loc["cloud", "epsilon"]
+    assert cloud == pytest.approx(epsilon(((subsampled(1.0, 1 / sqrt(3)), 1),), DELTA), rel=1e-6)
+    assert table["v"].iloc[0] == pytest.approx(12)
 
 
 def test_secure_aggregation_as_configured():

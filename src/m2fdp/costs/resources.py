@@ -1,7 +1,8 @@
 """Energy and delay of a round (J Sec. V-B, VI-A).
 
-A message of M parameters has M·Q bits; its delay is bits over rate and its energy power times
-delay. Only uplinks count. Links into the cloud are wired, all others wireless.
+A message's delay is its bits over the rate of its link and its energy power times delay. Only
+uplinks count. Links into the cloud are wired, all others wireless. How many bits a message has
+stands in `m2fdp.costs.messages`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from m2fdp.config import ResourcesConfig
 from m2fdp.costs.clock import Cost
+from m2fdp.costs.messages import Bits, ballot_bits, message_bits, open_bits
 from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.sampling import sibling_rank
@@ -28,10 +30,15 @@ def watts(dbm: float) -> float:
 
 def message_cost(layer: int, n_parameters: int, config: ResourcesConfig) -> Cost:
     """Cost of one model or gradient sent by a node of layer l = 1…L to its parent."""
+    return link_cost(layer, n_parameters * config.bits_per_parameter, config)
+
+
+def link_cost(layer: int, bits: float, config: ResourcesConfig) -> Cost:
+    """Cost of so many bits sent by a node of layer l = 1…L to its parent."""
     wired = layer == 1
     power_dbm = config.wired_power_dbm if wired else config.wireless_power_dbm
     rate_mbps = config.wired_rate_mbps if wired else config.wireless_rate_mbps
-    delay = n_parameters * config.bits_per_parameter / (rate_mbps * 1e6)
+    delay = bits / (rate_mbps * 1e6)
     return Cost(watts(power_dbm) * delay, delay)
 
 
@@ -68,31 +75,45 @@ def round_cost(
     n_parameters: int,
     config: ResourcesConfig,
 ) -> Cost:
-    """Cost of one round: local steps, lock-step gradients, local and global aggregations.
+    """Cost of one round: elections, local steps, lock-step gradients, local, global aggregations.
 
     In a lock-step group every device's gradient travels to the group's head at every local
     step; the head has the group's model already, so an aggregation starts there. A step ends
-    when its slowest group has.
+    when its slowest group has. Where devices join by chance these are the costs of the expected
+    numbers: for energy its expectation, for delay a little less.
 
     Args:
         layers: of a `RoundPlan`: the layer up to which models travel after each local step.
     """
     tree = network.tree
     inside = _inside_groups(tree, lock_step)
-    # Which devices take part changes, how many does not: let it be the first ones.
-    rank = sibling_rank(tree, np.arange(tree.n_devices))
-    present = rank < network.present[tree.parents[-1]]
+    present = _present(network)
     energy = len(layers) * present.sum() * config.step_energy_j
     delay = len(layers) * config.step_delay_s
+    if network.elected:
+        election = _hop_cost(tree, tree.depth, present, ballot_bits(network), config)
+        energy += election.energy_j
+        delay += float(election.delay_s.max())
+    bits = message_bits(network, n_parameters, config)
     for top in layers:
         sending = tuple(
             mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
         )
-        sending = (*sending[:-1], sending[-1] & present)
-        cost = _journey_cost(tree, sending, n_parameters, config)
+        sending = (*sending[:-1], sending[-1] * present)
+        cost = _journey_cost(tree, sending, bits, config)
         energy += cost.energy_j
         delay += cost.delay_s
     return Cost(energy, delay)
+
+
+def _present(network: Network) -> np.ndarray:
+    """Who takes part, or how often each does: (N_L,)."""
+    tree = network.tree
+    if network.chance is not None:
+        return network.odds
+    # Which devices take part changes, how many does not: let it be the first ones.
+    rank = sibling_rank(tree, np.arange(tree.n_devices))
+    return rank < network.present[tree.parents[-1]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +146,7 @@ def round_costs(
             below a lowest server whose ancestor at layer 1 is trusted, and is not.
     """
     tree = network.tree
+    bits = open_bits(tree, n_parameters, config)
     below_trusted = network.trust[1][tree.ancestors[1]]
     inside = _inside_groups(tree, lock_step)
     journeys = (  # a step by itself, a step that ends at layer 1, and the last one
@@ -133,7 +155,7 @@ def round_costs(
         tuple(np.ones_like(mask) for mask in inside),
     )
     trusted, untrusted = (
-        _branch_costs(tree, branch, values, journeys, n_parameters, config)
+        _branch_costs(tree, branch, values, journeys, bits, config)
         for branch, values in zip((below_trusted, ~below_trusted), sizes, strict=True)
     )
     # Axes: journey, K, s_T, s_U.
@@ -170,7 +192,7 @@ def _branch_costs(
     branch: np.ndarray,
     sizes: np.ndarray,
     journeys: tuple[tuple[np.ndarray, ...], ...],
-    n_parameters: int,
+    bits: Bits,
     config: ResourcesConfig,
 ) -> _BranchCosts:
     """Costs of the devices in `branch`, bool (N_L,), and of the servers between; no others send."""
@@ -187,7 +209,7 @@ def _branch_costs(
         present[i] = taking_part[-1].sum()
         for journey, masks in enumerate(journeys):
             sending = tuple(mask & own for mask, own in zip(masks, taking_part, strict=True))
-            cost = _journey_cost(tree, sending, n_parameters, config)
+            cost = _journey_cost(tree, sending, bits, config)
             energy[journey, i], delay[journey, i] = cost.energy_j, cost.delay_s
     return _BranchCosts(energy, delay, present)
 
@@ -204,9 +226,10 @@ def _inside_groups(tree: Tree, lock_step: LockStep) -> tuple[np.ndarray, ...]:
 
 
 def _journey_cost(
-    tree: Tree, sending: tuple[np.ndarray, ...], n_parameters: int, config: ResourcesConfig
+    tree: Tree, sending: tuple[np.ndarray, ...], bits: Bits, config: ResourcesConfig
 ) -> Cost:
-    """The messages of the sending nodes of layer l = 1…L, from the devices up.
+    """The messages of the sending nodes of layer l = 1…L, from the devices up; `sending` is
+    whether each does, or how often.
 
     A parent sends on when the last of its children has arrived; siblings transmit in turn or
     at once, and different parents receive side by side.
@@ -216,12 +239,43 @@ def _journey_cost(
     for layer in range(tree.depth, 0, -1):
         senders = np.flatnonzero(sending[layer - 1])
         parents = tree.parents[layer - 1][senders]
-        cost = message_cost(layer, n_parameters, config)
-        energy += cost.energy_j * len(senders)
-        messages = np.bincount(parents, minlength=tree.n_nodes(layer - 1))
-        in_turn = messages if config.uplinks == "sequential" else np.minimum(messages, 1)
+        hop = _hop_cost(tree, layer, sending[layer - 1], bits[layer - 1], config)
+        energy += hop.energy_j
         arrived = np.zeros(tree.n_nodes(layer - 1))
         np.maximum.at(arrived, parents, ready[senders])
-        ready = arrived + in_turn * cost.delay_s
+        ready = arrived + hop.delay_s
         delay = max(delay, float(ready.max()))
     return Cost(float(energy), delay)
+
+
+@dataclass(frozen=True, eq=False)
+class _HopCost:
+    """What a layer sends to the next: joules of all, and of each parent the seconds until the last
+    of its children's messages is there, float64 (N_{l-1},)."""
+
+    energy_j: float
+    delay_s: np.ndarray
+
+
+def _hop_cost(
+    tree: Tree, layer: int, sending: np.ndarray, bits: np.ndarray, config: ResourcesConfig
+) -> _HopCost:
+    """The messages of the nodes of a layer, of so many bits (N_l,) each; `sending` (N_l,) is
+    whether each sends one, or how often."""
+    senders = np.flatnonzero(sending)
+    parents, n_parents = tree.parents[layer - 1][senders], tree.n_nodes(layer - 1)
+    in_turn = config.uplinks == "sequential"
+    sizes, which = np.unique(bits[senders], return_inverse=True)
+    costs = [link_cost(layer, float(size), config) for size in sizes]
+    energy = 0.0
+    delays = np.zeros(n_parents)
+    for kind, cost in enumerate(costs):
+        alike = which == kind
+        counts = sending[senders[alike]].astype(np.float64)
+        messages = np.bincount(parents[alike], weights=counts, minlength=n_parents)
+        energy += cost.energy_j * counts.sum()
+        if in_turn:
+            delays += messages * cost.delay_s
+        else:
+            delays = np.maximum(delays, np.minimum(messages, 1) * cost.delay_s)
+    return _HopCost(energy, delays)

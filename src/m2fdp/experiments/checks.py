@@ -12,6 +12,7 @@ from m2fdp import own_code
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, TrainingConfig
 from m2fdp.errors import InputError
+from m2fdp.experiments.participation import check_participation
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
@@ -30,6 +31,7 @@ def check_config(config: Config) -> None:
     """
     get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
+    check_participation(config, plan)
     check_model_name(config.model.name)
     for key, name in (
         ("model.loss", config.model.loss),
@@ -162,6 +164,12 @@ def _check_control(config: Config, plan: Plan) -> None:
             deeper[0],
             "is a layer that the controller does not aggregate at; valid: 1",
         )
+    unpriced = "is nothing that the controller (control.enabled) prices; use"
+    if plan.network.sums.layers:
+        layers = config.secure_aggregation.layers
+        raise InputError("secure_aggregation.layers", layers, f"{unpriced} []")
+    if plan.network.elected:
+        raise InputError("topology.super_nodes.kind", "elected", f"{unpriced} fixed")
     if config.privacy.noise_multiplier is not None:
         raise InputError(
             "privacy.calibration",
@@ -192,14 +200,19 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
 
 
 def check_equal_rounds(config: Config) -> None:
-    """Refuse audit and bound of a controlled run.
+    """Refuse audit and bound of a controlled run, and of one whose devices join by chance.
 
     Raises:
         InputError: it is one.
     """
+    remedy = "audit and bound are made for rounds that are all alike; use "
     if config.control.enabled:
-        remedy = "audit and bound are made for rounds that are all alike; use false"
-        raise InputError("control.enabled", True, remedy)
+        raise InputError("control.enabled", True, f"{remedy}false")
+    training = config.training
+    if training.participation is not None:
+        raise InputError("training.participation", training.participation, f"{remedy}null")
+    if training.estimator != "mean":
+        raise InputError("training.estimator", training.estimator, f"{remedy}mean")
 
 
 def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:
@@ -218,7 +231,11 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
-    check_delta(privacy.delta, shard_sizes, rates, training.rounds * training.local_steps)
+    chance, steps, of = training.participation, training.rounds * training.local_steps, "steps"
+    if chance is not None:  # of a round, that its device joins and some step draws the record
+        rates = chance * (1 - (1 - rates) ** training.local_steps)
+        steps, of = training.rounds, "rounds"
+    check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
         _certify_non_expansive(built, prod(shape), shard_sizes, training)
 

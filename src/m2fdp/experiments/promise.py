@@ -23,6 +23,8 @@ from m2fdp.privacy.summary import (
 )
 from m2fdp.privacy.zone_table import zones_table
 from m2fdp.schedule.rounds import RunPlan
+from m2fdp.simulation.sampling import draw_participants
+from m2fdp.streams import seeded
 from m2fdp.topology.network import Network
 
 
@@ -43,7 +45,13 @@ def calibrate(
     privacy, threat = config.privacy, _bound(config, plan)
     if plan.private:
         mechanisms = build_mechanisms(
-            run_plan.networks, shard_sizes, rates, run_plan.rounds, privacy, threat
+            run_plan.networks,
+            shard_sizes,
+            rates,
+            run_plan.rounds,
+            privacy,
+            threat,
+            _attendance(config, run_plan),
         )
     else:
         mechanisms = (no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat),)
@@ -55,6 +63,17 @@ def calibrate(
             f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
         )
     return Calibration(mechanisms, rounds)
+
+
+def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:
+    """Who joins which round, bool (T, N_L), as training will draw it; None where that can't be
+    known, or nothing is left to chance."""
+    (network, *_) = run_plan.networks
+    if network.chance is None or config.privacy.secure_rng:
+        return None
+    streams = seeded(config.seed, b"").sampling
+    rounds = range(1, len(run_plan.rounds) + 1)
+    return np.stack([draw_participants(network, streams, round_) for round_ in rounds])
 
 
 def _bound(config: Config, plan: Plan) -> ThreatConfig:

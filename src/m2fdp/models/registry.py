@@ -49,6 +49,21 @@ class Model:
         """M."""
         return sum(parameter.numel() for parameter in self.module.parameters())
 
+    @property
+    def layers(self) -> tuple[slice, ...]:
+        """The places, in a flat vector, of the parameters of each layer: of what one module holds
+        itself, weight and bias together."""
+        seen: set[int] = set()
+        result, start = [], 0
+        for module in self.module.modules():
+            own = {id(p): p.numel() for p in module.parameters(recurse=False) if id(p) not in seen}
+            if own:
+                seen |= own.keys()
+                end = start + sum(own.values())
+                result.append(slice(start, end))
+                start = end
+        return tuple(result)
+
     def initial_vector(self) -> Tensor:
         """w^(1): float32 (M,)."""
         return parameters_to_vector(self.module.parameters()).detach().clone()

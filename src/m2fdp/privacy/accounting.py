@@ -45,6 +45,16 @@ class ShiftLaw:
         """The law with every shift times the factor."""
         return ShiftLaw(tuple(shift * factor for shift in self.shifts), self.probabilities)
 
+    def thinned(self, rate: float) -> ShiftLaw:
+        """The law of a release that the record has a part in with this probability only."""
+        if self.shifts[0] == 0.0:
+            stays, shifts, moves = self.probabilities[0], self.shifts[1:], self.probabilities[1:]
+        else:
+            stays, shifts, moves = 0.0, self.shifts, self.probabilities
+        return ShiftLaw(
+            (0.0, *shifts), (1.0 - rate + rate * stays, *(rate * chance for chance in moves))
+        )
+
     @property
     def largest(self) -> float:
         return self.shifts[-1]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from math import expm1, log, log1p
 
 import numpy as np
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.accounting import Composition, least_noise
+from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, get_mechanism, silence, step_alone
@@ -28,7 +28,9 @@ Deviations = list[np.ndarray]
 _ROUNDING = 1e-2
 
 
-def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int) -> None:
+def check_delta(
+    delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int, of: str = "steps"
+) -> None:
     """Delta must not pay for what it is meant to exclude.
 
     At 1/D a mechanism that publishes one record in clear would already pass. At the chance that a
@@ -39,6 +41,7 @@ def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps:
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), the chances q_j that a local step uses a record.
         steps: local steps of the whole run.
+        of: what they are in words, if they are something else that draws records.
 
     Raises:
         InputError: it is not below both.
@@ -57,7 +60,7 @@ def check_delta(delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps:
         raise InputError(
             "privacy.delta",
             delta,
-            f"must be below {ever:.3g}, the chance that {steps} steps at rate {rarest:.3g} ever "
+            f"must be below {ever:.3g}, the chance that {steps} {of} at rate {rarest:.3g} ever "
             "draw a record: else what is drawn could go out in clear and the promise would hold",
         )
 
@@ -100,6 +103,7 @@ def build_mechanisms(
     plans: Sequence[RoundPlan],
     privacy: PrivacyConfig,
     threat: ThreatConfig,
+    attendance: np.ndarray | None = None,
 ) -> tuple[CalibratedMechanism, ...]:
     """The mechanism of each network of a run; together they meet the target.
 
@@ -108,6 +112,7 @@ def build_mechanisms(
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), q_j.
         plans: the rounds t = 1…T, each with the number of its network.
+        attendance: bool (T, N_L), see `m2fdp.privacy.ledger.Ledger`.
 
     Returns:
         One mechanism a network. They share one ledger, that of the whole run.
@@ -119,15 +124,19 @@ def build_mechanisms(
     mechanism = get_mechanism(privacy.mechanism)
     mechanism.refuse(privacy)
     lock_steps = [mechanism.lock_step(network, plans) for network in networks]
-    units = [mechanism.units(network, shard_sizes, rates, privacy) for network in networks]
+    units = [
+        mechanism.units(network, shard_sizes, rates, privacy) * moved_by_joining(network)
+        for network in networks
+    ]
 
     def ledger_over(networks: Sequence[Network], noises: Sequence[Deviations]) -> Ledger:
-        return joint_ledger(
+        ledger = joint_ledger(
             [
                 build_ledger(network, rates, noise, unit, plans, privacy, threat)
                 for network, noise, unit in zip(networks, noises, units, strict=True)
             ]
         )
+        return replace(ledger, attendance=attendance)
 
     # Noise that is not shared is enough by itself, as if every message were read.
     alone = [net if net.sums.shared else replace(net, sums=OPEN) for net in networks]
@@ -157,6 +166,20 @@ def build_mechanisms(
         )
         for network, lock_step, noise in zip(networks, lock_steps, noises, strict=True)
     )
+
+
+def moved_by_joining(network: Network) -> np.ndarray:
+    """How much more than its update's weight each device may move its head's message by, as it
+    joins or not: float64 (N_L,).
+
+    Under `clipped` it changes the number that its zone's sum is over, and with that what the
+    others' updates count: by at most 2 S w / (q W_min + w), below twice its own S w / (q W_min)
+    (McMahan et al. 2018, Lemma 1). A device that is its own head sends its update as it is.
+    """
+    tree, participation = network.tree, network.participation
+    if participation is None or participation.least_weight is None:
+        return np.ones(tree.n_devices)
+    return np.where(heads_of(network)[:, 0] < tree.depth, 2.0, 1.0)
 
 
 def check_weights(network: Network, privacy: PrivacyConfig) -> None:
@@ -236,23 +259,48 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     Args:
         laws: a ledger, whose noises play no part.
     """
-    needed: dict[Composition, float] = {}
-    result = np.zeros(sum(len(position.members) for position in _positions(laws)))
-    for position, line in _positions(laws).items():
+
+    @cache
+    def least(composition: Composition) -> float:
+        return least_noise(composition, privacy.epsilon, privacy.delta, privacy.adjacency)
+
+    positions = _positions(laws)
+    result = np.zeros(sum(len(position.members) for position in positions))
+    for position, line in positions.items():
         elsewhere = tuple((other, 1.0) for other, _ in line.elsewhere)
         at_one = replace(line, deviation=1.0, elsewhere=elsewhere)
         composition = laws.composition(at_one, len(laws.plans))
-        if composition not in needed:
-            needed[composition] = least_noise(
-                composition, privacy.epsilon, privacy.delta, privacy.adjacency
-            )
-        result[list(position.members)] = needed[composition]
+        unit = 1.0
+        if position.joins is not None:  # many weights, one law
+            unit, composition = _in_its_largest(composition)
+        result[list(position.members)] = unit * least(composition)
     return result
 
 
 def _positions(ledger: Ledger) -> dict[Position, Release]:
-    """Each position of a ledger, with one of its lines."""
-    return {line.position: line for line in ledger.lines}
+    """Each position of a ledger, with one of its lines: of those that matter, if they differ, one
+    that counts rounds in which a device is known to join."""
+    result: dict[Position, Release] = {}
+    for line in ledger.lines:
+        best = result.setdefault(line.position, line)
+        if _asks_more(line, ledger) >= _asks_more(best, ledger):
+            result[line.position] = line
+    return result
+
+
+def _asks_more(line: Release, ledger: Ledger) -> tuple[bool, bool]:
+    return line.kind in ledger.distrusted, not line.joins_unseen
+
+
+def _in_its_largest(composition: Composition) -> tuple[float, Composition]:
+    """The largest shift of a composition, and the composition in units of it."""
+    largest = max((law.largest for law, _ in composition), default=0.0)
+    if largest == 0.0:
+        return 1.0, composition
+    return largest, tuple(
+        (ShiftLaw(tuple(shift / largest for shift in law.shifts), law.probabilities), count)
+        for law, count in composition
+    )
 
 
 def _in_parts(mechanism: Mechanism, network: Network, protecting: np.ndarray) -> Deviations:

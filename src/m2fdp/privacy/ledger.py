@@ -9,7 +9,7 @@ epsilon, never dropped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
@@ -27,6 +27,7 @@ from m2fdp.privacy.releases import (
     Traffic,
     distrusted_kinds,
     in_clear,
+    joined_unseen,
     traffic,
 )
 from m2fdp.schedule.rounds import RoundPlan
@@ -36,6 +37,23 @@ from m2fdp.topology.network import Network
 _IN_CLEAR = ShiftLaw((inf,), (1.0,))
 
 
+@dataclass(frozen=True)
+class AlikeRounds:
+    """Rounds of one plan, as an observer of a position is shown them.
+
+    Attributes:
+        laws: of the releases of one of them.
+        times: how many of them count.
+        joins_unseen: whether the laws hold the chance that the device joins at all; else only
+            rounds that it joins count.
+    """
+
+    plan: RoundPlan
+    laws: Composition
+    times: int
+    joins_unseen: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Ledger:
     """All lines of a run.
@@ -43,6 +61,8 @@ class Ledger:
     Attributes:
         plans: the rounds t = 1…T, in order.
         distrusted: the kinds of observers that must not learn more than the target.
+        attendance: bool (T, N_L), who joins which round, where that is left to chance and already
+            drawn; None counts every device in every round.
     """
 
     lines: tuple[Release, ...]
@@ -50,6 +70,7 @@ class Ledger:
     distrusted: frozenset[str]
     delta: float
     adjacency: Adjacency
+    attendance: np.ndarray | None = None
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""
@@ -92,20 +113,52 @@ class Ledger:
     def composition(self, line: Release, rounds: int) -> Composition:
         """What the observer sees in so many rounds, over the noise."""
         sums: Counter[ShiftLaw] = Counter()
-        for plan, times in self._counted[rounds].items():
-            position, deviation = line.views[plan.network]
+        for alike in self.released(line, rounds):
+            _, deviation = line.views[alike.plan.network]
             if deviation == inf:
                 continue
-            for law, count in line.laws(position, plan):
-                sums[law.scaled(1.0 / deviation) if deviation else _IN_CLEAR] += count * times
+            for law, count in alike.laws:
+                law = law.scaled(1.0 / deviation) if deviation else _IN_CLEAR
+                sums[law] += count * alike.times
         return tuple(sums.items())
+
+    def released(self, line: Release, rounds: int) -> Iterator[AlikeRounds]:
+        """What an observer is shown in so many rounds."""
+        for plan, times in self._counted[rounds].items():
+            position, _ = line.views[plan.network]
+            laws = line.laws(position, plan)
+            unseen = None
+            if position.joins is not None and line.joins_unseen:
+                unseen = joined_unseen(laws, position.joins, self.adjacency)
+            if unseen is not None:
+                yield AlikeRounds(plan, unseen, times, joins_unseen=True)
+            elif position.joins is None or self.attendance is None:
+                yield AlikeRounds(plan, laws, times)
+            else:
+                here = self._rounds_of[plan]
+                here = here[: np.searchsorted(here, rounds)]
+                joined = self.attendance[here][:, list(position.members)]
+                if most := int(joined.sum(axis=0).max()):
+                    yield AlikeRounds(plan, laws, most)
+
+    @property
+    def chance(self) -> float | None:
+        """With which every device joins a round; None where that is not left to chance."""
+        return self.lines[0].position.joins
+
+    def most_joined(self, rounds: int) -> int:
+        """The most rounds, of the first so many, that any device joins, as far as is known."""
+        if self.attendance is None:
+            return rounds
+        return int(self.attendance[:rounds].sum(axis=0).max(initial=0))
 
     def _largest(self, lines: Sequence[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
-        of_position: dict[tuple[Position, Laws], dict[tuple[float, ...], Release]] = {}
+        of_position: dict[tuple[Position, Laws, bool], dict[tuple[float, ...], Release]] = {}
         for line in lines:
             noises = tuple(deviation for _, deviation in line.views)
-            of_position.setdefault((line.position, line.laws), {})[noises] = line
+            seen_alike = (line.position, line.laws, line.joins_unseen)
+            of_position.setdefault(seen_alike, {})[noises] = line
         compositions = {
             self.composition(line, rounds)
             for alike in of_position.values()
@@ -116,6 +169,14 @@ class Ledger:
             (epsilon(c, self.delta, self.adjacency) for c in undominated(compositions)),
             default=0.0,
         )
+
+    @cached_property
+    def _rounds_of(self) -> dict[RoundPlan, np.ndarray]:
+        """The rounds of each plan, from 0, ascending."""
+        result: dict[RoundPlan, list[int]] = {}
+        for round_, plan in enumerate(self.plans):
+            result.setdefault(plan, []).append(round_)
+        return {plan: np.array(rounds) for plan, rounds in result.items()}
 
     @cached_property
     def _counted(self) -> tuple[Counter[RoundPlan], ...]:
@@ -155,6 +216,8 @@ def build_ledger(
         InputError: nobody whom `threat` distrusts receives anything in this network.
     """
     mechanism = get_mechanism(privacy.mechanism)
+    if network.participation is not None and privacy.unit == "device":
+        rates = np.ones_like(rates)  # a device as a whole is in all of its minibatches
     laws = lru_cache(maxsize=None)(mechanism.laws(privacy, plans))
     travelling = traffic(network, plans, privacy.downlink_noise, threat.colluding)
     lines = [

@@ -16,7 +16,7 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.privacy.accounting import Composition, ShiftLaw, epsilon
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.positions import Position
-from m2fdp.privacy.releases import Release
+from m2fdp.privacy.releases import Release, joined_unseen
 
 
 def largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
@@ -52,7 +52,10 @@ def over_one_noise(line: Release, ledger: Ledger, rounds: int, multiplier: float
     sums: Counter[ShiftLaw] = Counter()
     for plan in ledger.plans[:rounds]:
         position, _ = line.views[plan.network]
-        for law, count in line.laws(position, plan):
+        laws = line.laws(position, plan)
+        if position.joins is not None:
+            laws = joined_unseen(laws, position.joins, ledger.adjacency) or laws
+        for law, count in laws:
             sums[law.scaled(1.0 / deviations[plan.network])] += count
     return tuple(sums.items())
 

@@ -38,6 +38,9 @@ class Position:
         summed: whether what the head and its siblings send is read as a sum only.
         shared: whether only their noise together is enough, so that none of them acts on its own.
         cloud_reads: whether the cloud reads it, past all servers between.
+        joins: the chance of each device to join a round; None where nothing is left to chance.
+        unnoticed: whether nothing that leaves the head shows that a device of the position
+            joined: the head is a server, and the device adds no noise.
     """
 
     members: tuple[int, ...]
@@ -56,6 +59,8 @@ class Position:
     summed: bool = False
     shared: bool = False
     cloud_reads: bool = False
+    joins: float | None = None
+    unnoticed: bool = False
 
     @property
     def is_device(self) -> bool:
@@ -130,6 +135,8 @@ def positions(
                 summed=head in sums.layers,
                 shared=head in sums.layers and sums.shared,
                 cloud_reads=head in sums.layers and sums.decode == "cloud",
+                joins=network.chance,
+                unnoticed=bool(row["unnoticed"]),
             )
         )
     return result
@@ -150,6 +157,7 @@ def _by_device(
     table = {name: np.zeros(tree.n_devices) for name in names}
     table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}
     table |= {"parent_is_trusted": np.zeros(tree.n_devices)}
+    table |= {"unnoticed": np.zeros(tree.n_devices)}
     table |= {f"above {at}": np.zeros(tree.n_devices) for at in range(depth)}
     table |= {f"share {at}": np.zeros(tree.n_devices) for at in range(1, depth + 1)}
     for layer in np.unique(heads[:, 0]):
@@ -176,6 +184,10 @@ def _by_device(
         if layer < depth:
             all_of_it = inside[layer][nodes]
             one = loudest_inside(network, noise, layer)[members]
+            if network.chance is not None:  # each device counts on its own noise alone
+                all_of_it = all_of_it + _own_inside(network, noise, layer)[members]
+                one = np.zeros_like(one)
+                table["unnoticed"][members] = network.noise[depth][members] == 0
             table["inside"][members] = all_of_it / unit**2
             table["inside_but_one"][members] = np.maximum(all_of_it - one, 0.0) / unit**2
         for at in range(layer):
@@ -187,3 +199,12 @@ def _by_device(
             table[f"share {at}"][members] = shares
     columns = {"head_layer": heads[:, 0].astype(np.float64), "sampling_rate": rates, "unit": units}
     return columns | table
+
+
+def _own_inside(network: Network, noise: Sequence[np.ndarray], layer: int) -> np.ndarray:
+    """The variance that each device adds to the message of its ancestor of a layer by itself:
+    float64 (N_L,), at least; 0 where its weight depends on who else joins."""
+    participation, depth = network.participation, network.tree.depth
+    if participation is not None and participation.least_weight is not None:
+        return np.zeros(network.tree.n_devices)
+    return (network.shares(depth, layer) * noise[depth]) ** 2

@@ -25,6 +25,13 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
   every release is a global aggregation.
 - Noise below the head counts against everybody, less what the loudest of the devices there draws
   against these devices, and not against untrusted servers below a trusted cloud, who read it.
+
+Where devices join rounds by chance, their lowest server, its other devices, and whoever listens on
+their links are told who does, and learn of a record in the rounds that its device joins: those are
+counted. Others learn that it joined only if something shows it. Noise of the device does, for it
+comes with it; noise of servers is there in every round, and then a release is one in which the
+record has a part with the chance of its device (`joined_unseen`). Of other devices' noise nothing
+is counted, for how many join is not certain.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ from math import inf, sqrt
 from typing import Literal
 
 from m2fdp.config import ThreatConfig
-from m2fdp.privacy.accounting import Composition
+from m2fdp.privacy.accounting import Adjacency, Composition, subsampled
 from m2fdp.privacy.positions import Position
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
@@ -74,6 +81,9 @@ _HIGHEST_UNKNOWN = {
     "downlinks": 0,
 }
 _BELOW_THE_HEAD = frozenset({"siblings", "cousins"})
+# Those who are never told which devices of a lowest server join a round, if a server noises what
+# leaves it.
+_NEVER_TOLD = frozenset({"servers", "cloud", "cousins", "far_devices", "public", "colluders"})
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,12 @@ class Release:
     def views(self) -> tuple[tuple[Position, float], ...]:
         """Position and deviation in each network of the run."""
         return ((self.position, self.deviation), *self.elsewhere)
+
+    @property
+    def joins_unseen(self) -> bool:
+        """Whether the position's devices join rounds by chance and the observer can't tell when."""
+        their_own = self.kind == "servers" and self.position.head_layer == 0
+        return self.position.unnoticed and self.kind in _NEVER_TOLD and not their_own
 
 
 @dataclass(frozen=True)
@@ -186,6 +202,26 @@ def _inside(position: Position, kind: str) -> float:
     # messages with their noise.
     reads_it = kind == "colluders" or (kind == "servers" and position.head_layer == 0)
     return 0.0 if reads_it else position.inside
+
+
+def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Composition | None:
+    """The releases of one round that the device joins with a probability, for an observer who is
+    not told whether it does; None where no such law is proven.
+
+    One chance is drawn for all of the round's releases. Several Gaussians whose shifts are certain
+    are one, moved by the root of the summed squares, adaptively chosen ones too (Dong et al. 2022),
+    and a mixture with what would be without the device keeps that order.
+
+    Args:
+        laws: of the releases of a round that it joins.
+    """
+    if sum(count for _, count in laws) == 1:
+        return tuple((law.thinned(rate), count) for law, count in laws)
+    certain = all(len(law.shifts) == 1 for law, _ in laws)
+    if not certain or adjacency == "replace_one":
+        return None
+    together = sqrt(sum(count * law.largest**2 for law, count in laws))
+    return ((subsampled(rate, together), 1),)
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:

@@ -66,11 +66,17 @@ def summary(
         "adjacency": privacy.adjacency,
         "drift": get_mechanism(privacy.mechanism).drift(privacy),
         "sampling": "poisson",
+        **_joining(ledger, rounds),
         "distrusted": sorted(ledger.distrusted),
         "epsilon_by_observer": {
             kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
         },
-        "assumptions": [*conditions, *assumptions(privacy), *_pooled(ledger, rounds)],
+        "assumptions": [
+            *conditions,
+            *assumptions(privacy),
+            *_of_joining(ledger, privacy),
+            *_pooled(ledger, rounds),
+        ],
         "rounds": rounds,
         "rounds_planned": len(ledger.plans),
     }
@@ -92,6 +98,36 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         *_of_the_draws(privacy.secure_rng),
         *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
+
+
+def _joining(ledger: Ledger, rounds: int) -> dict[str, Any]:
+    """How often devices join, where that is left to chance."""
+    chance = ledger.chance
+    if chance is None:
+        return {}
+    return {
+        "participation": {
+            "chance": chance,
+            "rounds_expected": chance * rounds,
+            "rounds_most": ledger.most_joined(rounds),
+        }
+    }
+
+
+def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
+    """What epsilon rests on where devices join rounds by chance."""
+    if ledger.chance is None:
+        return []
+    lines = [
+        "who joins a round is known to the device's own server, the other devices of that server, "
+        "and whoever listens on their links, and to nobody else; the numbers of rounds that the "
+        "ledger counts for them give nothing away"
+    ]
+    if privacy.unit == "device":
+        lines.append(
+            "with or without its data a device joins the same rounds, and adds its noise in them"
+        )
+    return lines
 
 
 def assumptions_of_sums(sums: SecureAggregationConfig, colluding: int) -> list[str]:

@@ -56,8 +56,9 @@ def certain_variances(
 ) -> tuple[np.ndarray, ...]:
     """`mean_variances`, whichever devices take part: at least so much.
 
-    Where not all devices do, each counts with the noise of the quietest of its siblings; where
-    some of those who are summed may fall silent, the loudest ones do.
+    Where not all devices do, each counts with the noise of the quietest of its siblings, and with
+    none where each joins by chance; where some of those who are summed may fall silent, the
+    loudest ones do.
     """
     quietest = _quietest(network, deviations)
     if not (network.sums.layers and network.sums.dropout):
@@ -102,7 +103,8 @@ def family_variances(
 ) -> Family:
     """What the nodes of one layer add to the mean that is read of them, as each can count on it.
 
-    Where some of a group may be missing, these are the loudest ones.
+    Where some of a group may be missing, these are the loudest ones; of devices that join by
+    chance all others may.
 
     Args:
         deviations: as in `mean_variances`; only those of the layer count.
@@ -110,6 +112,9 @@ def family_variances(
     """
     tree = network.tree
     parents = tree.parents[layer - 1]
+    if layer == tree.depth and network.chance is not None:
+        alone = (network.shares(layer, network.sums.reader_layer(layer)) * deviations[layer]) ** 2
+        return Family(alone, alone, alone)
     if layer in network.sums.layers:
         top = network.sums.reader_layer(layer)
         own = (network.shares(layer, top) * deviations[layer]) ** 2
@@ -130,10 +135,10 @@ def family_variances(
             own + quietest * np.maximum(present - 1 - gone, 0) for gone in (0, 1, colluding)
         )
         return Family(together, but_one, but_colluders)
-    alone = [np.zeros(tree.n_nodes(at)) for at in range(tree.depth + 1)]
-    alone[layer] = deviations[layer]
+    of_layer = [np.zeros(tree.n_nodes(at)) for at in range(tree.depth + 1)]
+    of_layer[layer] = deviations[layer]
     everybody = np.ones(tree.n_devices)
-    together = mean_variances(network, alone, everybody, layer - 1)[0][parents]
+    together = mean_variances(network, of_layer, everybody, layer - 1)[0][parents]
     but_one = np.maximum(together - _loudest_sibling(parents, own), 0)
     if not colluding:
         return Family(together, but_one, together)
@@ -166,7 +171,10 @@ def loudest_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
 
 
 def _quietest(network: Network, deviations: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The deviations with each device's replaced by the least of its siblings and its own."""
+    """The deviations with each device's replaced by the least of its siblings and its own, or by
+    none where all of them may be missing."""
+    if network.chance is not None:
+        return (*deviations[:-1], np.zeros_like(deviations[-1]))
     if network.participants is None:
         return tuple(deviations)
     parents = network.tree.parents[-1]

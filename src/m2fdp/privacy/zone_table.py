@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from math import prod, sqrt
 
 import numpy as np
 import pandas as pd
 
 from m2fdp.config import PrivacyConfig
+from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import (
     largest_shift,
@@ -79,7 +83,7 @@ def zones_table(
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
     for number, line in enumerate(lines):
         of_device[list(line.position.members)] = number
-    releases = [_releases(line, mechanism, rounds) for line in lines]
+    releases = [_releases(line, ledger, rounds) for line in lines]
     sums = network.sums
     shown = Shown(
         zone_sums=2 in sums.layers and sums.decode == "parent",
@@ -122,13 +126,46 @@ def _zones(
         drawn[1],
         float(drawn[0][0]),
         network.odds,
+        _least(network, drawn[2], mechanism.ledger.attendance),
     )
 
 
-def _releases(line: Release, mechanism: CalibratedMechanism, rounds: int) -> Releases:
+def _least(
+    network: Network, devices: np.ndarray, attendance: np.ndarray | None
+) -> tuple[np.ndarray, float] | None:
+    """See `m2fdp.privacy.zones.Zones`: where not all devices take part, what is certain.
+
+    Of a fixed number that is theirs if they are the quietest; of those that join by chance, what
+    the quietest round has in which anybody does, or, where that is not known, one device.
+    """
+    zone_of, n_zones = network.tree.parents[1], network.tree.n_nodes(1)
+    of_devices = (network.weights[1] * devices) ** 2
+    squares = network.weights[0] ** 2
+    if network.chance is None and network.participants is None:
+        return None
+    if attendance is not None:
+        sums = np.stack([np.bincount(zone_of, row * of_devices, n_zones) for row in attendance])
+        there = np.stack([np.bincount(zone_of, row, n_zones) > 0 for row in attendance])
+        in_zones = np.where(there, sums, np.inf).min(axis=0)
+        in_all = np.where(there.any(axis=1), sums @ squares, np.inf).min()
+        return np.where(np.isfinite(in_zones), in_zones, 0.0), float(in_all)
+    quietest = np.full(n_zones, np.inf)
+    np.minimum.at(quietest, zone_of, of_devices)
+    if network.chance is not None:
+        return quietest, float((squares * quietest).min())
+    in_zones = network.present * quietest
+    return in_zones, float(squares @ in_zones)
+
+
+def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
     """Of a position's devices, in units of the most that one of them is."""
-    its = over_one_noise(line, mechanism.ledger, rounds, 1.0)
-    return Releases(its, its)
+    told: Counter[ShiftLaw] = Counter()
+    largest = largest_shift(line, ledger, 0)
+    # The trusted servers are told who joins.
+    for alike in ledger.released(replace(line, kind="trusted_servers"), rounds):
+        for law, count in alike.laws:
+            told[law.scaled(1.0 / largest)] += count * alike.times
+    return Releases(tuple(told.items()), over_one_noise(line, ledger, rounds, 1.0))
 
 
 def _one_adder(zones: Zones, network: Network, privacy: PrivacyConfig) -> float:

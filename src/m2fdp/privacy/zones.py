@@ -7,8 +7,9 @@ broadcasts alone could be told that. By the one rule of the ledger (`m2fdp.priva
 observer learns what the lowest message tells that it can read of a device's, behind the noise in it
 that it did not draw itself.
 
-Who joins a round by chance is amplified only against those who are never told who joins, and only
-where all noise they face is there whoever joins. Others count the rounds that a device joined.
+Devices that join rounds by chance are hidden among those who might have, from observers who are
+never told, unless noise of their own comes with them and shows it. Others count the rounds that a
+device joined.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class Zones:
         devices: float64 (n,), the deviations that devices add to their messages.
         super_nodes: float64 (s,), that super-nodes add to theirs.
         cloud: that the cloud adds to what it broadcasts.
-        on_line: float64 (n,), how often each device takes part; zones count with as many as are
-            expected.
+        on_line: float64 (n,), how often each device takes part.
+        least: the least variances of devices' noise, in the zones' sums (s,) and in the global one,
+            that are there in every round; None is that of all devices.
     """
 
     zone_of: np.ndarray
@@ -48,6 +50,7 @@ class Zones:
     super_nodes: np.ndarray
     cloud: float
     on_line: np.ndarray
+    least: tuple[np.ndarray, float] | None = None
 
     @classmethod
     def alike(
@@ -81,13 +84,16 @@ class Zones:
     @cached_property
     def zone_sums(self) -> np.ndarray:
         """float64 (s,), the variance of the devices' noise in each zone's sum."""
-        weights = self.in_zone * self.on_line
-        return np.bincount(self.zone_of, weights, minlength=len(self.zone_weights))
+        if self.least is not None:
+            return self.least[0]
+        return np.bincount(self.zone_of, self.in_zone, minlength=len(self.zone_weights))
 
     @cached_property
     def global_sum(self) -> float:
         """The variance of the noise in the sum over the zones, before the cloud adds any."""
-        return float(self.zone_weights**2 @ (self.zone_sums + self.super_nodes**2))
+        squares = self.zone_weights**2
+        devices = squares @ self.zone_sums if self.least is None else self.least[1]
+        return float(devices + squares @ self.super_nodes**2)
 
     @cached_property
     def broadcast(self) -> float:
@@ -178,8 +184,7 @@ class View:
         variance: float64 (n,), of the noise in it that the observer did not draw; NaN for devices
             that it is not there for.
         weights: float64 (n,), of the device's message in it.
-        told: bool (n,), whether the observer knows in which rounds the device took part, or the
-            noise comes with those who do.
+        told: bool (n,), whether the observer knows in which rounds the device took part.
     """
 
     observer: str
@@ -193,7 +198,7 @@ def views(zones: Zones, shown: Shown) -> list[View]:
     """Every observer, whoever is trusted: at the super-node, at the cloud, on links, and beyond."""
     weights = zones.global_weights
     broadcast = np.full_like(weights, zones.broadcast)
-    some_noise = np.full(len(weights), zones.devices.any())
+    shows = zones.devices > 0
     to_cloud = (zones.zone_weights**2)[zones.zone_of]
     loudest = _loudest_others(zones.zone_of, zones.in_zone, 1)
     peers = np.where(np.isnan(loudest), np.nan, broadcast - loudest * to_cloud)
@@ -203,9 +208,9 @@ def views(zones: Zones, shown: Shown) -> list[View]:
         _at_the_super_node(zones, shown, "elected super-node", 1),
         *_at_the_cloud(zones, shown),
         _on_the_lower_link(zones, shown),
-        View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(some_noise)),
-        View("devices elsewhere", _BROADCAST, far, weights, some_noise),
-        View("public", _BROADCAST, broadcast, weights, some_noise),
+        View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(shows)),
+        View("devices elsewhere", _BROADCAST, far, weights, shows),
+        View("public", _BROADCAST, broadcast, weights, shows),
     ]
     if not shown.colluding:
         return result
@@ -232,34 +237,34 @@ def _at_the_super_node(zones: Zones, shown: Shown, observer: str, knows: int) ->
 
 def _at_the_cloud(zones: Zones, shown: Shown) -> list[View]:
     """The cloud, alone and with super-nodes of other zones, and who listens below it."""
-    some_noise = np.full(len(zones.zone_of), zones.devices.any())
+    shows = zones.devices > 0
     listener = "listener between super-node and cloud"
     weights = zones.global_weights
     if not (shown.sum_of_zones or shown.sum_of_devices):
         variance = (zones.zone_sums + zones.super_nodes**2)[zones.zone_of]
-        told = (zones.zone_sums > 0)[zones.zone_of]
-        seen = ("the zone's message", variance, zones.device_weights, told)
+        seen = ("the zone's message", variance, zones.device_weights, shows)
         return [View("cloud", *seen), View(listener, *seen)]
     variance = np.full_like(weights, zones.global_sum)
     result = [
-        View("cloud", "the sum over all zones", variance, weights, some_noise),
-        View(listener, _WORDS, np.full_like(weights, inf), weights, some_noise),
+        View("cloud", "the sum over all zones", variance, weights, shows),
+        View(listener, _WORDS, np.full_like(weights, inf), weights, shows),
     ]
     if shown.colluding and shown.sum_of_zones:
         drawn = zones.zone_weights**2 * zones.super_nodes**2
         known = _loudest_others(np.zeros(len(drawn), dtype=np.int64), drawn, shown.colluding)
         left = variance - known[zones.zone_of]
         who = f"cloud with {shown.colluding} super-nodes of other zones"
-        result.append(View(who, "the sum over all zones", left, weights, some_noise))
+        result.append(View(who, "the sum over all zones", left, weights, shows))
     return result
 
 
 def _on_the_lower_link(zones: Zones, shown: Shown) -> View:
+    """Somebody who hears every device send, or not."""
     observer, weights = "listener between device and super-node", zones.device_weights
+    told = np.ones(len(weights), dtype=bool)
     if shown.zone_sums or shown.sum_of_devices:
-        told = np.zeros(len(weights), dtype=bool)
         return View(observer, _WORDS, np.full_like(weights, inf), weights, told)
-    return View(observer, "the device's message", zones.in_zone, weights, zones.devices > 0)
+    return View(observer, "the device's message", zones.in_zone, weights, told)
 
 
 def _loudest_others(groups: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import sqrt
 
 import torch
 from torch import Tensor
@@ -41,6 +42,22 @@ def clip_rows(vectors: Tensor, norm: float, factor: ClipFactor) -> Tensor:
         vectors.masked_fill_(lost, 0.0)
         norms.masked_fill_(lost, 0.0)
     return vectors.mul_(factor(norms, norm))
+
+
+def clip_layers(
+    vectors: Tensor, norm: float, factor: ClipFactor, layers: Sequence[slice] | None
+) -> Tensor:
+    """The vectors (n, M), each of their n layers clipped to norm / sqrt(n), or zero if nothing
+    bounds it: in place. So the whole is at most of that norm (McMahan et al. 2018, PerLayerClip).
+
+    Args:
+        layers: places in a vector; None clips it as a whole.
+    """
+    if layers is None:
+        return clip_rows(vectors, norm, factor)
+    for layer in layers:
+        clip_rows(vectors[:, layer], norm / sqrt(len(layers)), factor)
+    return vectors
 
 
 def check_clip_factor(factor: ClipFactor, algorithm: str) -> None:

@@ -28,7 +28,7 @@ from m2fdp.simulation.aggregation import (
     build_aggregator,
     first_references,
 )
-from m2fdp.simulation.clipping import clip_rows
+from m2fdp.simulation.clipping import clip_layers
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
 from m2fdp.simulation.masked_sums import Senders
@@ -151,10 +151,11 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
     masked = simulation.sums.masks and step_in_sums(network, mechanism)
     learners = draw_learners(network, mechanism, streams, number, by_device=masked)
     present, like = learners.present, simulation.shards.features
-    by_chance, network = network.participation is not None, network.among(present)
-    aggregator = executor.aggregators[plan.network]
-    if network is not simulation.networks[plan.network]:
+    aggregator, missing = executor.aggregators[plan.network], None
+    if network.participation is not None:
+        network = network.among(present)
         aggregator = build_aggregator(network, like.dtype, like.device)
+        missing = all_missing(network, mechanism.lock_step, present, {network.tree.depth}, like)
     return _Round(
         number,
         plan,
@@ -165,9 +166,7 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
         aggregator,
         learners,
         step_sums(simulation, plan, learners, number),
-        all_missing(network, mechanism.lock_step, present, {network.tree.depth}, like)
-        if by_chance
-        else None,
+        missing,
         tap,
         network,
     )
@@ -353,8 +352,14 @@ def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) 
             scales = current.steps[step - 1].noise[groups]
             _add_noise(current, step, "step-noise", int(layer), scales, models, nodes)
     if update_norm is not None and start is not None:
-        updates = clip_rows(models - start, eta * update_norm, rules.clip_factor)
+        updates = _clipped(current, models - start, eta * update_norm)
         torch.add(start, updates, out=models)
+
+
+def _clipped(current: _Round, vectors: Tensor, norm: float) -> Tensor:
+    """Gradients or updates of devices (n, M), each clipped to a norm, in place."""
+    layers = current.simulation.model.layers if current.mechanism.clipping.by_layer else None
+    return clip_layers(vectors, norm, current.simulation.rules.clip_factor, layers)
 
 
 def _summed_step(
@@ -378,14 +383,12 @@ def _descend(
     if clipping.batch_norm is None and not masked:
         backend.add_gradients(models, -eta, models, batches, *record_clip)
         return
-    if units.start == units.stop:  # nobody came
-        return
     owners = torch.as_tensor(learners.learner_of_unit[units] - tile.start, device=models.device)
     own_models = models[owners]
     gradients = torch.zeros_like(own_models)
     backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
     if clipping.batch_norm is not None:
-        clip_rows(gradients, clipping.batch_norm, current.simulation.rules.clip_factor)
+        _clipped(current, gradients, clipping.batch_norm)
     shares = torch.as_tensor(learners.shares[units], device=models.device)
     gradients *= shares.to(models.dtype)[:, None]
     if masked:

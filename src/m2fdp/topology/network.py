@@ -35,6 +35,8 @@ class Network:
         sums: which messages are read as sums only.
         participation: who joins a round by chance; None = all, or `participants`. Then weights of
             devices need not sum to one, and updates are aggregated instead of models.
+        elected: whether the lowest servers are devices of their own, drawn anew in every round from
+            those that take part.
 
     Raises:
         InputError: weights by sample count together with participants: the sums would not be of
@@ -48,6 +50,7 @@ class Network:
     rho: tuple[np.ndarray, ...] | None = None
     sums: SecureSums = OPEN
     participation: Participation | None = None
+    elected: bool = False
 
     def __post_init__(self) -> None:
         if self.rho is not None and self.participation is not None:
@@ -91,6 +94,13 @@ class Network:
         """int64 (N_{L-1},): how many devices of each lowest server take part in a round, or may."""
         children = self.tree.n_children(self.tree.depth - 1)
         return children if self.participants is None else np.minimum(children, self.participants)
+
+    @property
+    def chance(self) -> float | None:
+        """With which every device joins a round by itself; None where that is not left to it."""
+        if self.participation is None or self.participation.rate == 1.0:
+            return None
+        return self.participation.rate
 
     @property
     def odds(self) -> np.ndarray:

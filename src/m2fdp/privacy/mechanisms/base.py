@@ -31,6 +31,8 @@ class Clipping:
             synchronisations is clipped to, or None.
         by_class: whether a record's gradient is clipped class by class, each class to
             record_norm / sqrt(classes), which keeps one-vs-rest losses convex.
+        by_layer: whether a device's gradient or update is clipped layer by layer, each of the
+            model's n layers to its norm / sqrt(n).
         divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
             the `expected` one, which is public and the same for neighbours.
     """
@@ -40,6 +42,7 @@ class Clipping:
     batch_norm: float | None = None
     update_norm: float | None = None
     by_class: bool = False
+    by_layer: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +173,14 @@ def smoothness_without_drift(privacy: PrivacyConfig) -> tuple[bool, str]:
     """A case for `refuse_first`."""
     one_alone = (privacy.drift == "smooth") != (privacy.smoothness is not None)
     return one_alone, "smoothness (beta) and drift: smooth belong together"
+
+
+def layers_of_records(privacy: PrivacyConfig) -> tuple[bool, str]:
+    """A case for `refuse_first`."""
+    return (
+        privacy.clip == "per_layer" and privacy.unit == "record",
+        "clip: per_layer is for a device's update (unit: device); use clip: flat",
+    )
 
 
 def multiplier_alone(privacy: PrivacyConfig) -> tuple[bool, str]:

@@ -21,6 +21,7 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
+    layers_of_records,
     multiplier_alone,
     refuse_first,
     silence,
@@ -66,6 +67,7 @@ class Gradient:
                 "downlink_noise belongs to mechanism: upload; under gradient all is noised",
             ),
             smoothness_without_drift(privacy),
+            layers_of_records(privacy),
             multiplier_alone(privacy),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
@@ -80,7 +82,8 @@ class Gradient:
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         if self.clips_records(privacy):
             return Clipping("expected", record_norm=privacy.clipping_norm)
-        return Clipping("drawn", batch_norm=privacy.clipping_norm)
+        by_layer = privacy.clip == "per_layer"
+        return Clipping("drawn", batch_norm=privacy.clipping_norm, by_layer=by_layer)
 
     def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
         return step_together(network, plans)

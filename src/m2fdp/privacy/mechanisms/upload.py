@@ -20,6 +20,7 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
+    layers_of_records,
     multiplier_alone,
     refuse_first,
     silence,
@@ -58,6 +59,7 @@ class Upload:
     def refuse(self, privacy: PrivacyConfig) -> None:
         refuse_first(
             smoothness_without_drift(privacy),
+            layers_of_records(privacy),
             multiplier_alone(privacy),
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
@@ -87,7 +89,7 @@ class Upload:
         if self.clips_records(privacy):
             return Clipping("expected", record_norm=norm, by_class=True)
         if privacy.unit == "device":
-            return Clipping("drawn", update_norm=norm)
+            return Clipping("drawn", update_norm=norm, by_layer=privacy.clip == "per_layer")
         return Clipping("drawn", batch_norm=norm)
 
     def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
@@ -299,6 +301,8 @@ class _Lines:
         for kind in ("siblings", "downlinks"):
             if aggregated:
                 lines.append(self.clear(kind, "un-noised local aggregations"))
+            elif position.joins is not None and not self.noised_below:
+                lines.append(self.far(kind))
             else:
                 lines.append(self.near(kind))
         if any(position.has_cousins(layer) for layer in aggregated):

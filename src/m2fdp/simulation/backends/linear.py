@@ -55,6 +55,8 @@ class StackedLinearBackend:
         by_class: bool = False,
     ) -> None:
         n = len(models)
+        if n == 0:
+            return
         n_features = batches.features[0].numel()
         matrices = models.view(n, -1, n_features)
         targets = into.view(matrices.shape)
