@@ -19,6 +19,7 @@ FILES = {
     "privacy_ledger.csv",
     "privacy_ledger.png",
     "privacy_summary.json",
+    "zones_table.csv",
 }
 
 

@@ -289,8 +289,8 @@ def _copied_network(network: Network, layer: int, ranges: list[range], copies: i
     if network.rho is not None:
         path_and_heads = [np.full(n, 1 / n) for n in counts[1 : layer + 1]]
         rho = (*path_and_heads, *_tiled(network.rho[layer:], ranges[1:], copies))
-    summed = frozenset(at for at in network.sums.layers if at > layer)
-    return Network(tree, trust, noise, participants, rho, replace(network.sums, layers=summed))
+    sums_below = frozenset(at for at in network.sums.layers if at > layer)
+    return Network(tree, trust, noise, participants, rho, replace(network.sums, layers=sums_below))
 
 
 def _tiled(
