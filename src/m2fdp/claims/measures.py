@@ -39,7 +39,7 @@ MEASURES: Mapping[str, Measure] = {
     "s_untrusted": Measure("s below untrusted nodes (devices)", "devices", 1),
     DEVICES: Measure("devices of the network", "devices", 0),
     ZONES: Measure("zones (lowest servers)", "zones", 0),
-    "v": Measure("V (one adder's variance in the global sum)"),
+    "v": Measure("V"),
     "epsilon_by_h": Measure("ε/√V"),
     "epsilon_by_h_with_sums": Measure("ε/V"),
     "epsilon_public": Measure("ε, the public", bound=True),
@@ -47,10 +47,10 @@ MEASURES: Mapping[str, Measure] = {
     "epsilon_elsewhere": Measure("ε, devices elsewhere", bound=True),
     "epsilon_in_zone": Measure("ε, devices of the zone", bound=True),
     "epsilon_cloud": Measure("ε, the cloud", bound=True),
-    "epsilon_coalition": Measure("ε, cloud and other super-nodes", bound=True),
+    "epsilon_coalition": Measure("ε, cloud with super-nodes", bound=True),
     "epsilon_super_node": Measure("ε, the super-node", bound=True),
     "epsilon_elected": Measure("ε, an elected super-node", bound=True),
-    "noise": Measure("noise in the broadcast (over a device's most)"),
+    "noise": Measure("noise over shift, broadcast"),
 }
 # The controller's decisions in a round.
 DECISIONS = ("K", "s_trusted", "s_untrusted")

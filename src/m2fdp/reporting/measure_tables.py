@@ -1,4 +1,4 @@
-"""Measures of runs in Markdown, beside their accuracies: a line for each that a study tells apart."""
+"""Measures of runs in Markdown, beside their accuracies: a line for each group of seeds."""
 
 from __future__ import annotations
 
