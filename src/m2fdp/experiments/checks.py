@@ -95,8 +95,7 @@ def _check_steps(config: Config, plan: Plan) -> None:
 
 def _check_sums(config: Config, plan: Plan) -> None:
     """What can't be with secure aggregation."""
-    sums, training = config.secure_aggregation, config.training
-    if sums.protocol == "masks":
+    if config.secure_aggregation.protocol == "masks":
         known = plan.private and isinstance(plan.rules.local, GradientStep)
         if not known:
             missing = "whose local rule is its own" if plan.private else "which clips nothing"
@@ -106,14 +105,6 @@ def _check_sums(config: Config, plan: Plan) -> None:
                 "needs vectors of a bounded norm, which fit a grid: not those of algorithm: "
                 f"{config.algorithm}, {missing}; use ideal",
             )
-    by_devices = plan.network.tree.depth in sums.layers
-    if sums.noise == "shared" and by_devices and training.participation is not None:
-        raise InputError(
-            "secure_aggregation.noise",
-            "shared",
-            "needs to know how many devices share it, and they join by chance "
-            "(training.participation); use participants, or separate",
-        )
 
 
 def surprises(config: Config) -> list[str]:

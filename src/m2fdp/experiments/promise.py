@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import Config, ThreatConfig
+from m2fdp.config import Config, PrivacyConfig, ThreatConfig
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
@@ -21,9 +21,11 @@ from m2fdp.privacy.summary import (
     summary,
     warnings,
 )
+from m2fdp.privacy.zone_table import zones_table
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.streams import seeded
+from m2fdp.topology.network import Network
 
 
 def calibrate(
@@ -86,6 +88,19 @@ def _bound(config: Config, plan: Plan) -> ThreatConfig:
     added = sorted(plan.distrusts - set(config.threat.distrusted))
     distrusted = [*config.threat.distrusted, *added]
     return config.threat.model_copy(update={"distrusted": distrusted})
+
+
+def asked(privacy: PrivacyConfig) -> str:
+    """What noise is calibrated to, in words."""
+    if privacy.noise_multiplier is not None:
+        return f"{privacy.noise_multiplier:g} times the sensitivity"
+    return f"epsilon {privacy.epsilon:g}"
+
+
+def zones(config: Config, network: Network, calibrated: Calibration) -> pd.DataFrame:
+    """See `m2fdp.privacy.zone_table.zones_table`."""
+    mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
+    return zones_table(network, mechanism, rounds, config.privacy, config.threat.colluding)
 
 
 def summarise(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -> dict[str, Any]:

@@ -31,6 +31,11 @@ def tabulate_ledger(experiment: Experiment) -> pd.DataFrame:
     return experiment.ledger()
 
 
+def tabulate_zones(experiment: Experiment) -> pd.DataFrame:
+    """What every observer learns in H's zones, beside H's formula."""
+    return experiment.zones_table()
+
+
 def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:
     """The ledger in the terminal; without privacy all of it is one line."""
     console = Console(highlight=False)
