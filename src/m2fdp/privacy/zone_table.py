@@ -92,7 +92,7 @@ def zones_table(
         colluding=colluding,
     )
     found = zone_epsilons(zones, releases, shown, ledger.delta, ledger.adjacency, of_device)
-    v = zones.adders(_one_adder(zones, network, privacy))
+    v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
     nominal = nominal_epsilon(ledger, rounds, privacy)
     found = found.assign(
         case=zones.case,
