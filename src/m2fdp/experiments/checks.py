@@ -109,8 +109,13 @@ def _check_sums(config: Config, plan: Plan) -> None:
 
 def surprises(config: Config) -> list[str]:
     """A line for each thing that is allowed and is seldom what was meant."""
-    schedule = build_plan(config).schedule
-    lines = []
+    plan = build_plan(config)
+    schedule, lines = plan.schedule, []
+    if plan.private and config.secure_aggregation.layers and not plan.network.sums.shared:
+        lines.append(
+            "secure_aggregation.noise = separate: every sender's noise is enough by itself, and "
+            "sums only lower epsilon; shared meets the same target with less noise"
+        )
     if config.control.enabled:
         schedule = replace(schedule, local_steps=config.control.max_local_steps)
         if config.control.step_size_factor == 1.0:

@@ -256,7 +256,7 @@ class Experiment:
 
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""
-        return promise.warn(self.config, self.calibrate(), self.manifest)
+        return promise.warn(self.config, self.calibrate(), self.manifest, self.run_plan)
 
     def simulation(
         self,

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 
 import numpy as np
 import pandas as pd
 
 from m2fdp.privacy.accounting import Adjacency, Composition, epsilon, scaled
+from m2fdp.privacy.ledger import undominated
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,11 +315,13 @@ def zone_epsilons(
     kinds = np.zeros(len(zones.zone_of), dtype=np.int64) if releases_of is None else releases_of
     abouts = _about(zones)
 
-    def epsilon_of(kind: int, told: bool, noise: float) -> float:
-        its = releases[kind].told if told else releases[kind].unseen
+    def epsilon_of(view: View, over: np.ndarray, device: int) -> float:
+        its = releases[kinds[device]]
+        noise = float(over[device])
         if noise == inf:
             return 0.0
-        return epsilon(scaled(its, 1.0 / noise), delta, adjacency) if noise else inf
+        composition = its.told if view.told[device] else its.unseen
+        return epsilon(scaled(composition, 1.0 / noise), delta, adjacency) if noise else inf
 
     rows = []
     for view in views(zones, shown):
@@ -327,28 +330,48 @@ def zone_epsilons(
             members = np.flatnonzero((abouts == about) & ~np.isnan(over))
             if not members.size:
                 continue
-            alike = np.unique(np.column_stack([kinds, view.told])[members], axis=0)
-            most = (-1.0, 0.0, False)
-            for kind, told in alike.tolist():
-                these = members[(kinds[members] == kind) & (view.told[members] == told)]
-                least = float(over[these].min())
-                most = max(most, (epsilon_of(kind, bool(told), least), least, bool(told)))
-            best = members[np.argmax(over[members])]
+            learned = partial(epsilon_of, view, over)
+            exposed = _most_exposed(members, kinds, releases, view, over)
+            worst = max(exposed, key=learned)
+            best = int(members[np.argmax(over[members])])
             rows.append(
                 {
                     "observer": view.observer,
                     "sees": view.sees,
                     "about": about,
                     "devices": len(members),
-                    "rounds_known": most[2],
-                    "noise_over_shift": most[1],
-                    "epsilon": most[0],
-                    "least_epsilon": epsilon_of(
-                        int(kinds[best]), bool(view.told[best]), float(over[best])
-                    ),
+                    "rounds_known": bool(view.told[worst]),
+                    "noise_over_shift": float(over[worst]),
+                    "epsilon": learned(worst),
+                    "least_epsilon": learned(best),
                 }
             )
     return pd.DataFrame(rows)
+
+
+def _most_exposed(
+    members: np.ndarray,
+    kinds: np.ndarray,
+    releases: Sequence[Releases],
+    view: View,
+    over: np.ndarray,
+) -> list[int]:
+    """Devices of which one learns most: of those with the same releases that with least noise, less
+    those that another one's releases dominate."""
+    found: dict[Composition, int] = {}
+    silent = members[over[members] == 0]
+    if silent.size:
+        return [int(silent[0])]
+    for kind, told in np.unique(np.column_stack([kinds, view.told])[members], axis=0).tolist():
+        these = members[(kinds[members] == kind) & (view.told[members] == told)]
+        device = int(these[np.argmin(over[these])])
+        if over[device] == inf:
+            continue
+        its = releases[kind].told if told else releases[kind].unseen
+        found.setdefault(scaled(its, 1.0 / float(over[device])), device)
+    if not found:  # nobody reads anything
+        return [int(members[0])]
+    return [found[composition] for composition in undominated(set(found))]
 
 
 def _about(zones: Zones) -> np.ndarray:
