@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -49,7 +50,7 @@ def to_markdown(table: pd.DataFrame, measures: Sequence[str]) -> str:
 
 
 def _written(measure: str, value: float) -> str:
-    if pd.isna(value):
+    if math.isnan(value):
         return "–"
     shape = MEASURES[measure]
     if shape.bound:
