@@ -115,14 +115,9 @@ def test_entropy_is_not_foreseen():
 @pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "m2fdp", "pedpfl", "hdp", "cdp"])
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])
 def test_every_algorithm_trains(algorithm, mechanism):
-    """Of all devices a quarter, which is enough to learn something from."""
     changes = {"algorithm": algorithm, "privacy": {"mechanism": mechanism, "epsilon": 1e5}}
-    experiment = experiment_of(TRUSTED, BY_CHANCE, UPLOAD, FIXED, changes)
-    trained = experiment.train()
+    trained = experiment_of(TRUSTED, BY_CHANCE, UPLOAD, FIXED, changes).train()
     assert trained.accuracy > 0.5
-    whole = experiment_of(TRUSTED, BY_CHANCE, UPLOAD, changes, {"training.participation": None})
-    energy = trained.metrics["energy_j"].iloc[-1] / whole.train().metrics["energy_j"].iloc[-1]
-    assert 0.29 < energy < 0.95  # servers send whoever comes
 
 
 def test_all_devices_by_chance_are_all_devices():

@@ -207,3 +207,12 @@ def test_capped_devices_move_less():
     share = 1 / (0.25 * 2.5)
     noise = mechanism.noise.messages[1][0]
     assert noise == pytest.approx(multiplier(heavy) * share)
+
+
+@pytest.mark.parametrize(("least_weight", "moved"), [(None, 1 / (0.25 * 4)), (3.0, 2 / (0.25 * 3))])
+def test_a_multiplier_is_of_what_the_estimator_moves(least_weight, moved):
+    """H Alg. 1, line 14, with public numbers: z S/(q W_i), and 2 z S/(q W_min)."""
+    network = ten_zones(0.25, least_weight=least_weight)
+    noise = built(network, 5, calibration="multiplier", noise_multiplier=0.7).noise
+    assert noise.messages[1] == pytest.approx(np.full(10, 0.7 * moved))
+    assert not noise.messages[2].any()

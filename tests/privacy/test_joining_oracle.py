@@ -101,7 +101,7 @@ def systems(draw):
 
 
 @settings(
-    max_examples=500,
+    max_examples=250,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

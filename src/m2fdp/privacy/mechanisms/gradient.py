@@ -158,7 +158,7 @@ class Gradient:
         view: View = "mean" if summed else "message"
 
         def line(kind: str) -> Release:
-            if kind == "uplinks" and position.is_device and position.summed:
+            if kind == "uplinks" and position.is_device and position.masked_up:
                 return in_words(position, kind, laws)
             if kind == "uplinks" and not position.is_device:
                 return in_clear(position, kind, "clipped gradients on their way to the head", laws)
