@@ -134,18 +134,22 @@ class Exposure:
         served: int (n,), the rounds that each device served.
         under_one_other: int (n,), the most rounds that any single other device served while this
             one took part.
+        under_coalition: int (n,), the same of so many others together.
     """
 
     served: np.ndarray
     under_one_other: np.ndarray
+    under_coalition: np.ndarray
 
 
-def exposure(present: np.ndarray, leaders: np.ndarray) -> Exposure:
+def exposure(present: np.ndarray, leaders: np.ndarray, coalition: int = 1) -> Exposure:
     """Who served when others took part.
 
     Args:
         present: bool (T, n), which of a zone's devices took part in each round.
         leaders: int (T,), who served; -1 = nobody.
+        coalition: how many devices tell one another what they see when they serve; those that
+            serve most while a device takes part are its worst ones.
     """
     n = present.shape[1]
     together = np.zeros((n, n), dtype=np.int64)  # leader, device
@@ -153,7 +157,8 @@ def exposure(present: np.ndarray, leaders: np.ndarray) -> Exposure:
     np.add.at(together, leaders[held], present[held].astype(np.int64))
     np.fill_diagonal(together, 0)
     served = np.bincount(leaders[held], minlength=n)
-    return Exposure(served, together.max(axis=0))
+    worst_first = -np.sort(-together, axis=0)
+    return Exposure(served, worst_first[0], worst_first[:coalition].sum(axis=0))
 
 
 @dataclass

@@ -31,6 +31,11 @@ def tabulate_ledger(experiment: Experiment) -> pd.DataFrame:
     return experiment.ledger()
 
 
+def tabulate_elections(experiment: Experiment) -> pd.DataFrame:
+    """One row for each device, where zones elect their super-nodes."""
+    return experiment.elections()
+
+
 def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:
     """The ledger in the terminal; without privacy all of it is one line."""
     console = Console(highlight=False)
