@@ -8,6 +8,7 @@ that reaches the cloud holds all of the record's pushes, and of the other server
 more than the last messages'.
 """
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -67,10 +68,10 @@ def received_by_the_cloud(copies):
     single = step_alone(network)
     still = silence(network, single)
     each = np.full(copies * SIBLINGS, DEVIATION * 2 * G)
-    noise = type(still)(
-        still.steps,
-        (*still.messages[:2], each, still.messages[3]),
-        (still.broadcasts[0], still.broadcasts[1], each),
+    noise = replace(
+        still,
+        messages=(*still.messages[:2], each, still.messages[3]),
+        broadcasts=(still.broadcasts[0], still.broadcasts[1], each),
     )
     present = np.arange(copies) % 2 == 1
     kinds = np.full((copies, SIBLINGS), WALK_BACK)

@@ -19,6 +19,7 @@ FILES = {
     "privacy_ledger.csv",
     "privacy_ledger.png",
     "privacy_summary.json",
+    "zones_table.csv",
 }
 
 
@@ -172,3 +173,23 @@ def test_every_warning_is_given_once(kedro_run, caplog):
     assert not any("\n" in line for _, line in logged)
     assert "siblings (ε ∞)" in logged[0][1]
     assert "assumptions" in logged[1][1]
+
+
+def test_zones_are_tabulated_beside_the_ledger(project, plan):
+    mixed = (
+        "algorithm=hdp_mixed,topology.fanouts=5|4,zones.device_noise=0.4,zones.server_noise=0.4,"
+        "zones.cloud_noise=true,privacy.mechanism=upload,privacy.unit=device,training.rounds=1,"
+        "privacy.calibration=multiplier,privacy.noise_multiplier=1.0,training.local_aggregation=null"
+    )
+    assert plan(mixed).exit_code == 0
+    table = pd.read_csv(project / "data/08_reporting/single/zones_table.csv")
+    assert set(table["case"]) == {"C7"}
+    # Eight devices, two super-nodes and the cloud.
+    assert table["v"].tolist() == [11.0] * len(table)
+    cloud = table[table["observer"] == "cloud"].set_index("about")["epsilon"]
+    assert cloud["super-nodes add noise"] == pytest.approx(4.377, rel=5e-3)
+    assert cloud["nobody adds noise"] == float("inf")
+    assert last_run().data.metrics["epsilon_nominal"] == pytest.approx(4.377, rel=5e-3)
+    refused = plan("zones.cloud_noise=true")
+    assert refused.exit_code == 2
+    assert "zones.cloud_noise = True: belongs to algorithm: hdp_mixed" in refused.output

@@ -174,6 +174,22 @@ def test_devices_noise_counts_as_their_updates_do(
     assert squared_noise(run, plan, dp) == pytest.approx(expected, rel=6 / 100)
 
 
+@pytest.mark.parametrize("least_weight", [None, 1.5])
+def test_no_result_depends_on_how_learners_are_grouped(
+    run, schedule, make_shards, softmax, mechanism_for, least_weight
+):
+    """To the bit, for tiles of one, two and all learners, of which some stay away."""
+    shards = make_shards([10, 12, 9, 7, 8, 11, 10, 9, 13], rate=0.5)
+    planned = schedule(3, 4, {1: 2})
+    dp = mechanism_for(plan_of("hfl_dp", planned), shards, "upload")
+    plan = plan_of("hfl_dp", planned, Participation(0.5, CAPS, least_weight))
+    results = [
+        run(plan.network, dp, planned, softmax, shards, chunk_size=size) for size in (1, 2, 9)
+    ]
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+
+
 def test_nobody_joins_by_a_shared_draw():
     """Chances of rounds and devices are independent: a pair of either is there q^2 of the time.
 

@@ -13,7 +13,7 @@ from m2fdp.simulation.masked_sums import Senders
 from m2fdp.simulation.step_sums import step_sums
 from m2fdp.simulation.survivors import LostSumError, SumRules, draw_survivors
 from m2fdp.streams import seeded
-from m2fdp.topology.sums import SecureSums
+from m2fdp.topology.sums import SecureSums, readers
 
 BASE = {
     "topology.fanouts": [3, 4],
@@ -210,3 +210,39 @@ def test_groups_of_one_are_refused():
     with pytest.raises(InputError):
         Group("cloud", 1, 1)
     assert SecureSums(frozenset([1])).fewest(1, np.array([10])).tolist() == [10]
+
+
+@pytest.mark.parametrize(
+    "system", ["steps of edge servers, some silent", "models of zones, some silent"]
+)
+def test_lost_sums_are_counted_before_training(system, monkeypatch):
+    """As many as the rounds then lose."""
+    changes = SYSTEMS[system] | {"secure_aggregation.dropout": 0.4, "training.rounds": 5}
+    experiment, simulation = simulation_of(changes)
+    (network,) = simulation.networks
+    seen = {}
+
+    def listening(network, present, streams, rules, at):
+        alive = draw_survivors(network, present, streams, rules, at)
+        plan = experiment.run_plan.rounds[at[0] - 1]
+        for layer, members in alive.items():
+            of_node = readers(network.tree, network.sums, layer)
+            left = np.bincount(of_node, weights=members)
+            if plan.layers[at[1] - 1] is not None or "steps" in system:
+                seen[at, layer] = left == 0
+        return alive
+
+    monkeypatch.setattr("m2fdp.simulation.step_sums.draw_survivors", listening)
+    monkeypatch.setattr("m2fdp.simulation.tree_process.draw_survivors", listening)
+    simulation = replace(simulation, randomness=seeded(experiment.config.seed, b""))
+    final(experiment, simulation)
+    read = {
+        key: lost
+        for key, lost in seen.items()
+        if "steps" in system or experiment.run_plan.rounds[0].layers[key[0][1] - 1] < key[1]
+    }
+    lost = sum(int(of_sum.sum()) for of_sum in read.values())
+    total = sum(len(of_sum) for of_sum in read.values())
+    assert lost > 0
+    (line,) = [line for line in experiment.warnings() if "sums lose" in line]
+    assert line.startswith(f"{lost} of {total} sums lose too many senders")

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m2fdp.config import PrivacyConfig
+from m2fdp.config import PrivacyConfig, less_later
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import LockStep, Noise, get_mechanism
@@ -192,7 +192,10 @@ def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Random
     """The copies' draws: as the audited run's, from the seed or from entropy."""
     if privacy.secure_rng:
         return from_entropy()
-    return seeded(seed, f"audit of {_key(position)} under {privacy}".encode())
+    # Keys that came later count where they are used, as everywhere.
+    said = less_later(privacy.model_dump(), privacy, PrivacyConfig())
+    under = " ".join(f"{name}={value!r}" for name, value in said.items())
+    return seeded(seed, f"audit of {_key(position)} under {under}".encode())
 
 
 def _key(position: Position) -> str:
@@ -286,8 +289,8 @@ def _copied_network(network: Network, layer: int, ranges: list[range], copies: i
     if network.rho is not None:
         path_and_heads = [np.full(n, 1 / n) for n in counts[1 : layer + 1]]
         rho = (*path_and_heads, *_tiled(network.rho[layer:], ranges[1:], copies))
-    below = frozenset(at for at in network.sums.layers if at > layer)
-    return Network(tree, trust, noise, participants, rho, replace(network.sums, layers=below))
+    sums_below = frozenset(at for at in network.sums.layers if at > layer)
+    return Network(tree, trust, noise, participants, rho, replace(network.sums, layers=sums_below))
 
 
 def _tiled(

@@ -25,6 +25,7 @@ from m2fdp.config.root import (
     essentials,
     flatten,
     later_defaults,
+    less_later,
     recorded,
     released,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "essentials",
     "flatten",
     "later_defaults",
+    "less_later",
     "load_config",
     "parse_block",
     "parse_config",

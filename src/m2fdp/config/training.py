@@ -35,9 +35,9 @@ class TrainingConfig(Block):
     )
     estimator: Literal["mean", "fixed", "clipped"] = Field(
         default="mean",
-        description="What a zone makes of its devices' updates: their mean, or their weighted sum "
-        "over a public number: q times the weight of all (fixed), or the larger of q least_weight "
-        "and the weight of those who take part (clipped).",
+        description="What a zone makes of its devices' updates: their mean (with `participation` "
+        "over the expected number), or their weighted sum over q times the weight of all (fixed) "
+        "or over the larger of q least_weight and the weight of those who take part (clipped).",
         json_schema_extra={SINCE: "0.3.0"},
     )
     example_cap: Count | None = Field(

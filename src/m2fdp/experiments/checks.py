@@ -97,8 +97,7 @@ def _check_steps(config: Config, plan: Plan) -> None:
 
 def _check_sums(config: Config, plan: Plan) -> None:
     """What can't be with secure aggregation."""
-    sums, training = config.secure_aggregation, config.training
-    if sums.protocol == "masks":
+    if config.secure_aggregation.protocol == "masks":
         known = plan.private and isinstance(plan.rules.local, GradientStep)
         if not known:
             missing = "whose local rule is its own" if plan.private else "which clips nothing"
@@ -108,14 +107,6 @@ def _check_sums(config: Config, plan: Plan) -> None:
                 "needs vectors of a bounded norm, which fit a grid: not those of algorithm: "
                 f"{config.algorithm}, {missing}; use ideal",
             )
-    by_devices = plan.network.tree.depth in sums.layers
-    if sums.noise == "shared" and by_devices and training.participation is not None:
-        raise InputError(
-            "secure_aggregation.noise",
-            "shared",
-            "needs to know how many devices share it, and they join by chance "
-            "(training.participation); use participants, or separate",
-        )
 
 
 def _check_super_nodes(config: Config, plan: Plan) -> None:
@@ -137,8 +128,13 @@ def _check_super_nodes(config: Config, plan: Plan) -> None:
 
 def surprises(config: Config) -> list[str]:
     """A line for each thing that is allowed and is seldom what was meant."""
-    schedule = build_plan(config).schedule
-    lines = []
+    plan = build_plan(config)
+    schedule, lines = plan.schedule, []
+    if plan.private and config.secure_aggregation.layers and not plan.network.sums.shared:
+        lines.append(
+            "secure_aggregation.noise = separate: every sender's noise is enough by itself, and "
+            "sums only lower epsilon; shared meets the same target with less noise"
+        )
     if config.control.enabled:
         schedule = replace(schedule, local_steps=config.control.max_local_steps)
         if config.control.step_size_factor == 1.0:

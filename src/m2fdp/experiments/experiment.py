@@ -108,11 +108,7 @@ class Experiment:
 
     def __repr__(self) -> str:
         config, n_devices = self.config, self.plan.network.tree.n_devices
-        privacy = config.privacy
-        asked = f"epsilon {privacy.epsilon:g}"
-        if privacy.noise_multiplier is not None:
-            asked = f"{privacy.noise_multiplier:g} times the sensitivity"
-        promised = f"{privacy.mechanism} at {asked}"
+        promised = f"{config.privacy.mechanism} at {promise.asked(config.privacy)}"
         return (
             f"Experiment({config.algorithm} on {config.dataset.name}: {n_devices} devices, "
             f"{config.model.name}, {config.training.rounds} rounds of "
@@ -242,6 +238,10 @@ class Experiment:
         """A row for each device where zones elect super-nodes: when it and others served."""
         return promise.elections(self.network, self.calibrate())
 
+    def zones_table(self) -> pd.DataFrame:
+        """What every observer learns in H's zones, whoever is trusted, beside H's formula."""
+        return promise.zones(self.config, self.network, self.calibrate())
+
     def epsilon_over_rounds(self) -> pd.DataFrame:
         """Epsilon of each kind of observer after some rounds, to plan a budget."""
         return promise.epsilon_over_rounds(self.calibrate())
@@ -252,7 +252,7 @@ class Experiment:
 
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""
-        return promise.warn(self.config, self.calibrate(), self.manifest)
+        return promise.warn(self.config, self.calibrate(), self.manifest, self.run_plan)
 
     def simulation(
         self,

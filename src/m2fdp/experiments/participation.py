@@ -31,9 +31,15 @@ def check_participation(config: Config, plan: Plan) -> None:
         )
     if config.control.enabled:
         raise InputError(
-            key,
-            value,
-            "is nothing that the controller (control.enabled) prices; use control without it",
+            key, value, "is nothing that the controller (control.enabled) prices; use null, or mean"
+        )
+    depth = plan.network.tree.depth
+    if plan.network.chance is not None and depth in plan.network.sums.layers:
+        raise InputError(
+            "secure_aggregation.layers",
+            depth,
+            f"are devices that join by chance ({key} = {value}), of whom too few may come for a "
+            "sum; use layers of servers",
         )
     if not plan.private:
         return
@@ -43,15 +49,6 @@ def check_participation(config: Config, plan: Plan) -> None:
             value,
             "is nothing that privacy.calibration: paper knows (Prop. 1 is for means over all); "
             "use calibration: accountant",
-        )
-    if config.secure_aggregation.noise == "shared" and (
-        plan.network.tree.depth in config.secure_aggregation.layers
-    ):
-        raise InputError(
-            "secure_aggregation.noise",
-            "shared",
-            f"is not proven for devices that join by chance ({key}): who stays away adds no part; "
-            "use separate, or layers of servers",
         )
     _check_local_aggregation(config, plan, key, value)
 

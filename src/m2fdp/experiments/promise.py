@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import Config, ThreatConfig
+from m2fdp.config import Config, PrivacyConfig, ThreatConfig
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
@@ -26,11 +26,17 @@ from m2fdp.privacy.summary import (
     summary,
     warnings,
 )
+from m2fdp.privacy.zone_table import zones_table
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.elections import draw_offices
 from m2fdp.simulation.sampling import draw_participants
+from m2fdp.simulation.step_sums import step_in_sums
+from m2fdp.simulation.survivors import count_lost
 from m2fdp.streams import seeded
 from m2fdp.topology.network import Network
+
+# Which sums are lost is drawn before training; more local steps are not looked at.
+_MOST_STEPS_COUNTED = 20_000
 
 
 def calibrate(
@@ -127,6 +133,19 @@ def epsilon_over_rounds(calibrated: Calibration) -> pd.DataFrame:
     return ledger_tables.epsilon_over_rounds(lines, rounds)
 
 
+def asked(privacy: PrivacyConfig) -> str:
+    """What noise is calibrated to, in words."""
+    if privacy.noise_multiplier is not None:
+        return f"{privacy.noise_multiplier:g} times the sensitivity"
+    return f"epsilon {privacy.epsilon:g}"
+
+
+def zones(config: Config, network: Network, calibrated: Calibration) -> pd.DataFrame:
+    """See `m2fdp.privacy.zone_table.zones_table`."""
+    mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
+    return zones_table(network, mechanism, rounds, config.privacy, config.threat.colluding)
+
+
 def summarise(
     config: Config, calibrated: Calibration, manifest: pd.DataFrame, served: pd.DataFrame
 ) -> dict[str, Any]:
@@ -149,8 +168,28 @@ def summarise(
     }
 
 
-def warn(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -> list[str]:
-    """A line for each thing that a user can change and should know before trusting epsilon."""
+def _of_lost_sums(config: Config, calibrated: Calibration, run_plan: RunPlan) -> list[str]:
+    """How many sums nobody will read; not where nothing can be foreseen, or counting takes long."""
+    (network, *_), mechanism = run_plan.networks, calibrated.mechanism
+    plans = run_plan.rounds[: calibrated.affordable_rounds]
+    steps = sum(len(plan.layers) for plan in plans)
+    if not network.sums.dropout or config.privacy.secure_rng or steps > _MOST_STEPS_COUNTED:
+        return []
+    every_step = step_in_sums(network, mechanism)
+    lost, total = count_lost(network, plans, seeded(config.seed, b"").sampling, every_step)
+    if not lost:
+        return []
+    return [
+        f"{lost:,} of {total:,} sums lose too many senders to be read: training goes on as if "
+        "none of them had moved (secure_aggregation.dropout, threshold)"
+    ]
+
+
+def warn(
+    config: Config, calibrated: Calibration, manifest: pd.DataFrame, run_plan: RunPlan
+) -> list[str]:
+    """A line for each thing that a user can change and should know before trusting epsilon, or
+    what a run will make of it."""
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     privacy, batch_size = config.privacy, config.training.batch_size
     lines, most = [], int(shards_of(manifest).sizes.max())
@@ -166,6 +205,7 @@ def warn(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -> lis
             f"training stops after {rounds} of {planned} rounds: the next one would pass "
             f"privacy.budget {privacy.budget:g}"
         )
+    lines += _of_lost_sums(config, calibrated, run_plan)
     held = len(held_by_cloud(manifest, "validation"))
     if mechanism.private and held:
         lines.append(

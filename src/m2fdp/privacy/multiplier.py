@@ -27,10 +27,10 @@ def largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
         ledger: a run's, whose noises play no part.
         network: the number of one of the run's networks.
     """
-    lines = _one_line_each(ledger)
+    lines = one_line_each(ledger)
     result = np.zeros(sum(len(position.members) for position in lines))
     for position, line in lines.items():
-        result[list(position.members)] = _largest(line, ledger, network)
+        result[list(position.members)] = largest_shift(line, ledger, network)
     return result
 
 
@@ -40,15 +40,15 @@ def nominal_epsilon(ledger: Ledger, rounds: int, privacy: PrivacyConfig) -> floa
     if privacy.noise_multiplier is None:
         return privacy.epsilon
     compositions = {
-        _over_one_noise(line, ledger, rounds, privacy.noise_multiplier)
-        for line in _one_line_each(ledger).values()
+        over_one_noise(line, ledger, rounds, privacy.noise_multiplier)
+        for line in one_line_each(ledger).values()
     }
     return max(epsilon(each, ledger.delta, ledger.adjacency) for each in compositions)
 
 
-def _over_one_noise(line: Release, ledger: Ledger, rounds: int, multiplier: float) -> Composition:
+def over_one_noise(line: Release, ledger: Ledger, rounds: int, multiplier: float) -> Composition:
     """A position's releases, each over so many times the most that any of its kind moves."""
-    deviations = [multiplier * _largest(line, ledger, i) for i in range(len(line.views))]
+    deviations = [multiplier * largest_shift(line, ledger, i) for i in range(len(line.views))]
     sums: Counter[ShiftLaw] = Counter()
     for plan in ledger.plans[:rounds]:
         position, _ = line.views[plan.network]
@@ -60,12 +60,14 @@ def _over_one_noise(line: Release, ledger: Ledger, rounds: int, multiplier: floa
     return tuple(sums.items())
 
 
-def _largest(line: Release, ledger: Ledger, network: int) -> float:
+def largest_shift(line: Release, ledger: Ledger, network: int) -> float:
+    """The most that a position's records move their head's message by, in the unit of their law."""
     position, _ = line.views[network]
     plans = {plan for plan in ledger.plans if plan.network == network}
     shifts = (law.largest for plan in plans for law, _ in line.laws(position, plan))
     return max(shifts, default=0.0)
 
 
-def _one_line_each(ledger: Ledger) -> dict[Position, Release]:
+def one_line_each(ledger: Ledger) -> dict[Position, Release]:
+    """Each position of a ledger, with one of its lines."""
     return {line.position: line for line in ledger.lines}

@@ -199,7 +199,8 @@ def _by_device(
             all_of_it = inside[layer][nodes]
             one = loudest_inside(network, noise, layer)[members]
             if network.chance is not None:  # each device counts on its own noise alone
-                all_of_it = all_of_it + _own_inside(network, noise, layer)[members]
+                own = network.shares(depth, layer)[members] * noise[depth][members]
+                all_of_it = all_of_it + own**2
                 one = np.zeros_like(one)
                 table["unnoticed"][members] = network.noise[depth][members] == 0
             table["inside"][members] = all_of_it / unit**2
@@ -215,12 +216,3 @@ def _by_device(
             table[f"share {at}"][members] = shares
     columns = {"head_layer": heads[:, 0].astype(np.float64), "sampling_rate": rates, "unit": units}
     return columns | table
-
-
-def _own_inside(network: Network, noise: Sequence[np.ndarray], layer: int) -> np.ndarray:
-    """The variance that each device adds to the message of its ancestor of a layer by itself:
-    float64 (N_L,), at least; 0 where its weight depends on who else joins."""
-    participation, depth = network.participation, network.tree.depth
-    if participation is not None and participation.least_weight is not None:
-        return np.zeros(network.tree.n_devices)
-    return (network.shares(depth, layer) * noise[depth]) ** 2

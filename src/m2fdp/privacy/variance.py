@@ -127,8 +127,8 @@ def family_variances(
             _with_quietest(groups, own, with_colluders - 1 - colluding),
         )
     weights = network.weights[layer - 1]
-    own = (weights * deviations[layer]) ** 2
     if layer == tree.depth and network.participants is not None:
+        own = (weights * deviations[layer]) ** 2
         quietest = (weights * _quietest(network, deviations)[layer]) ** 2
         present = network.present[parents]
         together, but_one, but_colluders = (
@@ -139,6 +139,7 @@ def family_variances(
     of_layer[layer] = deviations[layer]
     everybody = np.ones(tree.n_devices)
     together = mean_variances(network, of_layer, everybody, layer - 1)[0][parents]
+    own = weights**2 * deviations[layer] ** 2
     but_one = np.maximum(together - _loudest_sibling(parents, own), 0)
     if not colluding:
         return Family(together, but_one, together)

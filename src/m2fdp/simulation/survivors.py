@@ -6,12 +6,14 @@ what it would have added counts as zero, and all denominators stay what they are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from m2fdp.errors import InputError
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.sampling import draw_participants
 from m2fdp.streams import Streams
 from m2fdp.topology.network import Network
 from m2fdp.topology.sums import readers
@@ -84,6 +86,29 @@ def draw_survivors(
             raise LostSumError(reader, at[0], int(left[lost[0]]), int(thresholds[lost[0]]))
         alive[layer] = members & ~np.isin(of_node, lost)
     return alive
+
+
+def count_lost(
+    network: Network, plans: Sequence[RoundPlan], streams: Streams, every_step: bool
+) -> tuple[int, int]:
+    """How many sums of these rounds are lost, and how many there are, as the draws will have it.
+
+    Args:
+        plans: the rounds t = 1…T.
+        every_step: whether each local step ends in sums; else those do that models travel past.
+    """
+    lost, total = 0, 0
+    for number, plan in enumerate(plans, start=1):
+        present = draw_participants(network, streams, number)
+        for step, top in enumerate(plan.layers, start=1):
+            alive = draw_survivors(network, present, streams, SumRules(), (number, step))
+            for layer, members in alive.items():
+                if every_step or (top is not None and top < layer):
+                    of_node = readers(network.tree, network.sums, layer)
+                    left = np.bincount(of_node, weights=members)
+                    lost += int((left == 0).sum())
+                    total += len(left)
+    return lost, total
 
 
 def devices_in(network: Network, alive: Mapping[int, np.ndarray]) -> np.ndarray:

@@ -36,6 +36,11 @@ def tabulate_elections(experiment: Experiment) -> pd.DataFrame:
     return experiment.elections()
 
 
+def tabulate_zones(experiment: Experiment) -> pd.DataFrame:
+    """What every observer learns in H's zones, beside H's formula."""
+    return experiment.zones_table()
+
+
 def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:
     """The ledger in the terminal; without privacy all of it is one line."""
     console = Console(highlight=False)

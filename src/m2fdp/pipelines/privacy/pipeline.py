@@ -6,7 +6,7 @@ from m2fdp.pipelines.privacy import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Experiment to promise, ledger, and epsilon over the rounds."""
+    """Experiment to promise, ledger, zones, and epsilon over the rounds."""
     return Pipeline(
         [
             Node(
@@ -14,6 +14,7 @@ def create_pipeline() -> Pipeline:
             ),
             Node(nodes.tabulate_ledger, "experiment", "privacy_ledger", name="tabulate_ledger"),
             Node(nodes.tabulate_elections, "experiment", "elections", name="tabulate_elections"),
+            Node(nodes.tabulate_zones, "experiment", "zones_table", name="tabulate_zones"),
             Node(
                 nodes.print_ledger,
                 ["privacy_ledger", "privacy_summary"],

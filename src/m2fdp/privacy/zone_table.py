@@ -1,0 +1,178 @@
+"""The table of zones of a run: `m2fdp.privacy.zones`, for the noise that a run really adds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import prod, sqrt
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.config import PrivacyConfig
+from m2fdp.privacy.accounting import ShiftLaw
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.ledger import Ledger
+from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.multiplier import (
+    largest_shift,
+    nominal_epsilon,
+    one_line_each,
+    over_one_noise,
+)
+from m2fdp.privacy.releases import Release
+from m2fdp.privacy.zones import Releases, Shown, Zones, zone_epsilons
+from m2fdp.topology.network import Network, heads_of
+
+# The first five are the run's, the same in every row.
+COLUMNS = (
+    "case",
+    "v",
+    "epsilon_nominal",
+    "epsilon_by_h",
+    "epsilon_by_h_with_sums",
+    "observer",
+    "sees",
+    "about",
+    "devices",
+    "rounds_known",
+    "noise_over_shift",
+    "epsilon",
+    "least_epsilon",
+    "delta",
+    "adjacency",
+)
+
+
+def zones_table(
+    network: Network,
+    mechanism: CalibratedMechanism,
+    rounds: int,
+    privacy: PrivacyConfig,
+    colluding: int = 0,
+) -> pd.DataFrame:
+    """What every observer learns in a tree of two tiers, beside H's formula: a row for each
+    observer and each kind of zone.
+
+    It is for rounds in which models travel once, up to the cloud and back: without local
+    aggregations; and, where every step is noised, of one step, or of steps that the cloud noises.
+    Else devices act on noise that a sum would hide. Other runs have no rows, nor have those
+    without privacy, or with trees of other depths.
+
+    Args:
+        colluding: `threat.colluding`.
+
+    Returns:
+        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon,
+        over the root of V as H has it, and over V as H has it with secure aggregation; then the
+        columns of `m2fdp.privacy.zones.zone_epsilons`.
+    """
+    empty = pd.DataFrame(columns=list(COLUMNS))
+    if not mechanism.private or network.tree.depth != 2:
+        return empty
+    ledger = mechanism.ledger
+    plans = set(ledger.plans)
+    steps = get_mechanism(privacy.mechanism).noises_every_step
+    one_step = all(len(plan.layers) == 1 for plan in plans)
+    if steps and not one_step and heads_of(network)[:, 0].any():
+        return empty
+    if any(top for plan in plans for top in plan.layers) or len({p.network for p in plans}) > 1:
+        return empty
+    lines = list(one_line_each(ledger).values())
+    zones = _zones(network, mechanism, lines, steps)
+    of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
+    for number, line in enumerate(lines):
+        of_device[list(line.position.members)] = number
+    releases = [_releases(line, ledger, rounds) for line in lines]
+    sums = network.sums
+    shown = Shown(
+        zone_sums=2 in sums.layers and sums.decode == "parent",
+        sum_of_zones=1 in sums.layers,
+        sum_of_devices=2 in sums.layers and sums.decode == "cloud",
+        colluding=colluding,
+    )
+    found = zone_epsilons(zones, releases, shown, ledger.delta, ledger.adjacency, of_device)
+    v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
+    nominal = nominal_epsilon(ledger, rounds, privacy)
+    found = found.assign(
+        case=zones.case,
+        v=v,
+        epsilon_nominal=nominal,
+        epsilon_by_h=nominal / sqrt(v),
+        epsilon_by_h_with_sums=nominal / v,
+        delta=ledger.delta,
+        adjacency=ledger.adjacency,
+    )
+    return found[list(COLUMNS)]
+
+
+def _zones(
+    network: Network, mechanism: CalibratedMechanism, lines: list[Release], steps: bool
+) -> Zones:
+    """What the mechanism has each node add, and what the ledger says that each device moves."""
+    at_zone, at_cloud = network.weights[1], network.weights[0]
+    moves = np.zeros(network.tree.n_devices)
+    for line in lines:
+        position = line.position
+        head = position.unit * largest_shift(line, mechanism.ledger, 0)
+        moves[list(position.members)] = head / prod(position.shares)
+    drawn = mechanism.noise.heads if steps else mechanism.noise.messages
+    return Zones(
+        network.tree.parents[1],
+        at_zone,
+        at_cloud,
+        moves,
+        drawn[2],
+        drawn[1],
+        float(drawn[0][0]),
+        network.odds,
+        _least(network, drawn[2], mechanism.ledger.attendance),
+    )
+
+
+def _least(
+    network: Network, devices: np.ndarray, attendance: np.ndarray | None
+) -> tuple[np.ndarray, float] | None:
+    """See `m2fdp.privacy.zones.Zones`: where not all devices take part, what is certain.
+
+    Of a fixed number that is theirs if they are the quietest; of those that join by chance, what
+    the quietest round has in which anybody does, or, where that is not known, one device.
+    """
+    zone_of, n_zones = network.tree.parents[1], network.tree.n_nodes(1)
+    of_devices = (network.weights[1] * devices) ** 2
+    squares = network.weights[0] ** 2
+    if network.chance is None and network.participants is None:
+        return None
+    if attendance is not None:
+        sums = np.stack([np.bincount(zone_of, row * of_devices, n_zones) for row in attendance])
+        there = np.stack([np.bincount(zone_of, row, n_zones) > 0 for row in attendance])
+        in_zones = np.where(there, sums, np.inf).min(axis=0)
+        in_all = np.where(there.any(axis=1), sums @ squares, np.inf).min()
+        return np.where(np.isfinite(in_zones), in_zones, 0.0), float(in_all)
+    quietest = np.full(n_zones, np.inf)
+    np.minimum.at(quietest, zone_of, of_devices)
+    if network.chance is not None:
+        return quietest, float((squares * quietest).min())
+    in_zones = network.present * quietest
+    return in_zones, float(squares @ in_zones)
+
+
+def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
+    """Of a position's devices, in units of the most that one of them is."""
+    told: Counter[ShiftLaw] = Counter()
+    largest = largest_shift(line, ledger, 0)
+    # The trusted servers are told who joins.
+    for alike in ledger.released(replace(line, kind="trusted_servers"), rounds):
+        for law, count in alike.laws:
+            told[law.scaled(1.0 / largest)] += count * alike.times
+    return Releases(tuple(told.items()), over_one_noise(line, ledger, rounds, 1.0))
+
+
+def _one_adder(zones: Zones, network: Network, privacy: PrivacyConfig) -> float:
+    """An adder's full noise over what a device moves its message by: z, or the loudest's."""
+    if privacy.noise_multiplier is not None:
+        return privacy.noise_multiplier
+    cloud, super_nodes, devices = network.noise
+    added = (np.atleast_1d(each) for each in zones.multipliers)
+    found = zip(added, (devices, super_nodes, cloud), strict=True)
+    return max(float((noise[part > 0] / part[part > 0]).max(initial=0.0)) for noise, part in found)

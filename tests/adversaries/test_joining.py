@@ -1,0 +1,99 @@
+"""What the engine's own rounds show of devices that join by chance, against the ledger's lines."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.builders import process_of
+from torch import nn
+
+from m2fdp.adversaries.bounds import Rule, epsilon_bound
+from m2fdp.config import PrivacyConfig, ThreatConfig
+from m2fdp.models.registry import Model
+from m2fdp.privacy.accounting import epsilon, subsampled
+from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.sampling import draw_participants
+from m2fdp.streams import seeded
+from m2fdp.topology.builders import tree_from_fanouts
+from m2fdp.topology.network import Network, noise_plan
+from m2fdp.topology.participation import Participation
+from m2fdp.topology.trust import draw_trust
+
+ZONES, RATE, DELTA, ALPHA = 40_000, 0.25, 0.01, 0.005
+
+
+def pulled():
+    """A model of one number that records of label 1 pull down, by far more than clipping lets them;
+    others leave it alone."""
+    layer = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    nn.init.zeros_(layer.weight)
+
+    def loss(scores, labels):
+        return 100.0 * labels * scores.sum(-1)
+
+    return Model("pulled", nn.Sequential(nn.Flatten(), layer), loss, linear=True)
+
+
+def one_round(mechanism_name, weaker=1.0):
+    """Zones of one device each, which has data that pull as far as clipping lets it, or none: what
+    the cloud is sent of each, who has data, who joined, and the ledger."""
+    tree = tree_from_fanouts([ZONES, 1])
+    trust = draw_trust(tree, [1.0], 0)
+    participation = Participation(RATE, np.ones(ZONES))
+    network = Network(tree, trust, noise_plan(tree, trust), participation=participation)
+    plans = Schedule(1, 2, {}, 0.5, "constant").round_plans()
+    privacy = PrivacyConfig(
+        mechanism=mechanism_name,
+        unit="device",
+        calibration="multiplier",
+        noise_multiplier=1.0,
+        delta=DELTA,
+    )
+    ones = np.ones(ZONES)
+    mechanism = build_mechanism(network, ones, ones, plans, privacy, ThreatConfig())
+    noise = replace(
+        mechanism.noise,
+        steps=mechanism.noise.steps / weaker,
+        messages=tuple(scale / weaker for scale in mechanism.noise.messages),
+    )
+    has_data = np.arange(ZONES) % 2 == 1
+    features = torch.ones(ZONES, 1, 1, 1, dtype=torch.float64)
+    labels = torch.as_tensor(has_data, dtype=torch.int64)
+    shards = Shards(features, labels, ones.astype(int), ones)
+    randomness = seeded(3, b"joining")
+    mechanism = replace(mechanism, noise=noise)
+    process = process_of(network, mechanism, pulled(), shards, randomness, chunk_size=8192)
+    sent = []
+
+    def tap(direction, layer, models):
+        if layer == 1:
+            sent.append(models[:, 0].clone().numpy())
+
+    process.round(process.start(), plans[0], tap)
+    joined = draw_participants(network, randomness.sampling, 1)
+    return sent[0], has_data, joined, mechanism.ledger
+
+
+def lower_bound(scores, has_data):
+    """On epsilon, at 99 %: who is above 2.2 standard deviations of the others has data."""
+    absent, present = scores[~has_data], scores[has_data]
+    return epsilon_bound(Rule(True, 2.2 * absent.std()), absent, present, DELTA, ALPHA)
+
+
+@pytest.mark.parametrize(("mechanism", "releases"), [("upload", 1), ("gradient", 2)])
+def test_who_is_not_told_learns_less_than_who_is(mechanism, releases):
+    """What the cloud is sent bounds its epsilon from below, within the ledger's, while it is not
+    told who joined. The same messages show more to somebody who is, within what that many releases
+    cost without the chance; and weaker noise shows more to the cloud. A false alarm has a
+    probability of at most 0.5 % in each, over seeds."""
+    sent, has_data, joined, ledger = one_round(mechanism)
+    promised = ledger.by_kind(1)["cloud"]
+    scores = -sent  # data pull down
+    assert 0.3 < lower_bound(scores, has_data) <= promised
+    told = epsilon(((subsampled(1.0), releases),), DELTA)
+    assert promised < lower_bound(scores[joined], has_data[joined]) <= told
+    broken, has_data, _, _ = one_round(mechanism, weaker=4.0)
+    assert lower_bound(-broken, has_data) > promised

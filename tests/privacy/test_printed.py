@@ -1,0 +1,104 @@
+"""H's Algorithm 1 with its printed denominators: what they cost, by other computations."""
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import chi2
+
+from m2fdp.config import PrivacyConfig, ThreatConfig
+from m2fdp.privacy.accounting import epsilon, subsampled
+from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.printed import epsilon_of_scale, printed_multiplier
+from m2fdp.privacy.zones import Releases, Shown, Zones, zone_epsilons
+
+DELTA = 1e-5
+
+
+def by_distribution_functions(n, d):
+    """The chi-squared formula as it stands, in both orders."""
+    s1, s0 = 1 / n, 1 / (n - 1)
+    width = 1 / s1**2 - 1 / s0**2
+    drift = d * np.log(s0 / s1)
+
+    def smaller(target):
+        r = 2 * (drift - target) / width
+        return chi2.cdf(r / s1**2, d) - np.exp(target + chi2.logcdf(r / s0**2, d)) - DELTA
+
+    def larger(target):
+        r = 2 * (drift + target) / width
+        return chi2.sf(r / s0**2, d) - np.exp(target + chi2.logsf(r / s1**2, d)) - DELTA
+
+    return max(brentq(side, 1e-9, 500) for side in (smaller, larger))
+
+
+@pytest.mark.parametrize(
+    ("on_line", "parameters", "expected"),
+    [(10, 7840, 156.6), (30, 7840, 27.6), (100, 7840, 5.9), (10, 101_770, 1440)],
+)
+def test_the_noise_s_scale_tells_who_is_on_line(on_line, parameters, expected):
+    found = epsilon_of_scale(on_line, parameters, DELTA)
+    assert found == pytest.approx(expected, rel=5e-3)
+    if expected < 500:  # where no tail underflows
+        assert found == pytest.approx(by_distribution_functions(on_line, parameters), rel=1e-5)
+
+
+@pytest.mark.parametrize(("on_line", "parameters"), [(2, 1), (3, 10), (50, 20), (1000, 10_000)])
+def test_the_scale_of_few_numbers_too(on_line, parameters):
+    found = epsilon_of_scale(on_line, parameters, DELTA)
+    rel = 5e-3 if parameters == 1 else 1e-5  # one number's density has a pole
+    assert found == pytest.approx(by_distribution_functions(on_line, parameters), rel=rel)
+
+
+def test_rounds_are_more_numbers():
+    assert epsilon_of_scale(30, 100, DELTA, releases=20) == epsilon_of_scale(30, 2000, DELTA)
+    assert epsilon_of_scale(1_000_000, 10, DELTA) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rate", "z", "said", "found"), [(100 / 3383, 0.955, 3.06, 18.5), (0.2, 0.925, 24.8, 105)]
+)
+def test_the_printed_denominators_halve_the_multiplier(rate, z, said, found):
+    def over_200_rounds(multiplier):
+        return epsilon(((subsampled(rate, 1 / multiplier), 200),), DELTA)
+
+    assert over_200_rounds(z) == pytest.approx(said, rel=5e-3)
+    assert over_200_rounds(printed_multiplier(z)) == pytest.approx(found, rel=5e-3)
+
+
+def test_one_device_more_may_turn_the_printed_mean_around():
+    """f = sum / W of n aligned updates against that and one opposite: 2 S / W apart."""
+    n, norm = 10, 1.0
+    with_it = (n - 1) * norm / n - norm / n
+    without = (n - 1) * norm / (n - 1)
+    assert abs(with_it - without) == pytest.approx(2 * norm / n)
+    assert printed_multiplier(1.0) * abs(with_it - without) == pytest.approx(norm / n)
+
+
+@pytest.mark.parametrize("m", [2, 10, 37])
+def test_noise_on_the_sum_or_on_the_mean_is_the_same(m):
+    """H Sec. IV-B advocates the mean: N(0, (z S)^2) over m is N(0, (z S / m)^2)."""
+    z, once = 1.3, [Releases(((subsampled(1.0), 1),), ((subsampled(1.0), 1),))]
+    shape = (np.zeros(m, dtype=int), np.ones(m), np.ones(1), np.ones(m), np.zeros(m))
+    on_sum = Zones(*shape, np.array([z]), 0.0, np.ones(m))
+    on_mean = Zones(shape[0], np.full(m, 1 / m), *shape[2:], np.array([z / m]), 0.0, np.ones(m))
+    one, other = (zone_epsilons(its, once, Shown(), DELTA)["epsilon"] for its in (on_sum, on_mean))
+    assert one.to_numpy() == pytest.approx(other.to_numpy(), rel=1e-6)
+
+
+def test_the_engine_s_noise_on_the_mean_has_the_sum_s_multiplier(network_of, plans_of):
+    z, m = 1.3, 7
+    privacy = PrivacyConfig(
+        mechanism="upload",
+        unit="device",
+        calibration="multiplier",
+        noise_multiplier=z,
+        clipping_norm=2.0,
+    )
+    ones = np.ones(m)
+    plans = plans_of(4, 1)
+    dp = build_mechanism(network_of([1, m]), ones, ones, plans, privacy, ThreatConfig())
+    assert dp.noise.messages[1][0] * m == pytest.approx(z * 2.0)
+    on_the_sum = epsilon(((subsampled(1.0, sqrt(4) / z), 1),), DELTA)
+    assert dp.ledger.by_kind(4)["cloud"] == pytest.approx(on_the_sum, rel=1e-6)
