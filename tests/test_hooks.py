@@ -1,6 +1,7 @@
 """Runs of tiny pipelines through `kedro run`, in this process: what the hooks make of them."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from mlflow.exceptions import MlflowException
 from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.recording import INFINITE_TAG
 
 MANIFEST = pd.DataFrame(
     {
@@ -125,6 +127,43 @@ def test_the_privacy_summary_becomes_a_tag_and_the_epsilons_that_it_claims(
     assert run.data.tags["privacy"] == "verified"
     # MLflow has no infinity.
     assert run.data.metrics == {"epsilon_nominal": 1.0, "epsilon_observer/servers": 1.5}
+
+
+def test_a_table_of_zones_becomes_metrics_and_a_tag_of_what_is_infinite(
+    project, kedro_run, pipeline
+):
+    def rows(observer, *epsilons):
+        values = {"v": 10.0, "epsilon_by_h": 1.4, "epsilon_by_h_with_sums": 0.4}
+        return [
+            values | dict(observer=observer, noise_over_shift=n, epsilon=e, least_epsilon=e / 2)
+            for n, e in epsilons
+        ]
+
+    table = pd.DataFrame(
+        [*rows("devices of the zone", (3.0, 1.2), (2.0, 2.4)), *rows("cloud", (0.0, math.inf))]
+    )
+    pipeline(Node(lambda: table, None, "zones_table", name="tabulate"))
+    assert kedro_run().exit_code == 0
+    (run,) = _runs(project)
+    assert run.data.metrics == {
+        "zones/v": 10.0,
+        "zones/epsilon_by_h": 1.4,
+        "zones/epsilon_by_h_with_sums": 0.4,
+        "zones/epsilon/devices_of_the_zone": 2.4,
+        "zones/least_epsilon/devices_of_the_zone": 0.6,
+        "zones/noise_over_shift/devices_of_the_zone": 2.0,
+        "zones/noise_over_shift/cloud": 0.0,
+    }
+    assert run.data.tags[INFINITE_TAG] == "zones/epsilon/cloud zones/least_epsilon/cloud"
+
+
+def test_a_run_without_zones_has_none_of_their_metrics(project, kedro_run, pipeline):
+    table = pd.DataFrame(columns=["observer", "epsilon"])
+    pipeline(Node(lambda: table, None, "zones_table", name="tabulate"))
+    assert kedro_run().exit_code == 0
+    (run,) = _runs(project)
+    assert not run.data.metrics
+    assert INFINITE_TAG not in run.data.tags
 
 
 @pytest.mark.parametrize(("trained", "stopped"), [(3, None), (2, "true")])

@@ -99,10 +99,11 @@ def test_measures_that_a_study_lacks_are_refused():
         check_claims(parse(SAVING), ("arm",), measures=("accuracy",))
 
 
-def test_a_trend_over_the_size_of_the_network_needs_fanouts_that_vary():
-    claims = parse(TREND | {"measure": "accuracy", "trend": "devices"})
+@pytest.mark.parametrize("size", ["devices", "zones"])
+def test_a_trend_over_the_size_of_the_network_needs_fanouts_that_vary(size):
+    claims = parse(TREND | {"measure": "accuracy", "trend": size})
     check_claims(claims, ("arm", "topology.fanouts"))
-    with pytest.raises(InputError, match="devices"):
+    with pytest.raises(InputError, match=size):
         check_claims(claims, ("arm", "control.alpha_1"))
 
 

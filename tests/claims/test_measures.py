@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.claims.measures import MEASURES, check_measure, measure_runs
+from m2fdp.claims.measures import MEASURES, OF_ZONES, check_measure, measure_runs
 from m2fdp.errors import InputError
 
 
@@ -81,7 +81,18 @@ def test_decisions_are_averaged_over_the_rounds_that_the_controller_chose_for():
 def test_devices_are_the_product_of_the_fan_outs():
     runs = runs_of(3, **{"topology.fanouts": ["[10, 5]", "[2, 4, 4, 8]", "[7]"]})
     assert measure_runs(runs, history_of([0.5]))["devices"].tolist() == [50, 256, 7]
-    assert "devices" not in measure_runs(runs_of(), history_of([0.5]))
+    assert measure_runs(runs, history_of([0.5]))["zones"].tolist() == [10, 32, 1]
+    assert not {"devices", "zones"} & set(measure_runs(runs_of(), history_of([0.5])).columns)
+
+
+def test_what_zones_learn_is_that_of_the_runs_that_have_any():
+    zones = pd.DataFrame({name: [2.0, math.inf] for name in OF_ZONES}, index=["run2", "run1"])
+    history = pd.concat([history_of([0.5], f"run{number}") for number in range(3)])
+    measured = measure_runs(runs_of(3), history, zones=zones)
+    for name in OF_ZONES:
+        assert math.isnan(measured.loc["run0", name])
+        assert measured[name].tolist()[1:] == [math.inf, 2.0]
+    assert measure_runs(runs_of(3), history)[list(OF_ZONES)].isna().all(axis=None)
 
 
 def test_the_runs_own_columns_and_order_stay():
@@ -115,6 +126,7 @@ def test_the_order_of_rows_does_not_matter(order):
         ("acuracy", "unknown; valid are accuracy, volatility"),
         ("energy_to_target", "target_accuracy"),
         ("devices", "topology.fanouts"),
+        ("zones", "topology.fanouts"),
     ],
 )
 def test_measures_that_runs_cannot_have_are_refused(name, message):

@@ -1,14 +1,17 @@
 """The one recursion: against sums of single noises, and against H's cases C1 to C7."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.privacy.variance import certain_variances, family_variances, mean_variances
+from m2fdp.privacy.variance import certain_inside, family_variances, mean_variances
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan, sample_weights
-from m2fdp.topology.trust import all_untrusted
+from m2fdp.topology.sums import SecureSums, readers
+from m2fdp.topology.trust import all_trusted, all_untrusted
 
 
 @st.composite
@@ -66,18 +69,73 @@ def test_variances_are_those_of_the_single_noises(system):
         np.testing.assert_allclose(found[0], (forms**2).sum(axis=1), rtol=1e-12)
 
 
-@given(networks())
-def test_certain_variances_are_there_whoever_takes_part(system):
+@st.composite
+def networks_of_sums(draw):
+    """The same, or with readers of sums in which senders may be missing."""
+    network, drawn = draw(networks())
+    if draw(st.booleans()):
+        return network, drawn
+    depth = network.tree.depth
+    if draw(st.booleans()):
+        layers, decode = {draw(st.integers(1, depth))}, "cloud"
+    else:
+        layers, decode = draw(st.sets(st.integers(1, depth), min_size=1)), "parent"
+    return replace(network, sums=SecureSums(frozenset(layers), decode, dropout=0.5)), drawn
+
+
+@settings(max_examples=300)
+@given(networks_of_sums())
+def test_what_is_certain_inside_is_there_whoever_else_takes_part(system):
+    """In every round in which a device's own message is in the sums, of whatever else is lost."""
     network, drawn = system
+    tree = network.tree
     deviations = random_deviations(network, drawn)
-    certain = certain_variances(network, deviations)
-    for _ in range(4):
-        there = mean_variances(network, deviations, random_present(network, drawn))
-        for least, variance in zip(certain, there, strict=True):
-            assert (least <= variance * (1 + 1e-12)).all()
-    if network.participants is None:
-        for least, variance in zip(certain, there, strict=True):
-            np.testing.assert_allclose(least, variance)
+    certain = [certain_inside(network, deviations, layer) for layer in range(tree.depth)]
+    for chance in (0.1, 0.3, 0.6, 0.9):
+        present = random_present(network, drawn)
+        alive = alive_in_sums(network, present, drawn, chance)
+        there = mean_variances(network.without(alive), deviations, present)
+        for layer, least in enumerate(certain):
+            read = present.copy()
+            for at, members in alive.items():
+                if at > layer:
+                    read &= members[tree.ancestors[at]]
+            variance = there[layer][tree.ancestors[layer]]
+            assert (least <= variance * (1 + 1e-9))[read].all()
+    if network.participants is None and not network.sums.layers:
+        for layer, least in enumerate(certain):
+            np.testing.assert_allclose(least, there[layer][tree.ancestors[layer]])
+
+
+def alive_in_sums(network, present, drawn, chance):
+    """By layer of sums, whose messages are in them, when each falls silent with some chance."""
+    result = {}
+    for layer in network.sums.layers:
+        members = (
+            present if layer == network.tree.depth else np.ones(len(network.noise[layer]), bool)
+        )
+        of_node = readers(network.tree, network.sums, layer)
+        sizes = np.bincount(of_node, weights=members).astype(int)
+        silent = drawn.random(len(members)) < chance
+        left = np.bincount(of_node, weights=members & ~silent)
+        enough = left >= network.sums.least_members(sizes)
+        result[layer] = members & ~silent & enough[of_node]
+    return result
+
+
+def test_noise_of_a_zone_whose_sum_is_lost_protects_nobody():
+    """Four zones of six below a trusted cloud: of one's own five of six are left, at least."""
+    tree = tree_from_fanouts([4, 6])
+    trust = all_trusted(tree)
+    network = Network(tree, trust, noise_plan(tree, trust))
+    network = replace(network, sums=SecureSums(frozenset([2]), dropout=0.3))
+    deviations = [np.zeros(1), np.zeros(4), np.ones(24)]
+    of_one = 1 / 24**2
+    np.testing.assert_allclose(certain_inside(network, deviations, 0), 5 * of_one)
+    for_sure = replace(network, sums=replace(network.sums, dropout=0.0))
+    np.testing.assert_allclose(certain_inside(for_sure, deviations, 0), 24 * of_one)
+    three = replace(network, participants=4)  # of four three are left, each with weight 1/16
+    np.testing.assert_allclose(certain_inside(three, deviations, 0), 3 / 16**2)
 
 
 @given(networks())

@@ -54,6 +54,8 @@ def test_means_with_their_spread_and_seeds(claim, rows, text):
         ("delay_to_target", 9.876, "9.88 s (n = 1), ε = 0.75"),
         ("rounds_to_target", 40.0, "40.0 rounds (n = 1), ε = 0.75"),
         ("s_trusted", 3.25, "3.2 devices (n = 1), ε = 0.75"),
+        ("epsilon_cloud", 4.3772, "4.377 (n = 1), ε = 0.75"),
+        ("epsilon_cloud", float("inf"), "∞ (n = 1), ε = 0.75"),
     ],
 )
 def test_a_measure_by_itself_has_its_unit(measure, value, text):

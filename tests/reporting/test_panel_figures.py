@@ -133,6 +133,14 @@ def test_numbers_are_connected_means_with_error_bars():
     assert low.lines[0].get_color() != high.lines[0].get_color()
 
 
+def test_an_infinite_bar_is_none_and_says_so():
+    runs, history = study({"arm": "a", "finals": (0.5,)}, {"arm": "b", "finals": (0.5,)})
+    frames = runs.assign(epsilon_cloud=[2.0, math.inf]), history
+    (axes,) = figure_of(frames, {"x": "arm", "y": "epsilon_cloud"}).axes
+    assert [bar.get_height() for bar in axes.patches] == [2.0, 0.0]
+    assert [text.get_text() for text in axes.texts] == ["∞"]
+
+
 def test_devices_are_a_numeric_axis():
     frames = study(
         {"arm": "a", "topology.fanouts": "[2, 5]"}, {"arm": "a", "topology.fanouts": "[5, 10]"}

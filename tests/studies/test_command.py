@@ -573,6 +573,7 @@ CLAIM = VARIED + "claims: [{claim: C, source: J, paper: so, at_least: 0, %s}]\n"
         (FIGURE % "x: rounds", [], ["figure.panels.0.x = 'rounds'", "round", "privacy.epsilon"]),
         (FIGURE % "x: arm, y: speed", [], ["figure.panels.0.y = 'speed'", "accuracy"]),
         (FIGURE % "x: arm, y: energy_to_target", [], ["energy_to_target", "target_accuracy"]),
+        ("table: [speed]\n", [], ["measure = 'speed'", "accuracy"]),
         (FIGURE % "x: arm, where: {arm: c}", [], ["figure.panels.0.where.arm = 'c'", "a, b"]),
         (FIGURE % "x: arm, where: {arm: [a, c]}", [], ["figure.panels.0.where.arm = 'c'", "a, b"]),
         (

@@ -14,12 +14,19 @@ from tests.studies.parameters import BASE
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
 from m2fdp.errors import InputError
+from m2fdp.pipelines.recording import INFINITE_TAG
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table
 from m2fdp.studies import tracked_runs
 from m2fdp.studies.grid import Setting, expand, varied_keys
 from m2fdp.studies.study import Study
-from m2fdp.studies.tracked_runs import expected_runs, load_decisions, load_history, load_runs
+from m2fdp.studies.tracked_runs import (
+    expected_runs,
+    load_decisions,
+    load_history,
+    load_runs,
+    load_zones,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -160,6 +167,30 @@ def test_without_a_controller_there_are_no_decisions(each_way):
     decisions = load_decisions([log_run()])
     assert decisions.empty
     assert list(decisions.columns) == ["run_id", "round", "K", "s_trusted", "s_untrusted"]
+
+
+def test_what_observers_of_zones_learn():
+    run_id, without = log_run(), log_run(seed=1)
+    client = mlflow.MlflowClient()
+    for name, value in {
+        "v": 10.0,
+        "epsilon/cloud": 4.4,
+        "epsilon/cloud_with_1_super-nodes_of_other_zones": 5.0,
+        "epsilon/cloud_with_3_super-nodes_of_other_zones": 6.0,
+        "least_epsilon/public": 0.5,
+    }.items():
+        client.log_metric(run_id, f"zones/{name}", value)
+    client.set_tag(run_id, INFINITE_TAG, "zones/epsilon/super-node zones/epsilon/elected")
+    zones = load_zones([run_id, without, run_id])
+    assert zones.index.tolist() == [run_id, without]
+    assert zones.loc[run_id].dropna().to_dict() == {
+        "v": 10.0,
+        "epsilon_cloud": 4.4,
+        "epsilon_coalition": 6.0,
+        "least_epsilon_public": 0.5,
+        "epsilon_super_node": math.inf,
+    }
+    assert zones.loc[without].isna().all()
 
 
 def test_only_finished_runs_with_an_accuracy_count():

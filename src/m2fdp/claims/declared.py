@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from m2fdp.claims.frames import ARM, VERSION, comparable
-from m2fdp.claims.measures import DEVICES, FANOUTS, MEASURES
+from m2fdp.claims.measures import FANOUTS, MEASURES, SIZES
 from m2fdp.config import Block
 from m2fdp.errors import InputError
 
@@ -110,7 +110,7 @@ def check_claims(
         if isinstance(claim, TrendClaim):
             orders = [key for key in selectable if key != ARM]
             if FANOUTS in orders:
-                orders.append(DEVICES)
+                orders.extend(SIZES)
             _check_known(claim, "trend", claim.trend, orders)
         for side, selection in selections(claim).items():
             for column, value in selection.items():

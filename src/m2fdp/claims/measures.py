@@ -13,7 +13,8 @@ from m2fdp.claims.frames import comparable
 from m2fdp.errors import InputError
 
 # The size of a network, which is no result but what results are shown over.
-DEVICES, FANOUTS = "devices", "topology.fanouts"
+DEVICES, ZONES, FANOUTS = "devices", "zones", "topology.fanouts"
+SIZES = (DEVICES, ZONES)
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,15 @@ class Measure:
     """How a measure is written."""
 
     label: str  # on an axis, with the unit
-    unit: str = ""  # "" of shares, whose differences are in points
+    unit: str = ""  # "" = none
     digits: int | None = None  # after the decimal point; None = three in all
+    share: bool = False  # of one, so that differences are in points
+    bound: bool = False  # from above, of which the largest over seeds counts
 
 
 MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure("accuracy", digits=3),
-    "volatility": Measure("volatility of the accuracy", digits=4),
+    "accuracy": Measure("accuracy", digits=3, share=True),
+    "volatility": Measure("volatility of the accuracy", digits=4, share=True),
     "rounds_to_target": Measure("rounds to the target", "rounds", 1),
     "energy_to_target": Measure("energy to the target (J)", "J"),
     "delay_to_target": Measure("delay to the target (s)", "s"),
@@ -35,6 +38,19 @@ MEASURES: Mapping[str, Measure] = {
     "s_trusted": Measure("s below trusted nodes (devices)", "devices", 1),
     "s_untrusted": Measure("s below untrusted nodes (devices)", "devices", 1),
     DEVICES: Measure("devices of the network", "devices", 0),
+    ZONES: Measure("zones (lowest servers)", "zones", 0),
+    "v": Measure("V"),
+    "epsilon_by_h": Measure("ε/√V", digits=3),
+    "epsilon_by_h_with_sums": Measure("ε/V", digits=4),
+    "epsilon_public": Measure("ε, the public", digits=3, bound=True),
+    "least_epsilon_public": Measure("least ε, the public", digits=3, bound=True),
+    "epsilon_elsewhere": Measure("ε, devices elsewhere", digits=3, bound=True),
+    "epsilon_in_zone": Measure("ε, devices of the zone", digits=3, bound=True),
+    "epsilon_cloud": Measure("ε, the cloud", digits=3, bound=True),
+    "epsilon_coalition": Measure("ε, cloud with super-nodes", digits=3, bound=True),
+    "epsilon_super_node": Measure("ε, the super-node", digits=3, bound=True),
+    "epsilon_elected": Measure("ε, an elected super-node", digits=3, bound=True),
+    "noise": Measure("noise over shift, broadcast"),
 }
 # The controller's decisions in a round.
 DECISIONS = ("K", "s_trusted", "s_untrusted")
@@ -44,6 +60,21 @@ _TO_TARGET = {
     "delay_s": "delay_to_target",
 }
 _LEAST_EVALUATIONS = 3
+# By measure, MLflow's metric of it; where it ends in a star, the largest of those that begin so.
+OF_ZONES: Mapping[str, str] = {
+    "v": "zones/v",
+    "epsilon_by_h": "zones/epsilon_by_h",
+    "epsilon_by_h_with_sums": "zones/epsilon_by_h_with_sums",
+    "epsilon_public": "zones/epsilon/public",
+    "least_epsilon_public": "zones/least_epsilon/public",
+    "epsilon_elsewhere": "zones/epsilon/devices_elsewhere",
+    "epsilon_in_zone": "zones/epsilon/devices_of_the_zone",
+    "epsilon_cloud": "zones/epsilon/cloud",
+    "epsilon_coalition": "zones/epsilon/cloud_with_*",
+    "epsilon_super_node": "zones/epsilon/super-node",
+    "epsilon_elected": "zones/epsilon/elected_super-node",
+    "noise": "zones/noise_over_shift/public",
+}
 
 
 def measure_runs(
@@ -51,6 +82,7 @@ def measure_runs(
     history: pd.DataFrame,
     decisions: pd.DataFrame | None = None,
     target_accuracy: float | None = None,
+    zones: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The runs with a column for each measure.
 
@@ -59,6 +91,7 @@ def measure_runs(
         history: one row a run and evaluated round, of `load_history`.
         decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
         target_accuracy: of the measures to a target.
+        zones: one row a run, of `load_zones`; None = no run had any.
 
     Returns:
         The columns of `runs`, and float
@@ -71,7 +104,8 @@ def measure_runs(
         local_steps, s_trusted, s_untrusted: mean of K and of the devices that take part below a
             node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
             without a controller.
-        devices: of the network; only where the fan-outs vary.
+        devices, zones: of the network, and its lowest servers; only where the fan-outs vary.
+        the measures of `OF_ZONES`: see `m2fdp.privacy.zone_table.zones_table`; NaN without zones.
     """
     history = history.sort_values(["run_id", "round"])
     measured = runs.assign(volatility=_by_run(_volatility(history), runs))
@@ -89,6 +123,10 @@ def measure_runs(
         measured[names.get(decision, decision)] = _by_run(means, runs)
     if FANOUTS in runs:
         measured[DEVICES] = runs[FANOUTS].map(_devices).astype(float)
+        measured[ZONES] = runs[FANOUTS].map(_zones).astype(float)
+    for measure in OF_ZONES:
+        known = pd.Series(dtype=float) if zones is None else zones[measure]
+        measured[measure] = _by_run(known, runs)
     return measured
 
 
@@ -106,7 +144,7 @@ def check_measure(name: str, columns: Collection[str], target_accuracy: float | 
         raise InputError("measure", name, f"is unknown; valid are {', '.join(MEASURES)}")
     if name in _TO_TARGET.values() and target_accuracy is None:
         raise InputError("measure", name, "needs the study's target_accuracy")
-    if name == DEVICES and FANOUTS not in columns:
+    if name in SIZES and FANOUTS not in columns:
         raise InputError("measure", name, f"needs a study that varies {FANOUTS}")
 
 
@@ -129,3 +167,8 @@ def _std_of_differences(accuracies: pd.Series) -> float:
 def _devices(fanouts: object) -> float:
     value = comparable(fanouts)
     return math.prod(value) if isinstance(value, tuple) else math.nan
+
+
+def _zones(fanouts: object) -> float:
+    value = comparable(fanouts)
+    return math.prod(value[:-1]) if isinstance(value, tuple) else math.nan

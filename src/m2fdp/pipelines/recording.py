@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from mlflow.entities import Metric, Run
 
 from m2fdp.errors import InputError
@@ -17,6 +18,8 @@ from m2fdp.files import shown
 from m2fdp.pipelines.outbox import Outbox
 
 EPSILONS = ("epsilon_nominal", "epsilon_verified")
+# Names the epsilons of zones that are infinite, for which MLflow has no number.
+INFINITE_TAG = "zones_infinite"
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class Recorder:
         if name in entries.metrics:
             self._log_metrics({entries.metrics[name]: data})
         self._record_privacy(name, data)
+        self._record_zones(name, data)
         if name == "round_metrics":
             trained = int(data["round"].iloc[-1])
             self._log_metrics({"rounds_trained": trained})
@@ -124,6 +128,16 @@ class Recorder:
         self._planned_rounds = data.get("rounds_planned", self._planned_rounds)
         self._privacy_recorded = True
 
+    def _record_zones(self, name: str, data: pd.DataFrame) -> None:
+        """What observers of H's zones learn, where the run has any."""
+        if name != "zones_table" or data.empty:
+            return
+        values = _of_zones(data)
+        infinite = sorted(key for key, value in values.items() if math.isinf(value))
+        if infinite:
+            self._outbox.put(tags={INFINITE_TAG: " ".join(infinite)})
+        self._log_metrics({key: v for key, v in values.items() if math.isfinite(v)})
+
     def _record_split(self, name: str) -> None:
         """Once a run, when the catalog has validated the manifest that the run uses."""
         if name != "manifest" or self._split_recorded:
@@ -150,3 +164,15 @@ def _epsilons(summary: dict[str, Any]) -> dict[str, float]:
 def _elections(summary: dict[str, Any]) -> dict[str, float]:
     """How unevenly elections have fallen, by metric."""
     return {f"elections/{name}": float(most) for name, most in summary.get("elections", {}).items()}
+
+
+def _of_zones(table: pd.DataFrame) -> dict[str, float]:
+    """The columns that are the run's, and each observer's epsilons, by metric."""
+    first = table.iloc[0]
+    values = {name: first[name] for name in ("v", "epsilon_by_h", "epsilon_by_h_with_sums")}
+    for observer, rows in table.groupby("observer"):
+        who = str(observer).replace(" ", "_")
+        values[f"epsilon/{who}"] = rows["epsilon"].max()
+        values[f"least_epsilon/{who}"] = rows["least_epsilon"].min()
+        values[f"noise_over_shift/{who}"] = rows["noise_over_shift"].min()
+    return {f"zones/{name}": float(value) for name, value in values.items()}

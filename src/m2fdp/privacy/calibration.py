@@ -159,6 +159,9 @@ def build_mechanisms(
         noises, ledger = _least_noise(mechanism, alone, units, partial(ledger_over, alone), privacy)
         if networks[0].sums != alone[0].sums:
             ledger = ledger_over(networks, noises)
+            if ledger.verified(len(plans)) > privacy.epsilon:  # who is missing in sums adds none
+                ledger_of = partial(ledger_over, networks)
+                noises, ledger = _least_noise(mechanism, networks, units, ledger_of, privacy)
     return tuple(
         CalibratedMechanism(
             mechanism.clipping(privacy),

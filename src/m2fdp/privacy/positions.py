@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.privacy.variance import certain_variances, family_variances, loudest_inside
+from m2fdp.privacy.variance import certain_inside, family_variances, loudest_inside
 from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import readers
 
@@ -44,7 +44,10 @@ class Position:
         elected: whether the head is a lowest server, and these are elected devices.
         joins: the chance of each device to join a round; None where nothing is left to chance.
         unnoticed: whether nothing that leaves the head shows that a device of the position
-            joined: the head is a server, and the device adds no noise.
+            joined: the head is a server, the device adds no noise, and no noise counts less for
+            its joining; nor does anybody below the head tell.
+        masked_up: whether nobody but who reads it can make sense of what is sent, on all the way
+            up from the head to the cloud.
     """
 
     members: tuple[int, ...]
@@ -67,6 +70,7 @@ class Position:
     elected: bool = False
     joins: float | None = None
     unnoticed: bool = False
+    masked_up: bool = False
 
     @property
     def is_device(self) -> bool:
@@ -145,6 +149,7 @@ def positions(
                 elected=network.elected and head == depth - 1,
                 joins=network.chance,
                 unnoticed=bool(row["unnoticed"]),
+                masked_up=sums.masked_up(head),
             )
         )
     return result
@@ -160,7 +165,6 @@ def _by_device(
     """What positions differ in, by name: float64 (N_L,) each."""
     tree, depth = network.tree, network.tree.depth
     heads = heads_of(network)
-    inside = certain_variances(network, noise)
     names = ("noise", "inside", "inside_but_one", "mean", "mean_but_colluders")
     table = {name: np.zeros(tree.n_devices) for name in (*names, "mean_but_super_node")}
     table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}
@@ -196,13 +200,13 @@ def _by_device(
             table["mean_but_one"][members] = np.where(siblings, left, -1.0)
             table["parent_is_trusted"][members] = network.trust[layer - 1][parents[nodes]]
         if layer < depth:
-            all_of_it = inside[layer][nodes]
+            all_of_it = certain_inside(network, noise, layer)[members]
             one = loudest_inside(network, noise, layer)[members]
             if network.chance is not None:  # each device counts on its own noise alone
                 own = network.shares(depth, layer)[members] * noise[depth][members]
                 all_of_it = all_of_it + own**2
                 one = np.zeros_like(one)
-                table["unnoticed"][members] = network.noise[depth][members] == 0
+                table["unnoticed"][members] = ~_shows_who_joins(network, colluding)[members]
             table["inside"][members] = all_of_it / unit**2
             table["inside_but_one"][members] = np.maximum(all_of_it - one, 0.0) / unit**2
             if network.elected and layer < depth - 1:
@@ -216,3 +220,18 @@ def _by_device(
             table[f"share {at}"][members] = shares
     columns = {"head_layer": heads[:, 0].astype(np.float64), "sampling_rate": rates, "unit": units}
     return columns | table
+
+
+def _shows_who_joins(network: Network, colluding: int) -> np.ndarray:
+    """Of which devices somebody above their lowest server is shown whether they join: bool (N_L,).
+
+    Noise of the device comes with it. Where a zone's sum is over the weight of those who came, the
+    others' noise counts less for it; and others who draw noise may collude.
+    """
+    shows = network.noise[-1] > 0
+    participation = network.participation
+    by_weight = participation is not None and participation.least_weight is not None
+    if not (by_weight or colluding):
+        return shows
+    zones = network.tree.parents[-1]
+    return (np.bincount(zones, weights=shows) > 0)[zones]

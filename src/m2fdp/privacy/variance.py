@@ -51,34 +51,41 @@ def mean_variances(
     return tuple(reversed(result))
 
 
-def certain_variances(
-    network: Network, deviations: Sequence[np.ndarray], top: int = 0
-) -> tuple[np.ndarray, ...]:
-    """`mean_variances`, whichever devices take part: at least so much.
+def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: int) -> np.ndarray:
+    """The variance that nodes below add to the message of each device's ancestor at a layer, in
+    rounds in which this message follows from the device's: float64 (N_L,), at least so much.
 
-    Where not all devices do, each counts with the noise of the quietest of its siblings, and with
-    none where each joins by chance; where some of those who are summed may fall silent, the
-    loudest ones do.
+    Where not all devices take part, each counts with the noise of the quietest of its siblings, and
+    with none where each joins by chance. Where some of those who are summed may fall silent, the
+    loudest ones do; and of sums that the device's own message is not in, all may be lost.
+
+    Args:
+        deviations: as in `mean_variances`.
     """
+    tree, sums = network.tree, network.sums
     quietest = _quietest(network, deviations)
-    if not (network.sums.layers and network.sums.dropout):
-        return mean_variances(network, quietest, network.odds, top)
-    tree, sent = network.tree, network.odds
-    variance: np.ndarray = np.zeros(tree.n_devices)
-    result = []
-    for layer in range(tree.depth, top, -1):
-        parents = tree.parents[layer - 1]
-        messages = network.weights[layer - 1] ** 2 * sent * (variance + quietest[layer] ** 2)
-        sizes = network.group_sizes(layer)
-        missing = np.zeros(tree.n_nodes(layer - 1), dtype=np.int64)
-        missing[parents] = sizes - network.sums.fewest(layer, sizes)
-        order = np.lexsort((-messages, parents))
-        place = np.arange(len(parents)) - np.searchsorted(parents, parents)
-        kept = np.where(place >= missing[parents], messages[order], 0.0)
-        variance = np.bincount(parents, weights=kept, minlength=len(missing))
-        sent = np.ones_like(variance)
-        result.append(variance)
-    return tuple(reversed(result))
+    if not (sums.layers and sums.dropout):
+        variances = mean_variances(network, quietest, network.odds)[layer]
+        return variances[tree.ancestors[layer]]
+    of_path: np.ndarray = np.zeros(tree.n_devices)
+    of_others: np.ndarray = np.zeros(tree.n_devices)
+    for at in range(tree.depth, layer, -1):
+        parents, nodes = tree.parents[at - 1], tree.ancestors[at]
+        squares, drawn = network.weights[at - 1] ** 2, quietest[at] ** 2
+        messages = squares * (of_others + drawn)
+        sizes = network.group_sizes(at)
+        present = tree.n_children(at - 1)
+        if at == tree.depth:
+            present = network.present
+        there = present[parents] - (sizes - sums.fewest(at, sizes))
+        beside = _with_quietest(parents, messages, there - 1) - messages
+        of_path = (squares * drawn)[nodes] + squares[nodes] * of_path + np.maximum(beside, 0)[nodes]
+        of_others = np.zeros(tree.n_nodes(at - 1))
+        if at not in sums.layers or sums.decode == "cloud":
+            least = np.where(there > 0, _with_quietest(parents, messages, there - 1), 0.0)
+            of_others += np.inf
+            np.minimum.at(of_others, parents, least)
+    return of_path
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,8 @@ def zones_table(
     It is for rounds in which models travel once, up to the cloud and back: without local
     aggregations; and, where every step is noised, of one step, or of steps that the cloud noises.
     Else devices act on noise that a sum would hide. Other runs have no rows, nor have those
-    without privacy, or with trees of other depths.
+    without privacy, or with trees of other depths, nor those whose noise is not certain: where
+    senders may fall silent, or where what a device's noise counts with depends on who comes.
 
     Args:
         colluding: `threat.colluding`.
@@ -79,6 +80,8 @@ def zones_table(
     if any(top for plan in plans for top in plan.layers) or len({p.network for p in plans}) > 1:
         return empty
     lines = list(one_line_each(ledger).values())
+    if network.sums.dropout or _weighs_noise(network):
+        return empty
     zones = _zones(network, mechanism, lines, steps)
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
     for number, line in enumerate(lines):
@@ -104,6 +107,13 @@ def zones_table(
         adjacency=ledger.adjacency,
     )
     return found[list(COLUMNS)]
+
+
+def _weighs_noise(network: Network) -> bool:
+    """Whether what devices' noise counts with depends on who joins."""
+    participation = network.participation
+    by_weight = participation is not None and participation.least_weight is not None
+    return by_weight and network.chance is not None and bool(network.noise[-1].any())
 
 
 def _zones(

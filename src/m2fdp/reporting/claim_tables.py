@@ -118,10 +118,11 @@ def _trend(row: Mapping[str, Any]) -> str:
 
 def _mean_and_std(row: Mapping[str, Any]) -> str:
     """`+5.2 ± 0.4 points (n = 5)`; differences and reductions have a sign."""
-    mean, std, unit = row["mean"], row["std"], MEASURES[row["measure"]].unit
+    mean, std, measure = row["mean"], row["std"], MEASURES[row["measure"]]
+    unit = measure.unit
     if row["comparison"] == "reduction":
         texts, unit = (f"{100 * mean:+.1f}", f"{100 * std:.1f}"), "%"
-    elif row["comparison"] == "difference" and not unit:
+    elif row["comparison"] == "difference" and measure.share:
         # Steps of a curve are far smaller than its height.
         digits = 1 if row["measure"] == "accuracy" else 2
         texts, unit = (f"{100 * mean:+.{digits}f}", f"{100 * std:.{digits}f}"), "points"
@@ -133,5 +134,7 @@ def _mean_and_std(row: Mapping[str, Any]) -> str:
 
 
 def _written(measure: str, value: float) -> str:
+    if math.isinf(value):
+        return "∞"
     digits = MEASURES[measure].digits
     return quantity(value) if digits is None else f"{value:,.{digits}f}"

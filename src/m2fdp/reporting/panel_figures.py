@@ -181,7 +181,8 @@ def _draw_bars(
             content.categories.index(x) + (group - (n_groups - 1) / 2) * bar
             for x in line.points.index
         ]
-        heights = line.points["mean"].fillna(0)
+        endless = np.isinf(line.points["mean"])
+        heights = line.points["mean"].mask(endless).fillna(0)
         axes.bar(
             places,
             heights,
@@ -196,8 +197,12 @@ def _draw_bars(
         )
         tops = heights + line.points["std"].fillna(0)
         counts = (line.points["measured"], line.points["seeds"])
-        for place, top, measured, seeds in zip(places, tops, *counts, strict=True):
-            if measured < seeds:
+        for place, top, measured, seeds, infinite in zip(
+            places, tops, *counts, endless, strict=True
+        ):
+            if infinite:
+                note = "∞"
+            elif measured < seeds:
                 note = f"{measured} of {seeds}"
             elif tell_seeds:
                 note = f"n = {seeds}"

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, comparable, select_runs, swept_columns
-from m2fdp.claims.measures import MEASURES, check_measure
+from m2fdp.claims.measures import MEASURES, SIZES, check_measure
 from m2fdp.config import Block
 from m2fdp.errors import InputError
 from m2fdp.formatting import parameter
@@ -105,7 +105,7 @@ def check_layout(
         InputError: naming the first wrong key, and what is valid.
     """
     known = [*dict.fromkeys((*_ALWAYS, *columns))]
-    shown = [ROUND, *known, "devices"]
+    shown = [ROUND, *known, *SIZES]
     for column in layout.names:
         if column not in shown:
             raise InputError("figure.names", column, f"is none of {', '.join(shown)}")
@@ -118,7 +118,7 @@ def check_layout(
         ):
             if column not in valid:
                 raise InputError(f"{key}.{name}", column, f"is none of {', '.join(valid)}")
-        measures = {"y": panel.y} | ({"x": panel.x} if panel.x == "devices" else {})
+        measures = {"y": panel.y} | ({"x": panel.x} if panel.x in SIZES else {})
         for name, measure in measures.items():
             try:
                 check_measure(measure, columns, target_accuracy)

@@ -187,9 +187,13 @@ class Senders:
         clipped = np.bincount(
             tree.ancestors[layer], weights=network.shares(tree.depth, layer) * of_device
         )
-        # What its devices' steps and earlier messages brought: in every step, at most.
+        # What its devices' steps, earlier messages and broadcasts brought: in every step, at most.
         drawn = [np.hypot(*of_layer) for of_layer in zip(noise.heads, noise.messages, strict=True)]
+        for at, broadcast in enumerate(noise.broadcasts):
+            drawn[at] = np.hypot(drawn[at], broadcast)
         drawn[layer] = noise.heads[layer]
+        if layer < tree.depth:
+            drawn[layer] = np.hypot(drawn[layer], noise.broadcasts[layer])
         variance = drawn[layer] ** 2
         if layer < tree.depth:
             everybody = np.ones(tree.n_devices)

@@ -120,16 +120,21 @@ def summed_step(
         vectors = like.new_zeros(tree.n_devices, n_parameters)
     weights = mechanism.lock_step.weights
     bounds = weights * step_bound(mechanism.clipping, simulation.shards.rates)
-    for layer in range(tree.depth, top, -1):
-        share = network.shares(layer, top)
+
+    def drawn(layer: int) -> tuple[np.ndarray, np.ndarray, Tensor]:
+        """Who is in the sum, the deviations that heads of a layer add to it, and their noise."""
         members = current.members.get(layer, np.ones(tree.n_nodes(layer), dtype=bool))
         if layer == tree.depth:
             members = members & current.devices
-        deviations = mechanism.noise.heads[layer] * share * members
+        deviations = mechanism.noise.heads[layer] * network.shares(layer, top) * members
         rows = np.flatnonzero(deviations)
-        noise = vectors.new_zeros(vectors.shape)
+        noise = like.new_zeros(len(members), n_parameters)
         stream = simulation.randomness.noise.generator("step-noise", *at, layer)
         add_noise(noise, rows, deviations[rows], stream, rows)
+        return members, deviations, noise
+
+    for layer in range(tree.depth, top, -1):
+        members, deviations, noise = drawn(layer)
         if masks and layer in current.members and network.sums.reader_layer(layer) >= top:
             messages = Messages(vectors, noise, bounds, deviations)
             present = np.isin(tree.ancestors_of(layer, top), nodes)
@@ -137,9 +142,12 @@ def summed_step(
                 present = present & current.present
             label = f"round {at[0]}, step {at[1]}"
             vectors = masked_sums(network, layer, messages, present, members, label)
-            reader = network.sums.reader_layer(layer)
-            if reader != layer - 1:
-                return vectors
+            if network.sums.reader_layer(layer) != layer - 1:
+                # Servers between add their noise to what they can't read.
+                for between in range(layer - 1, top, -1):
+                    above = torch.as_tensor(tree.ancestors_of(between, top), device=like.device)
+                    vectors.index_add_(0, above, drawn(between)[2])
+                break
         else:
             parents = torch.as_tensor(tree.parents[layer - 1], device=vectors.device)
             below = vectors + noise
@@ -147,4 +155,4 @@ def summed_step(
             vectors.index_add_(0, parents, below)
         inside = bounds + noise_bound(deviations, n_parameters)
         bounds = np.bincount(tree.parents[layer - 1], weights=inside)
-    return vectors
+    return vectors + drawn(top)[2]  # of those who are heads themselves

@@ -17,7 +17,7 @@ from m2fdp.claims.judging import judge
 from m2fdp.claims.measures import check_measure, measure_runs
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
-from m2fdp.reporting import claim_tables, panel_figures, panels
+from m2fdp.reporting import claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import Cell, varied_keys
@@ -28,6 +28,7 @@ from m2fdp.studies.tracked_runs import (
     load_decisions,
     load_history,
     load_runs,
+    load_zones,
     seconds_of,
 )
 
@@ -49,6 +50,7 @@ class Findings:
     """What the finished runs of a study say."""
 
     table: pd.DataFrame  # of `comparison_table`
+    measures: pd.DataFrame | None  # of `measure_table`; None where the study tabulates none
     figure: Figure
     judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
 
@@ -70,6 +72,8 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     check_claims(study.claims, columns, names[VERSION], values=arms)
     for claim in study.claims:
         check_measure(claim.measure, columns, study.target_accuracy)
+    for name in study.table:
+        check_measure(name, columns, study.target_accuracy)
     if study.figure is not None:
         panels.check_layout(study.figure, columns, study.target_accuracy)
         _check_names(study.figure, names)
@@ -111,7 +115,10 @@ def findings(study: Study, run_ids: Iterable[str]) -> Findings:
     varied = varied_keys(study)
     runs = load_runs(run_ids, varied)
     history = load_history(run_ids, varied)
-    measured = measure_runs(runs, history, load_decisions(run_ids), study.target_accuracy)
+    measured = measure_runs(
+        runs, history, load_decisions(run_ids), study.target_accuracy, load_zones(run_ids)
+    )
+    measures = measure_tables.measure_table(measured, study.table) if study.table else None
     if study.figure is None:
         figure = comparison(history)
     else:
@@ -119,7 +126,7 @@ def findings(study: Study, run_ids: Iterable[str]) -> Findings:
     judged = None
     if study.claims:
         judged = judge(study.claims, measured, tuple(study.versions))
-    return Findings(comparison_table(runs), figure, judged)
+    return Findings(comparison_table(runs), measures, figure, judged)
 
 
 def write_report(
@@ -155,6 +162,10 @@ def write_report(
         f"![{study.title}]({png.name})\n",
         to_markdown(found.table),
     ]
+    if found.measures is not None:
+        files.append(folder / "measures.csv")
+        _write(files[-1], found.measures)
+        parts.append(measure_tables.to_markdown(found.measures, study.table))
     if found.judged is not None:
         files.append(folder / "claims.csv")
         _write(files[-1], found.judged)

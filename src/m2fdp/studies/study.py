@@ -102,6 +102,8 @@ class Study(Block):
     # What measures such as `energy_to_target` wait for.
     target_accuracy: Share | None = None
     figure: Layout | None = None
+    # Measures that the report tabulates beside accuracies.
+    table: list[str] = Field(default_factory=list)
     claims: list[Claim] = Field(default_factory=list)
 
     @field_validator("arms", "versions", mode="before")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from fnmatch import fnmatchcase
 
 import mlflow
 import pandas as pd
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
-from m2fdp.claims.measures import DECISIONS
+from m2fdp.claims.measures import DECISIONS, OF_ZONES
 from m2fdp.config import INCIDENTAL, flatten, later_defaults
 from m2fdp.errors import InputError
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
+from m2fdp.pipelines.recording import INFINITE_TAG
 from m2fdp.studies.grid import Cell
 
 
@@ -89,6 +91,28 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
     """
     metrics = {f"control/{name}": name for name in DECISIONS}
     return _by_round(list(dict.fromkeys(run_ids)), tuple(metrics)).rename(columns=metrics)
+
+
+def load_zones(run_ids: Iterable[str]) -> pd.DataFrame:
+    """What observers of H's zones learn, one row a run, by its id.
+
+    Returns:
+        The measures of `m2fdp.claims.measures.OF_ZONES`: infinite ones, and NaN where a run has no
+        such observer, or no zones.
+    """
+    client = mlflow.MlflowClient()
+    rows = {run_id: _of_zones(client.get_run(run_id)) for run_id in dict.fromkeys(run_ids)}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(OF_ZONES)).astype(float)
+
+
+def _of_zones(run: Run) -> list[float]:
+    infinite = run.data.tags.get(INFINITE_TAG, "").split()
+    values = run.data.metrics | dict.fromkeys(infinite, math.inf)
+    found = []
+    for metric in OF_ZONES.values():
+        its = [value for name, value in values.items() if fnmatchcase(name, metric)]
+        found.append(max(its, default=math.nan))
+    return found
 
 
 def expected_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:

@@ -78,7 +78,10 @@ class Network:
             return self.rho
         uniform = self.tree.uniform_weights
         if self.participation is not None:
-            return (*uniform[:-1], self.participation.weights(self.tree.parents[-1]))
+            zones, everybody = self.tree.parents[-1], np.ones(self.tree.n_devices, dtype=bool)
+            if self.chance is None:
+                return (*uniform[:-1], self.participation.weights_among(zones, everybody))
+            return (*uniform[:-1], self.participation.weights(zones))
         return (*uniform[:-1], 1.0 / self.present[self.tree.parents[-1]])
 
     @property

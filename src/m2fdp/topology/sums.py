@@ -39,6 +39,12 @@ class SecureSums:
         """The layer of those who read what nodes of a layer send."""
         return self.cloud if layer in self.layers and self.decode == "cloud" else layer - 1
 
+    def masked_up(self, layer: int) -> bool:
+        """Whether all links from nodes of a layer up to the cloud carry masked words only."""
+        if layer not in self.layers or self.decode == "cloud":
+            return layer in self.layers
+        return all(at in self.layers for at in range(self.cloud + 1, layer))
+
     def least_members(self, members: np.ndarray) -> np.ndarray:
         """t of groups of n members each, int64."""
         usual = 2 * np.asarray(members) // 3 + 1

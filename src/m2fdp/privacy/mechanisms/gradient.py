@@ -161,7 +161,7 @@ class Gradient:
         def line(kind: str) -> Release:
             if kind == "super_nodes":
                 return of_super_node(noised(kind), shown_to_peers, traffic)
-            if kind == "uplinks" and position.is_device and position.summed:
+            if kind == "uplinks" and position.is_device and position.masked_up:
                 return in_words(position, kind, laws)
             if kind == "uplinks" and not position.is_device:
                 return in_clear(position, kind, "clipped gradients on their way to the head", laws)

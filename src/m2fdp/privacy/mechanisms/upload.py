@@ -307,7 +307,7 @@ class _Lines:
         lines = []
         if self.position.mean_but_one is not None:
             lines.append(self.far("siblings", _ALONE))
-        heard = self.words("uplinks") if self.position.summed else self.near("uplinks")
+        heard = self.words("uplinks") if self.position.masked_up else self.near("uplinks")
         return [*lines, heard, self.far("downlinks")]
 
     def below(self) -> list[Release]:

@@ -1,0 +1,58 @@
+"""Measures of runs in Markdown, beside their accuracies: a line for each group of seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from m2fdp.algorithms import get_algorithm
+from m2fdp.claims.frames import RUN_COLUMNS, swept_columns
+from m2fdp.claims.measures import MEASURES
+from m2fdp.formatting import parameter, quantity, upper_bound
+from m2fdp.reporting.style import position
+from m2fdp.reporting.tables import markdown
+
+
+def measure_table(measured: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """One row per algorithm, arm and swept parameters, in the algorithms' order.
+
+    Args:
+        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
+        measures: names of them.
+
+    Returns:
+        algorithm, the swept columns, seeds, and each measure: its mean over the seeds that have
+        it, or of an upper bound the largest.
+    """
+    swept = swept_columns(measured.columns, (*RUN_COLUMNS, *MEASURES))
+    how = {name: "max" if MEASURES[name].bound else "mean" for name in measures}
+    rows = (
+        measured.sort_values("seed")
+        .assign(place=measured["algorithm"].map(position))
+        .groupby(["place", "algorithm", *swept], dropna=False, sort=True)
+        .agg(seeds=("seed", "size"), **{name: (name, way) for name, way in how.items()})
+    )
+    return rows.reset_index().drop(columns="place")
+
+
+def to_markdown(table: pd.DataFrame, measures: Sequence[str]) -> str:
+    """Such a table in Markdown, upper bounds rounded up; a dash where no run has the measure."""
+    names = [name for name in table.columns if name not in ("algorithm", "seeds", *measures)]
+    rows = [
+        {"algorithm": get_algorithm(row["algorithm"]).title}
+        | {name: parameter(row[name]) for name in names}
+        | {MEASURES[name].label: _written(name, row[name]) for name in measures}
+        for row in table.to_dict("records")
+    ]
+    return markdown(pd.DataFrame(rows), ["algorithm", *names])
+
+
+def _written(measure: str, value: float) -> str:
+    if math.isnan(value):
+        return "–"
+    shape = MEASURES[measure]
+    if shape.bound:
+        return upper_bound(value)
+    return quantity(value) if shape.digits is None else f"{value:,.{shape.digits}f}"
