@@ -208,17 +208,16 @@ def secure(draw, depth):
     return SecureSums(frozenset(layers), decode, dropout=draw(st.sampled_from([0.0, 0.1])))
 
 
-def elections(network, rounds, drawn, colluding):
-    """Anybody of each zone serves in a round."""
+def elections(network, present, drawn, colluding=0):
+    """Anybody of each zone who is present, (T, N_L), serves in a round."""
     if not network.elected:
         return None
     zones = network.tree.parents[-1]
-    leaders = [
-        [drawn.choice(np.flatnonzero(zones == zone)) for zone in range(zones.max() + 1)]
-        for _ in range(rounds)
-    ]
-    present = np.ones((rounds, len(zones)), dtype=bool)
-    return Offices(zones, present, np.array(leaders), colluding + 1)
+    leaders = np.full((len(present), zones.max() + 1), -1)
+    for round_, here in enumerate(present):
+        for zone in np.unique(zones[here]):
+            leaders[round_, zone] = drawn.choice(np.flatnonzero((zones == zone) & here))
+    return Offices(zones, present, leaders, colluding + 1)
 
 
 def absent(network, owner, drawn, colluding):
@@ -286,7 +285,8 @@ def test_no_observer_learns_more_than_its_line_says(system):
     plans = schedule.round_plans()
     threat = EVERYBODY.model_copy(update={"colluding": colluding})
     ledger = build_ledger(network, ones, noise, ones, plans, privacy, threat)
-    offices = elections(network, schedule.rounds, np.random.default_rng(missing), colluding)
+    everybody = np.ones((schedule.rounds, len(ones)), dtype=bool)
+    offices = elections(network, everybody, np.random.default_rng(missing), colluding)
     ledger = replace(ledger, offices=offices)
     known = {}
     for line in ledger.lines:
