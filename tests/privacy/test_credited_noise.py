@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
+from m2fdp.errors import InputError
 from m2fdp.simulation.survivors import SumRules, draw_survivors
 
 BASE = {
@@ -155,6 +156,14 @@ def test_noise_on_the_way_down_fits_the_grid_of_masked_sums(caplog):
     with caplog.at_level(logging.WARNING):
         experiment_of(BASE, changes).train()
     assert "left out" not in caplog.text
+
+
+def test_a_cloud_that_steps_with_some_zones_only_is_refused():
+    """The others' models would be left out of the global one."""
+    zones = {**HALF_OF_THE_DEVICES, "zones.device_noise_of": "zones"}
+    experiment_of(BASE, zones)
+    with pytest.raises(InputError, match=r"^privacy.mechanism = 'gradient': has devices that step"):
+        experiment_of(BASE, zones, {"privacy.mechanism": "gradient"})
 
 
 def test_zones_have_no_table_where_their_noise_is_not_certain():

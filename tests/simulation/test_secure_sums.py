@@ -288,3 +288,21 @@ def test_lost_sums_are_counted_before_training(system, monkeypatch):
     assert lost > 0
     (line,) = [line for line in experiment.warnings() if "sums lose" in line]
     assert line.startswith(f"{lost} of {total} sums lose too many senders")
+
+
+@pytest.mark.parametrize(
+    "system", ["one step a round", "steps of edge servers", "models of edge servers"]
+)
+def test_noise_too_quiet_for_its_grid_is_told_in_one_line(system):
+    experiment, simulation = simulation_of(system, masks=True)
+    (mechanism,) = simulation.mechanisms
+    noise = mechanism.noise
+    quiet = replace(
+        noise,
+        steps=noise.steps * 1e-8,
+        heads=tuple(of_layer * 1e-8 for of_layer in noise.heads),
+        messages=tuple(of_layer * 1e-8 for of_layer in noise.messages),
+    )
+    simulation = replace(simulation, mechanisms=(replace(mechanism, noise=quiet),))
+    with pytest.raises(InputError, match="^secure_aggregation.protocol = 'masks': puts noise of"):
+        final(experiment, simulation)

@@ -93,6 +93,15 @@ def _check_steps(config: Config, plan: Plan) -> None:
                 f"{tree.names[layer][adding[0]]} adds below that is never drawn (algorithm: "
                 f"{config.algorithm}); use mechanism: upload",
             )
+    beside = np.flatnonzero(head_layers > 0)
+    if 0 < beside.size < tree.n_devices:
+        raise InputError(
+            "privacy.mechanism",
+            config.privacy.mechanism,
+            f"has devices that step with the cloud, which noises their steps, beside others, such "
+            f"as {tree.names[-1][beside[0]]}, that do not (algorithm: {config.algorithm}); use "
+            "mechanism: upload",
+        )
 
 
 def _check_sums(config: Config, plan: Plan) -> None:

@@ -50,12 +50,14 @@ class Messages:
         noise: (N_l, M), or None where nobody draws any.
         bounds: float64 (N_l,), of the vectors' norms.
         deviations: float64 (N_l,), of the noise.
+        held: float64 (N_l,), of the noise that vectors hold already, at least.
     """
 
     vectors: Tensor
     noise: Tensor | None
     bounds: np.ndarray
     deviations: np.ndarray
+    held: np.ndarray
 
 
 def masked_sums(
@@ -94,7 +96,7 @@ def masked_sums(
             for node in members.tolist()
         ]
         terms = Terms(group, scale, n_parameters, f"{label}, layer {layer}")
-        _check_grid(terms)
+        _check_grid(terms, float(np.hypot(messages.deviations, messages.held)[members].max()))
         try:
             values = secure_sum(terms, inputs).values
         except BelowThreshold as lost:
@@ -104,12 +106,14 @@ def masked_sums(
     return result
 
 
-def _check_grid(terms: Terms) -> None:
+def _check_grid(terms: Terms, deviation: float) -> None:
     """
+    Args:
+        deviation: of all noise in the loudest member's vector.
+
     Raises:
         InputError: the noise is so small against what it hides that its grid shows.
     """
-    deviation = terms.scale.deviation
     if deviation * terms.points * LARGEST_GRID < 1 and deviation > 0:
         raise InputError(
             "secure_aggregation.protocol",
@@ -165,6 +169,7 @@ class Senders:
             noise * weights,
             share * self._bounds(layer, models.shape[1]),
             share * self.eta * self.mechanism.noise.messages[layer],
+            share * self.eta * np.sqrt(self._held(layer)),
         )
         present, alive = self._sends(layer), self.alive[layer]
         return masked_sums(network, layer, messages, present, alive & present, self.label)
@@ -182,23 +187,27 @@ class Senders:
 
     def _bounds(self, layer: int, n_parameters: int) -> np.ndarray:
         """Of the norm of each node's update, with the noise that it holds already: (N_layer,)."""
-        network, tree, noise = self.network, self.network.tree, self.mechanism.noise
+        network, tree = self.network, self.network.tree
         of_device = self.steps * self.eta * step_bound(self.mechanism.clipping, self.rates)
         clipped = np.bincount(
             tree.ancestors[layer], weights=network.shares(tree.depth, layer) * of_device
         )
-        # What its devices' steps, earlier messages and broadcasts brought: in every step, at most.
+        deviation = self.eta * np.sqrt(self.steps * self._held(layer))
+        return clipped + noise_bound(deviation, n_parameters)
+
+    def _held(self, layer: int) -> np.ndarray:
+        """The variance over eta^2 of the noise that one local step, with messages and broadcasts
+        after it, leaves in each node's model before it adds to its message: (N_layer,)."""
+        network, noise = self.network, self.mechanism.noise
         drawn = [np.hypot(*of_layer) for of_layer in zip(noise.heads, noise.messages, strict=True)]
         for at, broadcast in enumerate(noise.broadcasts):
             drawn[at] = np.hypot(drawn[at], broadcast)
         drawn[layer] = noise.heads[layer]
-        if layer < tree.depth:
-            drawn[layer] = np.hypot(drawn[layer], noise.broadcasts[layer])
-        variance = drawn[layer] ** 2
-        if layer < tree.depth:
-            everybody = np.ones(tree.n_devices)
-            variance = variance + mean_variances(network, drawn, everybody)[layer]
-        return clipped + noise_bound(self.eta * np.sqrt(self.steps * variance), n_parameters)
+        if layer == network.tree.depth:
+            return drawn[layer] ** 2
+        drawn[layer] = np.hypot(drawn[layer], noise.broadcasts[layer])
+        below = mean_variances(network, drawn, np.ones(network.tree.n_devices))[layer]
+        return drawn[layer] ** 2 + below
 
 
 def step_bound(clipping: Clipping, rates: np.ndarray) -> np.ndarray:

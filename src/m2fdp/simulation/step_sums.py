@@ -120,6 +120,7 @@ def summed_step(
         vectors = like.new_zeros(tree.n_devices, n_parameters)
     weights = mechanism.lock_step.weights
     bounds = weights * step_bound(mechanism.clipping, simulation.shards.rates)
+    held = np.zeros(tree.n_devices)
 
     def drawn(layer: int) -> tuple[np.ndarray, np.ndarray, Tensor]:
         """Who is in the sum, the deviations that heads of a layer add to it, and their noise."""
@@ -136,7 +137,7 @@ def summed_step(
     for layer in range(tree.depth, top, -1):
         members, deviations, noise = drawn(layer)
         if masks and layer in current.members and network.sums.reader_layer(layer) >= top:
-            messages = Messages(vectors, noise, bounds, deviations)
+            messages = Messages(vectors, noise, bounds, deviations, held)
             present = np.isin(tree.ancestors_of(layer, top), nodes)
             if layer == tree.depth:
                 present = present & current.present
@@ -155,4 +156,5 @@ def summed_step(
             vectors.index_add_(0, parents, below)
         inside = bounds + noise_bound(deviations, n_parameters)
         bounds = np.bincount(tree.parents[layer - 1], weights=inside)
+        held = np.sqrt(np.bincount(tree.parents[layer - 1], weights=held**2 + deviations**2))
     return vectors + drawn(top)[2]  # of those who are heads themselves
