@@ -117,6 +117,7 @@ def test_elections_change_no_other_draw(algorithm):
     if algorithm == "hfl":
         metrics = [one.train().metrics[["accuracy", "loss"]] for one in (fixed, elected)]
         assert metrics[0].equals(metrics[1])
+        assert elected.elections()["served"].sum() == 3 * 3 and fixed.elections().empty
     else:
         noises = [one.calibrate().mechanism.noise.steps for one in (fixed, elected)]
         assert np.array_equal(*noises)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -91,7 +92,7 @@ def hold(candidates: Sequence[Candidate]) -> Election:
         messages += len(candidates) * others
         shown: dict[int, bytes] = {}
         for one in candidates:
-            nonce = one.reveal(dict(shown))
+            nonce = one.reveal(MappingProxyType(shown))
             messages += others if nonce is not None else 0
             if nonce is not None and opens(commitments[one.number], nonce, one.number):
                 shown[one.number] = nonce
