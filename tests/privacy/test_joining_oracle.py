@@ -1,5 +1,6 @@
 """The ledger of devices that join rounds by chance against brute force, for observers who are told
-who joins: on any small network with noise anywhere, weights of any size, both estimators.
+who joins: on any small network with noise anywhere, weights of any size, both estimators, and
+lowest servers that are elected of those who join.
 
 As in `tests.privacy.test_oracle` every model is a linear form of the device's update and of every
 Gaussian that was drawn. What matters beside is that absent devices send nothing, noise neither, and
@@ -12,7 +13,7 @@ from math import sqrt
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from tests.privacy.test_oracle import EVERYBODY, MOST_SOURCES, Oracle
+from tests.privacy.test_oracle import EVERYBODY, MOST_SOURCES, Oracle, elections
 
 from m2fdp.config import PrivacyConfig
 from m2fdp.privacy.calibration import moved_by_joining
@@ -30,8 +31,8 @@ class Joined(Oracle):
     def __init__(self, network, noise, schedule, owner, attendance):
         self.tree, self.network, self.noise, self.owner = network.tree, network, noise, owner
         self.heads, self.drawn, self.seen = heads_of(network), 0, {(0, 0): []}
-        self.final = np.zeros(1 + MOST_SOURCES)
-        for present in attendance:
+        self.final, self.in_round = np.zeros(1 + MOST_SOURCES), {}
+        for self.round, present in enumerate(attendance):
             self.hand_down(0, self.final[None])
             for step in range(1, schedule.local_steps + 1):
                 layer = schedule.aggregation_layer(step)
@@ -92,12 +93,13 @@ def systems(draw):
     noise = [part * some([0.5, 1, 3], len(part)) for part in parts]
     rate, least = draw(st.sampled_from([(0.3, None), (0.7, None), (0.5, 0.4), (0.5, 3), (1.0, 2)]))
     participation = Participation(rate, some([0.2, 0.5, 1.0], tree.n_devices), least)
-    network = Network(tree, trust, parts, participation=participation)
+    network = Network(tree, trust, parts, participation=participation, elected=depth > 1)
     local = {layer: draw(st.integers(1, 2)) for layer in range(1, depth) if draw(st.booleans())}
     rounds = draw(st.integers(1, 3))
     schedule = Schedule(rounds, draw(st.integers(1, 3)), local, 1.0, "constant")
     attendance = some([False, True], rounds * tree.n_devices).reshape(rounds, -1)
-    return network, noise, schedule, draw(st.integers(0, tree.n_devices - 1)), attendance
+    owner, elected = draw(st.integers(0, tree.n_devices - 1)), draw(st.integers(0, 2**32))
+    return network, noise, schedule, owner, attendance, elected
 
 
 @settings(
@@ -108,7 +110,7 @@ def systems(draw):
 )
 @given(systems())
 def test_who_is_told_learns_no_more_than_the_line_says(system):
-    network, noise, schedule, owner, attendance = system
+    network, noise, schedule, owner, attendance, elected = system
     heads = heads_of(network)[:, 0]
     assume(not exposed_devices(network).any())
     # What check_participation refuses: un-noised sums of such weights below a head.
@@ -121,7 +123,8 @@ def test_who_is_told_learns_no_more_than_the_line_says(system):
     ledger = build_ledger(
         network, ones, noise, moved_by_joining(network), plans, privacy, EVERYBODY
     )
-    ledger = replace(ledger, attendance=attendance)
+    offices = elections(network, attendance, np.random.default_rng(elected))
+    ledger = replace(ledger, attendance=attendance, offices=offices)
     known = {}
     for line in ledger.lines:
         if owner in line.position.members:
@@ -131,5 +134,6 @@ def test_who_is_told_learns_no_more_than_the_line_says(system):
             shift = sqrt(sum(count * law.largest**2 for law, count in laws))
             known[line.kind] = max(known.get(line.kind, 0.0), shift)
     run = Joined(network, noise, schedule, owner, attendance)
-    for kind, shift in run.by_kind(0).items():
+    leaders = None if offices is None else offices.leaders
+    for kind, shift in run.by_kind(0, leaders).items():
         assert shift <= known[kind] * (1 + 1e-6), kind

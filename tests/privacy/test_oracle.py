@@ -2,7 +2,7 @@
 
 Anywhere: by any number of nodes on a path, untrusted servers and the cloud among them, which may be
 trusted, also above untrusted servers; with weights by sample count, and readers of sums, in which
-some may be missing and of which some may collude.
+some may be missing and of which some may collude; and lowest servers that are elected devices.
 
 Every model is a linear form: how far the record moves it, and how much of every Gaussian that was
 drawn it holds. What an observer can learn at most from a Gaussian vector with covariance S that is
@@ -11,6 +11,7 @@ record is used in every step, and every device that holds an un-noised trace of 
 most that clipping allows.
 """
 
+from dataclasses import replace
 from itertools import combinations
 from math import inf, sqrt
 
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.ledger import build_ledger
+from m2fdp.privacy.offices import Offices
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, exposed_devices, heads_of, noise_plan, sample_weights
@@ -41,8 +43,9 @@ class Oracle:
         self.drawn, self.drawn_by = 0, {}
         self.tainted = set()
         self.seen = {}  # by (layer, node): the linear forms that this node has seen
+        self.in_round = {}  # by (round, lowest server), what it has seen
         self.final = None
-        for _ in range(schedule.rounds):
+        for self.round in range(schedule.rounds):
             for step in range(1, schedule.local_steps + 1):
                 self.tainted.add(owner)
                 for device in self.tainted:
@@ -60,6 +63,8 @@ class Oracle:
 
     def look(self, layer, node, form):
         self.seen.setdefault((layer, int(node)), []).append(form.copy())
+        if layer == self.tree.depth - 1:
+            self.in_round.setdefault((self.round, int(node)), []).append(form.copy())
 
     def aggregate(self, top):
         forms = list(self.models)
@@ -125,15 +130,20 @@ class Oracle:
             return inf
         return sqrt(float((along[~free] ** 2 / values[~free]).sum()))
 
-    def by_kind(self, colluding):
-        """The largest shift of each kind of observer, with the ledger's names."""
+    def by_kind(self, colluding, leaders):
+        """The largest shift of each kind of observer, with the ledger's names.
+
+        Args:
+            leaders: (T, zones), who is elected, if anybody is.
+        """
         tree, trust = self.tree, self.network.trust
         found = {"public": self.shift([self.final])}
         if not trust[0][0]:
             found["cloud"] = self.shift(self.seen[0, 0])
 
-        def note(kind, layer, node):
-            found[kind] = max(found.get(kind, 0.0), self.shift(self.seen[layer, int(node)]))
+        def note(kind, layer, node, more=()):
+            views = [*self.seen[layer, int(node)], *more]
+            found[kind] = max(found.get(kind, 0.0), self.shift(views))
 
         for layer in range(1, tree.depth):
             for node in np.flatnonzero(~trust[layer]):
@@ -146,8 +156,30 @@ class Oracle:
                 kind = "cousins"
             else:
                 kind = "far_devices"
-            note(kind, tree.depth, device)
+            serves = [] if kind == "siblings" else self.in_office([device], leaders)
+            note(kind, tree.depth, device, serves)
+        if leaders is not None and "siblings" in found:
+            found["super_nodes"] = self.peers(colluding + 1, leaders)
         return found | {"colluders": self.coalition(colluding)} if colluding else found
+
+    def in_office(self, devices, leaders):
+        """What some devices of one zone see as its lowest server, when they are elected."""
+        if leaders is None:
+            return []
+        zone = int(self.tree.parents[-1][devices[0]])
+        rounds = np.flatnonzero(np.isin(leaders[:, zone], devices)).tolist()
+        return [form for round_ in rounds for form in self.in_round.get((round_, zone), [])]
+
+    def peers(self, size, leaders):
+        """Of any so many other devices of the zone, each of which is its lowest server by turns."""
+        zones, device_layer = self.tree.parents[-1], self.tree.depth
+        zone = zones[self.owner]
+        others = [device for device in np.flatnonzero(zones == zone) if device != self.owner]
+        largest = 0.0
+        for some in combinations(others, min(size, len(others))):
+            views = [form for one in some for form in self.seen.get((device_layer, int(one)), [])]
+            largest = max(largest, self.shift(views + self.in_office(some, leaders)))
+        return largest
 
     def coalition(self, colluding):
         """Of who reads the head's messages, and any so many of those that it reads with it."""
@@ -174,6 +206,18 @@ def secure(draw, depth):
     else:
         layers, decode = draw(st.sets(st.integers(1, depth), min_size=1)), "parent"
     return SecureSums(frozenset(layers), decode, dropout=draw(st.sampled_from([0.0, 0.1])))
+
+
+def elections(network, present, drawn, colluding=0):
+    """Anybody of each zone who is present, (T, N_L), serves in a round."""
+    if not network.elected:
+        return None
+    zones = network.tree.parents[-1]
+    leaders = np.full((len(present), zones.max() + 1), -1)
+    for round_, here in enumerate(present):
+        for zone in np.unique(zones[here]):
+            leaders[round_, zone] = drawn.choice(np.flatnonzero((zones == zone) & here))
+    return Offices(zones, present, leaders, colluding + 1)
 
 
 def absent(network, owner, drawn, colluding):
@@ -219,7 +263,7 @@ def systems(draw):
         local = {}
     schedule = Schedule(draw(st.integers(1, 2)), steps, local, 1.0, "constant")
     owner = draw(st.integers(0, tree.n_devices - 1))
-    network = Network(tree, trust, parts, rho=rho, sums=sums)
+    network = Network(tree, trust, parts, rho=rho, sums=sums, elected=depth > 1)
     missing = draw(st.integers(0, 2**32))
     return network, noise, schedule, owner, draw(st.booleans()), missing, draw(st.integers(0, 2))
 
@@ -241,15 +285,20 @@ def test_no_observer_learns_more_than_its_line_says(system):
     plans = schedule.round_plans()
     threat = EVERYBODY.model_copy(update={"colluding": colluding})
     ledger = build_ledger(network, ones, noise, ones, plans, privacy, threat)
+    everybody = np.ones((schedule.rounds, len(ones)), dtype=bool)
+    offices = elections(network, everybody, np.random.default_rng(missing), colluding)
+    ledger = replace(ledger, offices=offices)
     known = {}
     for line in ledger.lines:
         if owner in line.position.members:
-            laws = ledger.composition(line, len(plans))
+            own = replace(line, position=replace(line.position, members=(owner,)))
+            laws = ledger.composition(own, len(plans))
             known[line.kind] = max(
                 known.get(line.kind, 0.0),
                 sqrt(sum(count * law.largest**2 for law, count in laws)),
             )
     missing = absent(network, owner, np.random.default_rng(missing), colluding=0)
     oracle = Oracle(network, noise, schedule, owner, downlink_noise, missing)
-    for kind, shift in oracle.by_kind(colluding).items():
+    leaders = None if offices is None else offices.leaders
+    for kind, shift in oracle.by_kind(colluding, leaders).items():
         assert shift <= known[kind] * (1 + 1e-6), kind

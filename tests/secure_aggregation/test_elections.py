@@ -5,9 +5,12 @@ comments say how likely a correct build was to fail when the seeds were chosen.
 """
 
 import hashlib
+from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 from tests.secure_aggregation.rounds import seeded
 
@@ -176,7 +179,10 @@ def test_exposure_by_hand():
     result = exposure(present, np.array([0, 0, 2, -1, 1]))
     assert result.served.tolist() == [2, 1, 1]
     # 0 sees: 1 served once while it was there. 1: 0 twice, 2 once. 2: 0 once, 1 once.
-    assert result.under_one_other.tolist() == [1, 2, 1]
+    assert result.under_one_other.tolist() == result.under_coalition.tolist() == [1, 2, 1]
+    both = exposure(present, np.array([0, 0, 2, -1, 1]), coalition=2)
+    assert both.under_coalition.tolist() == [1, 3, 2]
+    assert both.under_one_other.tolist() == [1, 2, 1]
 
 
 def test_exposure_is_that_of_counting():
@@ -190,6 +196,39 @@ def test_exposure_is_that_of_counting():
         ]
         assert result.under_one_other[j] == max(counts)
         assert result.served[j] == sum(leaders_ == j)
+
+
+@given(st.data())
+def test_exposure_of_any_rounds(data):
+    """Against every coalition, one by one."""
+    n = data.draw(st.integers(1, 5))
+    rounds = data.draw(st.integers(0, 12))
+    coalition = data.draw(st.integers(1, 5))
+    row = st.lists(st.booleans(), min_size=n, max_size=n)
+    present = np.array(data.draw(st.lists(row, min_size=rounds, max_size=rounds)), dtype=bool)
+    present = present.reshape(rounds, n)
+    leaders_ = np.array(
+        [data.draw(st.sampled_from([-1, *np.flatnonzero(here)])) for here in present], dtype=int
+    )
+    result = exposure(present, leaders_, coalition)
+    assert result.served.sum() == (leaders_ >= 0).sum()
+    for j in range(n):
+        others = [e for e in range(n) if e != j]
+        seen = {
+            size: max(
+                (
+                    int((present[:, j] & np.isin(leaders_, some)).sum())
+                    for some in combinations(others, min(size, len(others)))
+                ),
+                default=0,
+            )
+            for size in (1, coalition)
+        }
+        assert result.under_one_other[j] == seen[1]
+        assert result.under_coalition[j] == seen[coalition]
+        # All others together serve whenever somebody else does.
+        everybody = exposure(present, leaders_, n).under_coalition[j]
+        assert everybody == (present[:, j] & (leaders_ >= 0) & (leaders_ != j)).sum()
 
 
 def test_how_often_colluders_serve():

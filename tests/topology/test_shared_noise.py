@@ -122,7 +122,7 @@ def test_what_can_t_be_summed_is_told_in_one_line(changes, words):
         (
             {"algorithm": "hfl_dp", "secure_aggregation.layers": [2]}
             | {"secure_aggregation.noise": "shared", "training.participation": 0.5},
-            "noise = 'shared': is not proven for devices that join by chance",
+            "layers = 2: are devices that join by chance",
         ),
     ],
 )

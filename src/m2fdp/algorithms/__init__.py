@@ -25,6 +25,7 @@ from m2fdp.simulation.clipping import check_clip_factor
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, check_network, exposed_devices, joined_by_chance
 from m2fdp.topology.shared_noise import with_secure_sums
+from m2fdp.topology.super_nodes import with_elections
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust, build_trust
 
@@ -95,6 +96,7 @@ def build_plan(config: Config) -> Plan:
     # Nobody has the shards yet: here none is below the cap.
     shards = np.full(network.tree.n_devices, np.inf)
     network = joined_by_chance(network, config.training, shards)
+    network = with_elections(network, config.topology.super_nodes, config.threat)
     network = with_secure_sums(
         network,
         config.secure_aggregation,

@@ -99,7 +99,7 @@ class ThreatConfig(Block):
     ] = Field(
         default=["servers", "cloud"],
         description="The observers that the target binds; far_devices are cousins too, and "
-        "super_nodes are elected ones.",
+        "siblings and elected super_nodes are the same devices.",
     )
     open_links: Annotated[list[Literal["uplinks", "downlinks"]], FromText] = Field(
         default=[], description="Links on which somebody listens."

@@ -21,6 +21,7 @@ from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.local_rules import GradientStep
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.topology.network import heads_of, weighted
+from m2fdp.topology.super_nodes import zone_read_in_clear
 
 
 def check_config(config: Config) -> None:
@@ -43,6 +44,7 @@ def check_config(config: Config) -> None:
     if plan.private:
         _check_rules(config, plan)
         _check_steps(config, plan)
+        _check_super_nodes(config, plan)
     if config.secure_aggregation.layers:
         _check_sums(config, plan)
     if config.control.enabled:
@@ -114,6 +116,23 @@ def _check_sums(config: Config, plan: Plan) -> None:
                 "needs vectors of a bounded norm, which fit a grid: not those of algorithm: "
                 f"{config.algorithm}, {missing}; use ideal",
             )
+
+
+def _check_super_nodes(config: Config, plan: Plan) -> None:
+    """A zone that lets its elected super-nodes read what nobody has noised trusts its devices."""
+    zone = zone_read_in_clear(plan.network)
+    bound = plan.distrusts | set(config.threat.distrusted)
+    for kind in sorted({"super_nodes", "siblings"} & bound if zone else set()):
+        key, value = "threat.distrusted", kind
+        if kind not in config.threat.distrusted:
+            key, value = "algorithm", config.algorithm
+        raise InputError(
+            key,
+            value,
+            f"can't be protected from ({kind}) in zone {zone}, whose devices are its super-nodes "
+            "by turns (topology.super_nodes.kind: elected) and read its messages un-noised; let "
+            "devices add the noise, or use fixed",
+        )
 
 
 def surprises(config: Config) -> list[str]:

@@ -38,10 +38,8 @@ from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.steps import key_of_steps, too_large
 from m2fdp.models.registry import Model, build_model
-from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import get_mechanism
-from m2fdp.privacy.summary import conditions_of
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
@@ -234,10 +232,11 @@ class Experiment:
     def ledger(self) -> pd.DataFrame:
         """One row for each observer of each position of a data owner; see
         `m2fdp.privacy.ledger_tables.ledger_table`."""
-        calibrated = self.calibrate()
-        return ledger_tables.ledger_table(
-            calibrated.mechanism.ledger, calibrated.affordable_rounds, conditions_of(self.config)
-        )
+        return promise.ledger(self.config, self.calibrate())
+
+    def elections(self) -> pd.DataFrame:
+        """A row for each device where zones elect super-nodes: when it and others served."""
+        return promise.elections(self.network, self.calibrate())
 
     def zones_table(self) -> pd.DataFrame:
         """What every observer learns in H's zones, whoever is trusted, beside H's formula."""
@@ -245,14 +244,11 @@ class Experiment:
 
     def epsilon_over_rounds(self) -> pd.DataFrame:
         """Epsilon of each kind of observer after some rounds, to plan a budget."""
-        calibrated = self.calibrate()
-        return ledger_tables.epsilon_over_rounds(
-            calibrated.mechanism.ledger, calibrated.affordable_rounds
-        )
+        return promise.epsilon_over_rounds(self.calibrate())
 
     def summary(self) -> dict[str, Any]:
         """What the run promises, and what the promise rests on; for JSON."""
-        return promise.summarise(self.config, self.calibrate(), self.manifest)
+        return promise.summarise(self.config, self.calibrate(), self.manifest, self.elections())
 
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,22 @@ from m2fdp.config import Config, PrivacyConfig, ThreatConfig
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
+from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
+from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.privacy.summary import (
+    assumptions_of_elections,
     assumptions_of_sums,
     conditions_of,
+    elections_summary,
     outside_the_promise,
     summary,
     warnings,
 )
 from m2fdp.privacy.zone_table import zones_table
 from m2fdp.schedule.rounds import RunPlan
+from m2fdp.simulation.elections import draw_offices
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.step_sums import step_in_sums
 from m2fdp.simulation.survivors import count_lost
@@ -48,6 +54,7 @@ def calibrate(
             distrusts, or the budget is passed by the first round.
     """
     privacy, threat = config.privacy, _bound(config, plan)
+    offices = _offices(config, run_plan)
     if plan.private:
         mechanisms = build_mechanisms(
             run_plan.networks,
@@ -57,9 +64,11 @@ def calibrate(
             privacy,
             threat,
             _attendance(config, run_plan),
+            offices,
         )
     else:
-        mechanisms = (no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat),)
+        without = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat)
+        mechanisms = (replace(without, ledger=replace(without.ledger, offices=offices)),)
     rounds = mechanisms[0].affordable_rounds(privacy.budget)
     if rounds == 0:
         raise InputError(
@@ -81,6 +90,16 @@ def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:
     return np.stack([draw_participants(network, streams, round_) for round_ in rounds])
 
 
+def _offices(config: Config, run_plan: RunPlan) -> Offices | None:
+    """Who is elected in which round, as training will draw it; None where that can't be known, or
+    nobody is."""
+    (network, *_) = run_plan.networks
+    if not network.elected or config.privacy.secure_rng:
+        return None
+    streams = seeded(config.seed, b"").sampling
+    return draw_offices(network, streams, run_plan.rounds, config.threat.colluding + 1)
+
+
 def _bound(config: Config, plan: Plan) -> ThreatConfig:
     """The configured threat, and whom the algorithm distrusts whatever it says."""
     unknown = plan.distrusts - OBSERVERS.keys()
@@ -93,6 +112,25 @@ def _bound(config: Config, plan: Plan) -> ThreatConfig:
     added = sorted(plan.distrusts - set(config.threat.distrusted))
     distrusted = [*config.threat.distrusted, *added]
     return config.threat.model_copy(update={"distrusted": distrusted})
+
+
+def ledger(config: Config, calibrated: Calibration) -> pd.DataFrame:
+    """One row for each observer of each position of a data owner; see
+    `m2fdp.privacy.ledger_tables.ledger_table`."""
+    lines, rounds = calibrated.mechanism.ledger, calibrated.affordable_rounds
+    return ledger_tables.ledger_table(lines, rounds, conditions_of(config))
+
+
+def elections(network: Network, calibrated: Calibration) -> pd.DataFrame:
+    """One row for each device; see `m2fdp.privacy.ledger_tables.elections_table`."""
+    offices, rounds = calibrated.mechanism.ledger.offices, calibrated.affordable_rounds
+    return ledger_tables.elections_table(network, offices, rounds)
+
+
+def epsilon_over_rounds(calibrated: Calibration) -> pd.DataFrame:
+    """Epsilon of each kind of observer after some rounds, to plan a budget."""
+    lines, rounds = calibrated.mechanism.ledger, calibrated.affordable_rounds
+    return ledger_tables.epsilon_over_rounds(lines, rounds)
 
 
 def asked(privacy: PrivacyConfig) -> str:
@@ -108,8 +146,14 @@ def zones(config: Config, network: Network, calibrated: Calibration) -> pd.DataF
     return zones_table(network, mechanism, rounds, config.privacy, config.threat.colluding)
 
 
-def summarise(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -> dict[str, Any]:
-    """What the run promises, ready for JSON; see `m2fdp.privacy.summary.summary`."""
+def summarise(
+    config: Config, calibrated: Calibration, manifest: pd.DataFrame, served: pd.DataFrame
+) -> dict[str, Any]:
+    """What the run promises, ready for JSON; see `m2fdp.privacy.summary.summary`.
+
+    Args:
+        served: of `elections`.
+    """
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     promised = summary(mechanism, rounds, config.privacy, conditions_of(config))
     if not mechanism.private:
@@ -117,9 +161,10 @@ def summarise(config: Config, calibrated: Calibration, manifest: pd.DataFrame) -
     held = {split: len(held_by_cloud(manifest, split)) for split in ("validation", "test")}
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     return promised | {
-        "assumptions": promised["assumptions"] + of_sums,
+        "assumptions": promised["assumptions"] + of_sums + assumptions_of_elections(served),
         "records_in_clear": held,
         "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
+        **elections_summary(served),
     }
 
 

@@ -48,6 +48,16 @@ class TableDataset(Replacing, CSVDataset):
         return table
 
 
+class PossibleTableDataset(TableDataset):
+    """A table as CSV, of which there is no file where it has no rows."""
+
+    def save(self, data: pd.DataFrame) -> None:
+        if data.empty:
+            Path(self.path).unlink(missing_ok=True)  # an earlier run's
+        else:
+            super().save(data)
+
+
 class FigureDataset(Replacing, MatplotlibDataset):
     """A figure as PNG."""
 

@@ -92,7 +92,7 @@ class Recorder:
         if name in entries.files:
             self.folders.add(entries.files[name].parent)
         self._record_split(name)
-        if name in entries.artifacts:
+        if name in entries.artifacts and entries.files[name].exists():
             self._outbox.put(files=[entries.files[name]])
         if name in entries.metrics:
             self._log_metrics({entries.metrics[name]: data})
@@ -124,7 +124,7 @@ class Recorder:
         if data.get("records_in_clear", {}).get("validation"):
             tags["held_out"] = "in clear"
         self._outbox.put(tags=tags)
-        self._log_metrics(_epsilons(data))
+        self._log_metrics(_epsilons(data) | _elections(data))
         self._planned_rounds = data.get("rounds_planned", self._planned_rounds)
         self._privacy_recorded = True
 
@@ -159,6 +159,11 @@ def _epsilons(summary: dict[str, Any]) -> dict[str, float]:
     for kind, value in summary.get("epsilon_by_observer", {}).items():
         values[f"epsilon_observer/{kind}"] = value
     return {name: float(value) for name, value in values.items() if math.isfinite(float(value))}
+
+
+def _elections(summary: dict[str, Any]) -> dict[str, float]:
+    """How unevenly elections have fallen, by metric."""
+    return {f"elections/{name}": float(most) for name, most in summary.get("elections", {}).items()}
 
 
 def _of_zones(table: pd.DataFrame) -> dict[str, float]:

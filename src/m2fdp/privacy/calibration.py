@@ -16,6 +16,7 @@ from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.privacy.mechanisms import Clipping, Mechanism, get_mechanism, silence, step_alone
 from m2fdp.privacy.multiplier import largest_shifts
+from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.schedule.rounds import RoundPlan
@@ -76,7 +77,7 @@ def no_privacy(
         single,
         silence(network, single),
         private=False,
-        ledger=open_ledger(network.tree.n_devices, plans, privacy, threat),
+        ledger=open_ledger(network, plans, privacy, threat),
     )
 
 
@@ -104,6 +105,7 @@ def build_mechanisms(
     privacy: PrivacyConfig,
     threat: ThreatConfig,
     attendance: np.ndarray | None = None,
+    offices: Offices | None = None,
 ) -> tuple[CalibratedMechanism, ...]:
     """The mechanism of each network of a run; together they meet the target.
 
@@ -113,6 +115,7 @@ def build_mechanisms(
         rates: float64 (N_L,), q_j.
         plans: the rounds t = 1…T, each with the number of its network.
         attendance: bool (T, N_L), see `m2fdp.privacy.ledger.Ledger`.
+        offices: see there.
 
     Returns:
         One mechanism a network. They share one ledger, that of the whole run.
@@ -136,10 +139,10 @@ def build_mechanisms(
                 for network, noise, unit in zip(networks, noises, units, strict=True)
             ]
         )
-        return replace(ledger, attendance=attendance)
+        return replace(ledger, attendance=attendance, offices=offices)
 
-    # Noise that is not shared is enough by itself, as if every message were read.
-    alone = [net if net.sums.shared else replace(net, sums=OPEN) for net in networks]
+    # Noise that is not shared is enough by itself, as if every message that holds it were read.
+    alone = [replace(net, sums=OPEN) if _hides_separate_noise(net) else net for net in networks]
 
     check_weights(networks[0], privacy)
     if privacy.calibration == "paper":
@@ -169,6 +172,12 @@ def build_mechanisms(
         )
         for network, lock_step, noise in zip(networks, lock_steps, noises, strict=True)
     )
+
+
+def _hides_separate_noise(network: Network) -> bool:
+    """Whether messages are read in sums only that carry a noise of their own that is enough."""
+    own = network.sums.layers & set(heads_of(network)[:, 0].tolist())
+    return bool(own) and not network.sums.shared
 
 
 def moved_by_joining(network: Network) -> np.ndarray:
@@ -282,7 +291,7 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
 
 def _positions(ledger: Ledger) -> dict[Position, Release]:
     """Each position of a ledger, with one of its lines: of those that matter, if they differ, one
-    that counts rounds in which a device is known to join."""
+    that counts rounds in which a device is known to join; never one whose rounds differ."""
     result: dict[Position, Release] = {}
     for line in ledger.lines:
         best = result.setdefault(line.position, line)
@@ -291,8 +300,8 @@ def _positions(ledger: Ledger) -> dict[Position, Release]:
     return result
 
 
-def _asks_more(line: Release, ledger: Ledger) -> tuple[bool, bool]:
-    return line.kind in ledger.distrusted, not line.joins_unseen
+def _asks_more(line: Release, ledger: Ledger) -> tuple[bool, ...]:
+    return not line.by_turns, line.kind in ledger.distrusted, not line.joins_unseen
 
 
 def _in_its_largest(composition: Composition) -> tuple[float, Composition]:

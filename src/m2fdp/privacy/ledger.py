@@ -20,9 +20,9 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.releases import (
-    Laws,
     Release,
     Traffic,
     distrusted_kinds,
@@ -44,6 +44,7 @@ class AlikeRounds:
     Attributes:
         laws: of the releases of one of them.
         times: how many of them count.
+        deviation: of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all; else only
             rounds that it joins count.
     """
@@ -51,6 +52,7 @@ class AlikeRounds:
     plan: RoundPlan
     laws: Composition
     times: int
+    deviation: float
     joins_unseen: bool = False
 
 
@@ -63,6 +65,8 @@ class Ledger:
         distrusted: the kinds of observers that must not learn more than the target.
         attendance: bool (T, N_L), who joins which round, where that is left to chance and already
             drawn; None counts every device in every round.
+        offices: who serves as super-node in which round, where they are elected and already drawn;
+            None counts every round that the device takes part in.
     """
 
     lines: tuple[Release, ...]
@@ -71,6 +75,7 @@ class Ledger:
     delta: float
     adjacency: Adjacency
     attendance: np.ndarray | None = None
+    offices: Offices | None = None
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""
@@ -86,10 +91,11 @@ class Ledger:
         A head's noise is known to the head alone, so what is left is its noise, unless one of them
         sees messages in clear, or none of them draws any of a sum that is all they read.
         """
-        draw_some = bool(self.distrusted & {"siblings", "cousins", "far_devices"})
+        draw_some = bool(self.distrusted & {"siblings", "cousins", "far_devices", "super_nodes"})
 
         def left(position: Position, deviation: float) -> float:
-            only_sums = position.summed and not (position.is_device and draw_some)
+            devices_draw = position.is_device or position.elected
+            only_sums = position.summed and not (devices_draw and draw_some)
             return deviation if only_sums or not deviation else position.noise
 
         together = [
@@ -97,6 +103,7 @@ class Ledger:
                 line,
                 deviation=left(line.position, line.deviation),
                 elsewhere=tuple((other, left(other, noise)) for other, noise in line.elsewhere),
+                otherwise=None if line.otherwise is None else left(line.position, line.otherwise),
             )
             for line in self.lines
             if line.kind in self.distrusted
@@ -114,32 +121,60 @@ class Ledger:
         """What the observer sees in so many rounds, over the noise."""
         sums: Counter[ShiftLaw] = Counter()
         for alike in self.released(line, rounds):
-            _, deviation = line.views[alike.plan.network]
-            if deviation == inf:
+            if alike.deviation == inf:
                 continue
             for law, count in alike.laws:
-                law = law.scaled(1.0 / deviation) if deviation else _IN_CLEAR
+                law = law.scaled(1.0 / alike.deviation) if alike.deviation else _IN_CLEAR
                 sums[law] += count * alike.times
         return tuple(sums.items())
 
     def released(self, line: Release, rounds: int) -> Iterator[AlikeRounds]:
         """What an observer is shown in so many rounds."""
+        if line.otherwise is not None and self.offices is not None:
+            yield from self._by_turns(line, line.otherwise, rounds, self.offices)
+            return
         for plan, times in self._counted[rounds].items():
-            position, _ = line.views[plan.network]
+            position, deviation = line.views[plan.network]
             laws = line.laws(position, plan)
             unseen = None
             if position.joins is not None and line.joins_unseen:
                 unseen = joined_unseen(laws, position.joins, self.adjacency)
             if unseen is not None:
-                yield AlikeRounds(plan, unseen, times, joins_unseen=True)
+                yield AlikeRounds(plan, unseen, times, deviation, joins_unseen=True)
             elif position.joins is None or self.attendance is None:
-                yield AlikeRounds(plan, laws, times)
+                yield AlikeRounds(plan, laws, times, deviation)
             else:
                 here = self._rounds_of[plan]
                 here = here[: np.searchsorted(here, rounds)]
                 joined = self.attendance[here][:, list(position.members)]
                 if most := int(joined.sum(axis=0).max()):
-                    yield AlikeRounds(plan, laws, most)
+                    yield AlikeRounds(plan, laws, most, deviation)
+
+    def _by_turns(
+        self, line: Release, otherwise: float, rounds: int, offices: Offices
+    ) -> Iterator[AlikeRounds]:
+        """The rounds that the worst super-nodes serve, and all others in which the device joins;
+        those with the same laws are counted together, for none of them is worst in all.
+
+        Counted are the most that any device of the position is served and the most that any joins,
+        which is no less than either of each.
+        """
+        plans: dict[tuple[int, Composition], list[RoundPlan]] = {}
+        for plan in self._counted[rounds]:
+            position, _ = line.views[plan.network]
+            plans.setdefault((plan.network, line.laws(position, plan)), []).append(plan)
+        members = list(line.position.members)
+        for (network, laws), alike in plans.items():
+            here = np.sort(np.concatenate([self._rounds_of[plan] for plan in alike]))
+            here = here[here < rounds]
+            served = int(offices.exposure(tuple(here.tolist())).under_coalition[members].max())
+            joined = len(here)
+            if line.position.joins is not None:
+                joined = int(offices.present[here][:, members].sum(axis=0).max())
+            _, deviation = line.views[network]
+            for times, noise in ((served, deviation), (joined - served, otherwise)):
+                if times:
+                    yield AlikeRounds(alike[0], laws, times, noise)
 
     @property
     def chance(self) -> float | None:
@@ -154,10 +189,10 @@ class Ledger:
 
     def _largest(self, lines: Sequence[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
-        of_position: dict[tuple[Position, Laws, bool], dict[tuple[float, ...], Release]] = {}
+        of_position: dict[tuple[object, ...], dict[tuple[float, ...], Release]] = {}
         for line in lines:
             noises = tuple(deviation for _, deviation in line.views)
-            seen_alike = (line.position, line.laws, line.joins_unseen)
+            seen_alike = (line.position, line.laws, line.joins_unseen, line.by_turns)
             of_position.setdefault(seen_alike, {})[noises] = line
         compositions = {
             self.composition(line, rounds)
@@ -225,7 +260,7 @@ def build_ledger(
         for position in positions(network, rates, noise, units, threat.colluding)
         for line in mechanism.releases(position, travelling, laws)
     ]
-    distrusted = distrusted_kinds(threat)
+    distrusted = distrusted_kinds(threat, network.elected)
     present = {line.kind for line in lines}
     if not distrusted & present:
         raise InputError(
@@ -238,11 +273,11 @@ def build_ledger(
 
 
 def open_ledger(
-    n_devices: int, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
 ) -> Ledger:
     """The ledger of a run without noise: everybody sees everything in clear."""
     everybody = Position(
-        members=tuple(range(n_devices)),
+        members=tuple(range(network.tree.n_devices)),
         head_layer=0,
         shares=(),
         sampling_rate=1.0,
@@ -256,11 +291,12 @@ def open_ledger(
         above=(),
         parent_is_trusted=False,
     )
-    kinds = Traffic(frozenset({0}), True, False, False, False, threat.colluding).kinds
+    everywhere = Traffic(frozenset({0}), True, False, False, False)
+    kinds = replace(everywhere, colluding=threat.colluding, elected=network.elected).kinds
     return Ledger(
         tuple(in_clear(everybody, kind, "un-noised models", _one_release) for kind in kinds),
         tuple(plans),
-        distrusted_kinds(threat),
+        distrusted_kinds(threat, network.elected),
         privacy.delta,
         privacy.adjacency,
     )

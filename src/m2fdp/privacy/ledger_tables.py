@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from math import nan
 
 import numpy as np
 import pandas as pd
 
 from m2fdp.privacy.ledger import AlikeRounds, Ledger
+from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import position_name
 from m2fdp.privacy.releases import Release
+from m2fdp.secure_aggregation.elections import Exposure
+from m2fdp.topology.network import Network
 
 
 def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) -> pd.DataFrame:
@@ -28,7 +33,7 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
         worst = (0.0, 0.0, line.deviation * position.unit)
         shown = list(ledger.released(line, rounds))
         for alike in shown:
-            seen_from, noise = line.views[alike.plan.network]
+            seen_from, noise = line.views[alike.plan.network][0], alike.deviation
             for law, count in alike.laws:
                 releases += count * alike.times
                 shift = law.largest * seen_from.unit
@@ -51,7 +56,12 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
                 "delta": ledger.delta,
                 "adjacency": ledger.adjacency,
                 "assumption": "; ".join(
-                    [line.assumption, *_who_joins(line, shown, rounds), *conditions]
+                    [
+                        line.assumption,
+                        *_who_serves(line, ledger, rounds),
+                        *_who_joins(line, shown, rounds),
+                        *conditions,
+                    ]
                 ).removeprefix("–; "),
             }
         )
@@ -65,10 +75,25 @@ def _chance(line: Release, shown: Sequence[AlikeRounds]) -> float:
     return joins if joins is not None and unseen else 1.0
 
 
+def _who_serves(line: Release, ledger: Ledger, rounds: int) -> list[str]:
+    """How often an elected super-node serves."""
+    if not line.by_turns:
+        return []
+    if ledger.offices is None:
+        return ["as if it served in every round: nobody knows who will be elected"]
+    others = ledger.offices.coalition
+    most = ledger.offices.exposure(tuple(range(rounds))).under_coalition
+    return [
+        f"serving in {most[list(line.position.members)].max()} of {rounds} rounds, the most that "
+        f"any {'other' if others == 1 else f'{others} others'} did while one of these devices took "
+        "part"
+    ]
+
+
 def _who_joins(line: Release, shown: Sequence[AlikeRounds], rounds: int) -> list[str]:
     """What the observer knows of who joins, where that is left to chance."""
     joins = line.position.joins
-    if joins is None:
+    if joins is None or line.by_turns:
         return []
     if any(alike.joins_unseen for alike in shown):
         return [f"never told who joins a round, each with chance {joins:.3g}"]
@@ -77,6 +102,28 @@ def _who_joins(line: Release, shown: Sequence[AlikeRounds], rounds: int) -> list
         f"as if told who joins a round: counted are {times} of {rounds}, the most of any of these "
         f"devices; {joins * rounds:.3g} are expected"
     ]
+
+
+def elections_table(network: Network, offices: Offices | None, rounds: int) -> pd.DataFrame:
+    """One row a device: in how many rounds it took part, served as its zone's super-node, and was
+    served by the worst other, or the worst others who collude; no row where nobody is elected.
+
+    Columns: zone, device, present, served, under_one_other, under_coalition. Where nobody knows who
+    will be elected (`privacy.secure_rng`), the first two counts are empty, and the others are all
+    rounds.
+    """
+    names = [field.name for field in fields(Exposure)]
+    if not network.elected:
+        return pd.DataFrame(columns=["zone", "device", "present", *names])
+    tree = network.tree
+    zones = [tree.names[-2][zone] for zone in tree.parents[-1]]
+    table = pd.DataFrame({"zone": zones, "device": tree.names[-1]})
+    if offices is None:
+        unknown = {"present": nan, "served": nan}
+        return table.assign(**unknown, under_one_other=rounds, under_coalition=rounds)
+    exposure = offices.exposure(tuple(range(rounds)))
+    counts = {name: getattr(exposure, name) for name in names}
+    return table.assign(present=offices.present[:rounds].sum(axis=0), **counts)
 
 
 def epsilon_over_rounds(ledger: Ledger, rounds: int) -> pd.DataFrame:

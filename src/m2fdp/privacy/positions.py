@@ -27,17 +27,21 @@ class Position:
         unit: what shift 1 of the laws means.
         noise: the deviation of the head's own noise.
         inside: the variance that nodes below the head add to its message.
-        inside_but_one: the same for the worst other device below the head, who knows its own.
+        inside_but_one: the same for the worst other device below the head, who knows its own, and
+            all of it where some read what is sent inside when they are elected.
         mean: the deviation of what the head and those of its siblings that are heads add to the
             mean that is read of them.
         mean_but_one: the same for the worst sibling of the head, who knows its own noise; None
             without siblings.
         mean_but_colluders: the same for whom the worst of them tell their noise.
+        mean_but_super_node: the same for the worst of its siblings that are elected, and those who
+            tell it theirs; 0 where none are.
         above: for layer l = 0…h-1 below the head's h, the variance that its ancestor there adds.
         parent_is_trusted: whether the head's parent is a trusted server.
         summed: whether what the head and its siblings send is read as a sum only.
         shared: whether only their noise together is enough, so that none of them acts on its own.
         cloud_reads: whether the cloud reads it, past all servers between.
+        elected: whether the head is a lowest server, and these are elected devices.
         joins: the chance of each device to join a round; None where nothing is left to chance.
         unnoticed: whether nothing that leaves the head shows that a device of the position
             joined: the head is a server, the device adds no noise, and no noise counts less for
@@ -62,6 +66,8 @@ class Position:
     summed: bool = False
     shared: bool = False
     cloud_reads: bool = False
+    mean_but_super_node: float = 0.0
+    elected: bool = False
     joins: float | None = None
     unnoticed: bool = False
     masked_up: bool = False
@@ -134,11 +140,13 @@ def positions(
                 mean=float(row["mean"]),
                 mean_but_one=None if row["mean_but_one"] < 0 else float(row["mean_but_one"]),
                 mean_but_colluders=float(row["mean_but_colluders"]),
+                mean_but_super_node=float(row["mean_but_super_node"]),
                 above=tuple(float(row[f"above {at}"]) for at in range(head)),
                 parent_is_trusted=bool(row["parent_is_trusted"]),
                 summed=head in sums.layers,
                 shared=head in sums.layers and sums.shared,
                 cloud_reads=head in sums.layers and sums.decode == "cloud",
+                elected=network.elected and head == depth - 1,
                 joins=network.chance,
                 unnoticed=bool(row["unnoticed"]),
                 masked_up=sums.masked_up(head),
@@ -158,7 +166,7 @@ def _by_device(
     tree, depth = network.tree, network.tree.depth
     heads = heads_of(network)
     names = ("noise", "inside", "inside_but_one", "mean", "mean_but_colluders")
-    table = {name: np.zeros(tree.n_devices) for name in names}
+    table = {name: np.zeros(tree.n_devices) for name in (*names, "mean_but_super_node")}
     table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}
     table |= {"parent_is_trusted": np.zeros(tree.n_devices)}
     table |= {"unnoticed": np.zeros(tree.n_devices)}
@@ -180,6 +188,12 @@ def _by_device(
             table["mean"][members] = (np.sqrt(family.together) / weights)[nodes] / unit
             told = (np.sqrt(family.but_colluders) / weights)[nodes] / unit
             table["mean_but_colluders"][members] = told
+            if network.elected and layer == depth:
+                unknown = family.but_one
+                if colluding:
+                    together = family_variances(network, drawn, layer, colluding + 1)
+                    unknown = together.but_colluders
+                table["mean_but_super_node"][members] = (np.sqrt(unknown) / weights)[nodes] / unit
             siblings = np.bincount(readers(tree, network.sums, layer))
             siblings = siblings[readers(tree, network.sums, layer)][nodes] > 1
             left = (np.sqrt(family.but_one) / weights)[nodes] / unit
@@ -195,6 +209,8 @@ def _by_device(
                 table["unnoticed"][members] = ~_shows_who_joins(network, colluding)[members]
             table["inside"][members] = all_of_it / unit**2
             table["inside_but_one"][members] = np.maximum(all_of_it - one, 0.0) / unit**2
+            if network.elected and layer < depth - 1:
+                table["inside_but_one"][members] = 0.0
         for at in range(layer):
             ancestors = tree.ancestors[at][members]
             share = network.shares(layer, at)[nodes]

@@ -32,12 +32,17 @@ counted. Others learn that it joined only if something shows it. Noise of the de
 comes with it; noise of servers is there in every round, and then a release is one in which the
 record has a part with the chance of its device (`joined_unseen`). Of other devices' noise nothing
 is counted, for how many join is not certain.
+
+An elected super-node is a sibling that reads, in the rounds that it serves, what the lowest server
+reads: the message of the record's device, or the sum, of which it drew some. In all other rounds
+it is shown what siblings are. Rounds count as served if it served while the record's device took
+part. Devices of other zones may serve these, and know what is sent and added there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Literal
 
@@ -58,9 +63,8 @@ OBSERVERS = {
     "uplinks": "eavesdropper on uplinks",
     "downlinks": "eavesdropper on downlinks",
     "colluders": "servers and some whose noise protects the record, together",
+    "super_nodes": "another device of the zone, when it is elected",
 }
-# Those who are there only if `threat` says so.
-_CONDITIONAL = frozenset({"colluders"})
 # What others get of messages that are read as a sum only.
 WORDS = "uniformly random words"
 _MASKED = "secure aggregation hides the terms of its sums, computationally"
@@ -100,6 +104,7 @@ class Release:
         assumption: what the line rests on.
         laws: of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
+        otherwise: the deviation in rounds that the observer does not serve, if it does by turns.
     """
 
     position: Position
@@ -110,11 +115,17 @@ class Release:
     assumption: str
     laws: Laws
     elsewhere: tuple[tuple[Position, float], ...] = ()
+    otherwise: float | None = None
 
     @property
     def views(self) -> tuple[tuple[Position, float], ...]:
         """Position and deviation in each network of the run."""
         return ((self.position, self.deviation), *self.elsewhere)
+
+    @property
+    def by_turns(self) -> bool:
+        """Whether the observer sees more in the rounds that it serves as a super-node."""
+        return self.otherwise is not None
 
     @property
     def joins_unseen(self) -> bool:
@@ -135,6 +146,8 @@ class Traffic:
         cloud_is_trusted: whether the cloud is no adversary.
         noised_down: whether trusted servers noise what they broadcast after a local aggregation.
         colluding: how many of those whose noise protects a record tell what they drew.
+        elected: whether the lowest servers are devices of their own.
+        hidden: whether the lowest servers get only words of what devices send, for the cloud.
     """
 
     layers: frozenset[int]
@@ -143,11 +156,14 @@ class Traffic:
     cloud_is_trusted: bool
     noised_down: bool
     colluding: int = 0
+    elected: bool = False
+    hidden: bool = False
 
     @property
     def kinds(self) -> list[str]:
         """The kinds of observers that there may be."""
-        return [kind for kind in OBSERVERS if self.colluding or kind not in _CONDITIONAL]
+        there = {"colluders": bool(self.colluding), "super_nodes": self.elected}
+        return [kind for kind in OBSERVERS if there.get(kind, True)]
 
     def last_release(self, position: Position) -> int:
         """The lowest layer that any aggregation with a release of the position ends at."""
@@ -167,6 +183,8 @@ def traffic(
         bool(network.trust[0][0]),
         noised_down,
         colluding,
+        network.elected,
+        network.tree.depth in network.sums.layers and network.sums.decode == "cloud",
     )
 
 
@@ -176,27 +194,40 @@ def drawn_at_heads(position: Position, view: View, kind: str) -> float:
         return position.noise
     if kind == "colluders":
         return position.mean_but_colluders
+    if kind == "super_nodes" and position.is_device:
+        return position.mean_but_super_node
     draw_some = {"siblings", "far_devices"} if position.cloud_reads else {"siblings"}
     if kind in draw_some and position.is_device and position.mean_but_one is not None:
         return position.mean_but_one
+    if kind == "far_devices" and position.elected and position.mean_but_one is not None:
+        return position.mean_but_one  # it may serve in a zone of its own
     return position.mean
 
 
-def unsubtractable(position: Position, view: View, kind: str, traffic: Traffic) -> float:
-    """The deviation of all noise that a kind of observer can't subtract, by the one rule."""
+def unsubtractable(
+    position: Position, view: View, kind: str, traffic: Traffic, place: str | None = None
+) -> float:
+    """The deviation of all noise that a kind of observer can't subtract, by the one rule.
+
+    Args:
+        place: the kind that is shown the same, such as siblings are what a super-node is that
+            does not serve; its own, unless given.
+    """
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position)
     variance = heads * heads
     if last <= position.head_layer:
-        variance += _inside(position, kind)
-    if kind in _HIGHEST_UNKNOWN:
+        variance += _inside(position, kind, place, traffic)
+    if (place or kind) in _HIGHEST_UNKNOWN:
         always = 0 if last == 0 else last + 1
-        variance += sum(position.above[max(always, _HIGHEST_UNKNOWN[kind]) :])
+        variance += sum(position.above[max(always, _HIGHEST_UNKNOWN[place or kind]) :])
     return sqrt(variance)
 
 
-def _inside(position: Position, kind: str) -> float:
+def _inside(position: Position, kind: str, place: str | None, traffic: Traffic) -> float:
     """The variance of noise from below the head that a kind of observer can't subtract."""
-    if kind in _BELOW_THE_HEAD:
+    if kind == "super_nodes" and (place is None or traffic.colluding):
+        return 0.0  # what its server adds it draws itself, and others tell what they draw
+    if (place or kind) in _BELOW_THE_HEAD:
         return position.inside_but_one
     # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
     # messages with their noise.
@@ -247,8 +278,33 @@ def trusted_above(position: Position, sees: str, laws: Laws) -> Release:
     )
 
 
-def distrusted_kinds(threat: ThreatConfig) -> frozenset[str]:
-    """The kinds of observers that a threat model distrusts; cousins are devices elsewhere too."""
+def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Release:
+    """The line of the zone's other devices, which are elected by turns.
+
+    Args:
+        reader: the line of who reads what devices send, where they noise it, or broadcasts alone.
+        otherwise: the deviation of what is shown to a device that does not serve.
+    """
+    position, laws = reader.position, reader.laws
+    if traffic.hidden and (position.is_device or position.head_layer == 0):
+        words = in_words(position, "super_nodes", laws)
+        line = replace(words, sees=f"{WORDS}, and broadcasts", deviation=reader.deviation)
+    elif position.is_device:
+        line = reader
+    else:
+        line = in_clear(position, "super_nodes", "un-noised messages, or their sum", laws)
+    told = [f"{traffic.colluding} others tell it what they draw, and what they see when they serve"]
+    parts = [line.assumption, *told * bool(traffic.colluding)]
+    return replace(line, assumption="; ".join(parts).removeprefix("–; "), otherwise=otherwise)
+
+
+def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[str]:
+    """The kinds of observers that a threat model distrusts; cousins are devices elsewhere too.
+
+    Args:
+        elected: whether super-nodes are; then siblings are super-nodes too.
+    """
     cousins = ["cousins"] if "far_devices" in threat.distrusted else []
     colluders = ["colluders"] if threat.colluding else []
-    return frozenset([*threat.distrusted, *threat.open_links, *cousins, *colluders])
+    peers = ["super_nodes"] if elected and "siblings" in threat.distrusted else []
+    return frozenset([*threat.distrusted, *threat.open_links, *cousins, *colluders, *peers])

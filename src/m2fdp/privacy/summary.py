@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
+import pandas as pd
+
 from m2fdp.config import Config, PrivacyConfig, SecureAggregationConfig
 from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.calibrated import CalibratedMechanism
@@ -148,6 +150,31 @@ def assumptions_of_sums(sums: SecureAggregationConfig, colluding: int) -> list[s
             "behaves as a Gaussian",
         ]
     return lines
+
+
+def elections_summary(served: pd.DataFrame) -> dict[str, Any]:
+    """How unevenly elections have fallen, where there are any: the most rounds that a device
+    served, and that one other, or the worst others who collude, served it.
+
+    Args:
+        served: of `m2fdp.privacy.ledger_tables.elections_table`.
+    """
+    if served.empty:
+        return {}
+    counts = served[["served", "under_one_other", "under_coalition"]].max().dropna()
+    return {"elections": {f"most_{name}": int(count) for name, count in counts.items()}}
+
+
+def assumptions_of_elections(served: pd.DataFrame) -> list[str]:
+    """What epsilon rests on where zones elect their super-nodes."""
+    if served.empty:
+        return []
+    return [
+        "elections are uniform: of a zone's devices no more collude than "
+        "topology.super_nodes.tolerance stands, and none leaves one because of who would win",
+        "who is elected when is public and known before training; super-nodes tell nobody but "
+        "those counted as colluding what they have seen in office",
+    ]
 
 
 def _pooled(ledger: Ledger, rounds: int) -> list[str]:

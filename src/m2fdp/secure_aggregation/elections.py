@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -91,7 +92,7 @@ def hold(candidates: Sequence[Candidate]) -> Election:
         messages += len(candidates) * others
         shown: dict[int, bytes] = {}
         for one in candidates:
-            nonce = one.reveal(dict(shown))
+            nonce = one.reveal(MappingProxyType(shown))
             messages += others if nonce is not None else 0
             if nonce is not None and opens(commitments[one.number], nonce, one.number):
                 shown[one.number] = nonce
@@ -134,18 +135,22 @@ class Exposure:
         served: int (n,), the rounds that each device served.
         under_one_other: int (n,), the most rounds that any single other device served while this
             one took part.
+        under_coalition: int (n,), the same of so many others together.
     """
 
     served: np.ndarray
     under_one_other: np.ndarray
+    under_coalition: np.ndarray
 
 
-def exposure(present: np.ndarray, leaders: np.ndarray) -> Exposure:
+def exposure(present: np.ndarray, leaders: np.ndarray, coalition: int = 1) -> Exposure:
     """Who served when others took part.
 
     Args:
         present: bool (T, n), which of a zone's devices took part in each round.
         leaders: int (T,), who served; -1 = nobody.
+        coalition: how many devices tell one another what they see when they serve; those that
+            serve most while a device takes part are its worst ones.
     """
     n = present.shape[1]
     together = np.zeros((n, n), dtype=np.int64)  # leader, device
@@ -153,7 +158,8 @@ def exposure(present: np.ndarray, leaders: np.ndarray) -> Exposure:
     np.add.at(together, leaders[held], present[held].astype(np.int64))
     np.fill_diagonal(together, 0)
     served = np.bincount(leaders[held], minlength=n)
-    return Exposure(served, together.max(axis=0))
+    worst_first = -np.sort(-together, axis=0)
+    return Exposure(served, worst_first[0], worst_first[:coalition].sum(axis=0))
 
 
 @dataclass

@@ -46,6 +46,18 @@ class SumRules:
     masks: bool = False
 
 
+def stays(network: Network, streams: Streams, layer: int, at: tuple[int, int]) -> np.ndarray:
+    """Which nodes of a layer of sums do not fall silent after a local step: bool (N_layer,).
+
+    Args:
+        at: round and step.
+    """
+    n_nodes = network.tree.n_nodes(layer)
+    if not network.sums.dropout:
+        return np.ones(n_nodes, dtype=bool)
+    return streams.generator("dropout", *at, layer).random(n_nodes) >= network.sums.dropout
+
+
 def draw_survivors(
     network: Network, present: np.ndarray, streams: Streams, rules: SumRules, at: tuple[int, int]
 ) -> dict[int, np.ndarray]:
@@ -66,9 +78,7 @@ def draw_survivors(
         members = present if layer == tree.depth else np.ones(tree.n_nodes(layer), dtype=bool)
         of_node = readers(tree, sums, layer)
         thresholds = sums.least_members(np.bincount(of_node, weights=members).astype(np.int64))
-        if sums.dropout:
-            draws = streams.generator("dropout", *at, layer).random(len(members))
-            members = members & (draws >= sums.dropout)
+        members = members & stays(network, streams, layer, at)
         left = np.bincount(of_node, weights=members).astype(np.int64)
         lost = np.flatnonzero(left < thresholds)
         if lost.size and rules.stop:

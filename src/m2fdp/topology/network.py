@@ -113,6 +113,13 @@ class Network:
             return np.full(tree.n_devices, self.participation.rate)
         return (self.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
 
+    def read_by_member(self, layer: int) -> bool:
+        """Whether sums of what nodes of a layer send are read by one of them, an elected device."""
+        lowest = layer == self.tree.depth
+        return (
+            self.elected and lowest and layer in self.sums.layers and self.sums.decode == "parent"
+        )
+
     def smallest_fanout(self, layer: int) -> int:
         """s_l: the smallest number of children of layer l that take part in a round."""
         lowest = layer == self.tree.depth - 1

@@ -121,7 +121,8 @@ def _shared(network: Network, colluding: int) -> Network:
     """Each head adds 1/sqrt(n) of its noise where at least n honest heads are in every sum.
 
     In units of one full noise the sum holds 1 (H Sec. IV-A with specs of Bonawitz et al. 2017:
-    t survivors, of whom colluders tell theirs).
+    t survivors, of whom colluders tell theirs). An elected super-node that reads the sum is one of
+    those who add noise, and knows its own.
     """
     tree, sums = network.tree, network.sums
     heads = heads_of(network)
@@ -139,7 +140,8 @@ def _shared(network: Network, colluding: int) -> Network:
         # Where not all take part, those who do are as many heads as all the group's are alike.
         present = sizes / np.bincount(of_node)[of_node]
         adding = np.bincount(of_node[nodes], minlength=of_node.max() + 1)[of_node] * present
-        certain = np.floor(adding + 1e-9) - missing - colluding
+        by_member = int(network.read_by_member(layer))
+        certain = np.floor(adding + 1e-9) - missing - colluding - by_member
         alone = nodes[certain[nodes] < 1]
         if alone.size:
             reader = tree.names[sums.reader_layer(layer)][of_node[alone[0]]]
@@ -148,7 +150,8 @@ def _shared(network: Network, colluding: int) -> Network:
                 "shared",
                 f"leaves no honest noise in a sum that {reader} reads: of "
                 f"{int(adding[alone[0]])} who add noise {int(missing[alone[0]])} may be missing "
-                f"and {colluding} collude (threat.colluding)",
+                f"and {colluding} collude (threat.colluding)"
+                + (", and the elected super-node reads it" if by_member else ""),
             )
         noise[layer][nodes] /= np.sqrt(certain[nodes])
     if not shares:

@@ -31,6 +31,11 @@ def tabulate_ledger(experiment: Experiment) -> pd.DataFrame:
     return experiment.ledger()
 
 
+def tabulate_elections(experiment: Experiment) -> pd.DataFrame:
+    """One row for each device, where zones elect their super-nodes."""
+    return experiment.elections()
+
+
 def tabulate_zones(experiment: Experiment) -> pd.DataFrame:
     """What every observer learns in H's zones, beside H's formula."""
     return experiment.zones_table()

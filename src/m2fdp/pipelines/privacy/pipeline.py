@@ -13,6 +13,7 @@ def create_pipeline() -> Pipeline:
                 nodes.summarise_privacy, "experiment", "privacy_summary", name="summarise_privacy"
             ),
             Node(nodes.tabulate_ledger, "experiment", "privacy_ledger", name="tabulate_ledger"),
+            Node(nodes.tabulate_elections, "experiment", "elections", name="tabulate_elections"),
             Node(nodes.tabulate_zones, "experiment", "zones_table", name="tabulate_zones"),
             Node(
                 nodes.print_ledger,

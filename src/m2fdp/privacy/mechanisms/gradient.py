@@ -39,6 +39,7 @@ from m2fdp.privacy.releases import (
     drawn_at_heads,
     in_clear,
     in_words,
+    of_super_node,
     trusted_above,
 )
 from m2fdp.privacy.variance import mean_variances
@@ -158,10 +159,15 @@ class Gradient:
         view: View = "mean" if summed else "message"
 
         def line(kind: str) -> Release:
+            if kind == "super_nodes":
+                return of_super_node(noised(kind), shown_to_peers, traffic)
             if kind == "uplinks" and position.is_device and position.masked_up:
                 return in_words(position, kind, laws)
             if kind == "uplinks" and not position.is_device:
                 return in_clear(position, kind, "clipped gradients on their way to the head", laws)
+            return noised(kind)
+
+        def noised(kind: str) -> Release:
             return Release(
                 position,
                 kind,
@@ -172,6 +178,10 @@ class Gradient:
                 laws,
             )
 
+        # Of steps that each end in an aggregation nobody below is shown more than their mean.
+        shown: View = "mean" if position.is_device and traffic.every_step else view
+        peers = "super_nodes" if position.is_device else "siblings"
+        shown_to_peers = drawn_at_heads(position, shown, peers)
         nobody = set() if position.has_cousins(position.head_layer) else {"cousins"}
         if traffic.cloud_is_trusted:
             nobody |= {"cloud"} if traffic.untrusted_servers else {"cloud", "servers"}

@@ -36,6 +36,7 @@ from m2fdp.privacy.releases import (
     View,
     in_clear,
     in_words,
+    of_super_node,
     trusted_above,
     unsubtractable,
 )
@@ -215,6 +216,12 @@ class _Lines:
         """v of those whom the head's message is sent to."""
         return self.further if self.position.summed else "message"
 
+    @property
+    def shown_to_siblings(self) -> View:
+        """v of other devices of the same lowest server."""
+        alone = self.position.is_device or self.position.joins is not None
+        return self.further if alone else self.received
+
     def line(
         self, kind: str, view: View, sees: str, assumption: str, who: str | None = None
     ) -> Release:
@@ -246,7 +253,18 @@ class _Lines:
         return in_clear(self.position, kind, sees, self.laws)
 
     def all(self) -> list[Release]:
-        return [*self.above(), *(self.of_a_device() if self.position.is_device else self.below())]
+        own = self.of_a_device() if self.position.is_device else self.below()
+        siblings = [line for line in own if line.kind == "siblings"]
+        elected = self.super_nodes(siblings[0]) if self.traffic.elected and siblings else []
+        return [*self.above(), *own, *elected]
+
+    def super_nodes(self, siblings: Release) -> list[Release]:
+        """The zone's other devices, which are elected by turns, and else its siblings."""
+        otherwise = 0.0
+        if siblings.deviation:
+            path = (self.position, self.shown_to_siblings, "super_nodes", self.traffic)
+            otherwise = unsubtractable(*path, place="siblings")
+        return [of_super_node(self.near("super_nodes"), otherwise, self.traffic)]
 
     def above(self) -> list[Release]:
         """The head's parent, what lies beyond it, and whoever gets the global model."""

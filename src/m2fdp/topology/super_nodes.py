@@ -1,0 +1,85 @@
+"""Super-nodes that a zone elects from its own devices (H Sec. IV-A).
+
+A zone is a lowest server with its devices. Where super-nodes are elected, one of the devices that
+take part is the server for a round, so that whom the zone trusts with its messages are its own
+devices (H Sec. III-A), each of them in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from m2fdp.config import SuperNodesConfig, ThreatConfig
+from m2fdp.errors import InputError
+from m2fdp.topology.network import Network, heads_of
+
+_KEY = "topology.super_nodes"
+# What elections stand, of m devices on line (H Sec. IV-A): how many may collude, in words.
+_VALID = {"crash": "below (m - 1)/2", "byzantine": "at most (m - 1)/3"}
+
+
+def with_elections(network: Network, config: SuperNodesConfig, threat: ThreatConfig) -> Network:
+    """The network with the lowest servers elected, if they are.
+
+    Raises:
+        InputError: there are no lowest servers, more of a zone's devices collude than its elections
+            stand, or super-nodes are spoken of where they are servers of their own.
+    """
+    if config.kind == "fixed":
+        _refuse_without_elections(config, threat)
+        return network
+    if network.tree.depth < 2:
+        raise InputError(
+            f"{_KEY}.kind",
+            config.kind,
+            "needs servers between cloud and devices, which this network, a star, has not; use "
+            "fixed",
+        )
+    _check_colluding(network, config, threat.colluding)
+    return replace(network, elected=True)
+
+
+def _refuse_without_elections(config: SuperNodesConfig, threat: ThreatConfig) -> None:
+    if config.tolerance != SuperNodesConfig().tolerance:
+        raise InputError(f"{_KEY}.tolerance", config.tolerance, f"needs {_KEY}.kind: elected")
+    if "super_nodes" in threat.distrusted:
+        raise InputError(
+            "threat.distrusted",
+            "super_nodes",
+            f"are elected ones ({_KEY}.kind: elected); fixed ones are servers",
+        )
+
+
+def _check_colluding(network: Network, config: SuperNodesConfig, colluding: int) -> None:
+    """Too few of a zone's devices collude to decide its elections, those expected on line."""
+    chance = 1.0 if network.chance is None else network.chance
+    on_line = network.present * chance
+    if config.tolerance == "crash":
+        too_many = colluding >= (on_line - 1) / 2
+    else:
+        too_many = colluding > (on_line - 1) / 3
+    if too_many.any():
+        zone = int(np.argmax(too_many))
+        raise InputError(
+            "threat.colluding",
+            colluding,
+            f"is too many of the m = {on_line[zone]:g} devices on line in zone "
+            f"{network.tree.names[-2][zone]} for its elections ({_KEY}.tolerance: "
+            f"{config.tolerance}); valid: {_VALID[config.tolerance]}",
+        )
+
+
+def zone_read_in_clear(network: Network) -> str | None:
+    """The name of a zone whose elected super-nodes read something of its devices without noise;
+    None where there is none, or nobody is elected."""
+    if not network.elected:
+        return None
+    tree = network.tree
+    layers, _ = heads_of(network).T
+    in_clear = layers < tree.depth
+    if tree.depth in network.sums.layers and network.sums.decode == "cloud":
+        in_clear &= layers > 0  # who adds no noise of its own gets words only
+    exposed = np.flatnonzero(in_clear)
+    return tree.names[-2][tree.parents[-1][exposed[0]]] if exposed.size else None
