@@ -119,6 +119,7 @@ def test_what_can_t_be_summed_is_told_in_one_line(changes, words):
             | {"secure_aggregation.protocol": "masks"},
             "protocol = 'masks': needs vectors of a bounded norm.*hfl, which clips nothing",
         ),
+        (CLOUD, "decode = 'cloud': leaves trusted servers, which step together with the devices"),
         (
             {"algorithm": "hfl_dp", "secure_aggregation.layers": [2]}
             | {"secure_aggregation.noise": "shared", "training.participation": 0.5},

@@ -106,15 +106,27 @@ def _check_steps(config: Config, plan: Plan) -> None:
 
 def _check_sums(config: Config, plan: Plan) -> None:
     """What can't be with secure aggregation."""
-    if config.secure_aggregation.protocol == "masks":
-        known = plan.private and isinstance(plan.rules.local, GradientStep)
-        if not known:
-            missing = "whose local rule is its own" if plan.private else "which clips nothing"
+    sums, mechanism = config.secure_aggregation, get_mechanism(config.privacy.mechanism)
+    if sums.protocol == "masks" and not (
+        plan.private and isinstance(plan.rules.local, GradientStep)
+    ):
+        missing = "whose local rule is its own" if plan.private else "which clips nothing"
+        raise InputError(
+            "secure_aggregation.protocol",
+            "masks",
+            "needs vectors of a bounded norm, which fit a grid: not those of algorithm: "
+            f"{config.algorithm}, {missing}; use ideal",
+        )
+    if plan.private and sums.decode == "cloud" and mechanism.noises_every_step:
+        plans = plan.schedule.round_plans()
+        layers, _ = mechanism.lock_step(plan.network, plans).nodes.T
+        between = ((layers > 0) & (layers < max(sums.layers))).any()
+        if between and plan.schedule.local_steps > 1:
             raise InputError(
-                "secure_aggregation.protocol",
-                "masks",
-                "needs vectors of a bounded norm, which fit a grid: not those of algorithm: "
-                f"{config.algorithm}, {missing}; use ideal",
+                "secure_aggregation.decode",
+                "cloud",
+                "leaves trusted servers, which step together with the devices below them, nothing "
+                "that they can read; use parent, privacy.mechanism: upload, or one local step",
             )
 
 
