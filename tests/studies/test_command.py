@@ -627,4 +627,4 @@ def test_an_unknown_study_is_answered_with_those_there_are(project, kedro_study)
     result = kedro_study("", name="nope")
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
-    assert "nope" in line and "quickstart, tiny" in line
+    assert "nope" in line and "quickstart" in line and "tiny" in line
