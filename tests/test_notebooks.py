@@ -82,6 +82,7 @@ def test_the_main_comparison_shows_figure_table_and_claims(store):
     assert "+0.8 ± 0.0 points (n = 2), ε = 4.00: holds" in claims.outputs[0].data["text/html"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["compare_runs", "main_comparison"])
 def test_notebooks_say_how_to_get_runs(store, name):
     with pytest.raises(CellExecutionError, match="kedro study quickstart"):

@@ -10,7 +10,11 @@ from m2fdp.studies.study import load_study
 
 CONF = Path(__file__).parents[2] / "conf"
 STUDIES = sorted(path.stem for path in (CONF / "base" / "studies").glob("*.yml"))
-SCALES = [(name, scale) for name in STUDIES for scale in (None, *load_study(CONF, name).scales)]
+SCALES = [(name, None) for name in STUDIES] + [
+    pytest.param(name, scale, marks=pytest.mark.full)
+    for name in STUDIES
+    for scale in load_study(CONF, name).scales
+]
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALES)
