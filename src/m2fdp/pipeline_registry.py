@@ -3,7 +3,7 @@
 from kedro.framework.project import find_pipelines
 from kedro.pipeline import Pipeline
 
-from m2fdp.pipelines import data, privacy, topology
+from m2fdp.pipelines import data, features, privacy, topology
 from m2fdp.pipelines.data.pipeline import from_disk
 
 
@@ -18,15 +18,18 @@ def register_pipelines() -> dict[str, Pipeline]:
     alone = {"audit", "bound"}
     everything = sum((p for name, p in pipelines.items() if name not in alone), Pipeline([]))
     split, promise = data.create_pipeline(), privacy.create_pipeline()
+    featured = features.create_pipeline()
     before = {
+        # They can be had before many runs want them at once.
+        "features": split,
         # A budget can be planned, and a promise tested, without training.
         "privacy": split + topology.create_pipeline(),
         # Its own table ends it, and has the ledger's bounds.
         "audit": split + topology.create_pipeline() + promise - promise.only_nodes("print_ledger"),
-        "bound": split + topology.create_pipeline() + promise,
+        "bound": split + featured + topology.create_pipeline() + promise,
         # On the split that lies there, which may be the user's own.
-        "training": from_disk() + topology.create_pipeline() + promise,
-        "evaluation": from_disk(),
+        "training": from_disk() + featured + topology.create_pipeline() + promise,
+        "evaluation": from_disk() + featured,
     }
     for name in before.keys() & pipelines.keys():
         pipelines[name] += before[name]

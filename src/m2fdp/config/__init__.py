@@ -7,7 +7,14 @@ docs/configuration.md and the comments in conf/base are made from the texts here
 """
 
 from m2fdp.config.costs import ControlConfig, ResourcesConfig
-from m2fdp.config.data import DATASETS, SCHEMES, DatasetConfig, ModelConfig, PartitionConfig
+from m2fdp.config.data import (
+    DATASETS,
+    SCHEMES,
+    DatasetConfig,
+    FeaturesConfig,
+    ModelConfig,
+    PartitionConfig,
+)
 from m2fdp.config.loading import load_config
 from m2fdp.config.network import (
     SecureAggregationConfig,
@@ -55,6 +62,7 @@ __all__ = [
     "Count",
     "DatasetConfig",
     "Decibel",
+    "FeaturesConfig",
     "ModelConfig",
     "NonNegative",
     "PartitionConfig",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from m2fdp.config.types import SINCE, Block, Count, FromText, Positive, one_of
+from m2fdp.config.types import SINCE, Block, Count, FromText, NonNegative, Positive, one_of
 from m2fdp.own_code import FORM
 
 DATASETS = ("digits", "fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100", "npz")
@@ -56,6 +56,36 @@ class PartitionConfig(Block):
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0,
         description="Share of the training records that the cloud keeps for choosing schedules.",
+    )
+
+
+class FeaturesConfig(Block):
+    """What models see of a record: its pixels, or fixed features that no record has shaped."""
+
+    map: Literal["pixels", "scattering", "patches", "both"] = Field(
+        default="pixels",
+        description="pixels; scattering, fixed wavelets; patches, answers to patches of public "
+        "images; or both. All but pixels are projected to few numbers by statistics of public "
+        "images, and have length one.",
+    )
+    dimension: Count | None = Field(
+        default=None,
+        description="Features a record, d; null = 600, or as many as the map has coefficients.",
+    )
+    ridge: NonNegative = Field(
+        default=1e-3,
+        description="How little small public variances are blown up: what is added to each before "
+        "it is divided out, as a share of the largest.",
+    )
+    public: str = Field(
+        default="photographs",
+        description="What the map is fitted on: photographs (the two that scikit-learn bundles), "
+        "shapes (random ones on black, filled with crops of these), dead_leaves (random discs), or "
+        "a file .npz with images of the data set's size under x.",
+    )
+    folder: str = Field(
+        default="data/04_feature",
+        description="Where computed features are kept; runs on the same records share them.",
     )
 
 

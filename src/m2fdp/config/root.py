@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, WithJsonSchema, model_validator
 
 from m2fdp.config.costs import ControlConfig, ResourcesConfig
-from m2fdp.config.data import DatasetConfig, ModelConfig, PartitionConfig
+from m2fdp.config.data import DatasetConfig, FeaturesConfig, ModelConfig, PartitionConfig
 from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
 from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.training import TrainingConfig
@@ -18,7 +18,14 @@ from m2fdp.own_code import FORM
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
 # and how a run outlives an interruption.
 INCIDENTAL = frozenset(
-    {"cell", "threads", "resume", "training.checkpoint_every", "training.chunk_size"}
+    {
+        "cell",
+        "threads",
+        "resume",
+        "features.folder",
+        "training.checkpoint_every",
+        "training.chunk_size",
+    }
 )
 # Other keys that no release depends on: what is measured of it, and where the records come from.
 UNRELEASED = frozenset(
@@ -71,6 +78,7 @@ class Config(Block):
     secure_aggregation: SecureAggregationConfig = Field(
         default=SecureAggregationConfig(), json_schema_extra={SINCE: "0.3.0"}
     )
+    features: FeaturesConfig = Field(default=FeaturesConfig(), json_schema_extra={SINCE: "0.4.0"})
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     privacy: PrivacyConfig = PrivacyConfig()

@@ -33,23 +33,48 @@ def read_npz(file: str) -> Dataset:
     def refuse(problem: str) -> InputError:
         return InputError("dataset.root", file, problem)
 
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise refuse(
-            f"no such file; dataset.name=npz needs a .npz file with the arrays {', '.join(_ARRAYS)}"
-        )
-    try:
-        with np.load(path) as archive:
-            arrays = {name: archive[name] for name in archive.files if name in _ARRAYS}
-    except (ValueError, OSError, EOFError, BadZipFile, zlib.error, TypeError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise refuse(f"not a readable .npz file of plain arrays ({reason})") from error
-    if missing := [name for name in _ARRAYS if name not in arrays]:
-        raise refuse(f"lacks {', '.join(missing)}; needs {', '.join(_ARRAYS)}")
+    arrays = _stored(file, _ARRAYS, refuse, "dataset.name=npz")
     n_classes = _check(arrays, {name: name for name in _ARRAYS}, refuse)
     images = np.concatenate([arrays["x_train"], arrays["x_test"]])
     labels = np.concatenate([arrays["y_train"], arrays["y_test"]])
     return Dataset("npz", *_plain(images, labels), len(arrays["y_train"]), n_classes)
+
+
+def read_images(key: str, file: str, name: str) -> np.ndarray:
+    """The images (N, H, W, C), uint8 or float32, under a name in a file `.npz`.
+
+    Args:
+        key: that names the file.
+
+    Raises:
+        InputError: no such file, it holds something else, or no image of it has any contrast.
+    """
+
+    def refuse(problem: str) -> InputError:
+        return InputError(key, file, problem)
+
+    images = _stored(file, (name,), refuse, key)[name]
+    _check_images(images, name, refuse)
+    if images.min() == images.max():
+        raise refuse(f"{name} is {images.min():g} everywhere; valid: images that show something")
+    return _by_channel(images)
+
+
+def _stored(file: str, names: tuple[str, ...], refuse: Refuse, what: str) -> dict[str, np.ndarray]:
+    """Arrays of a file by name."""
+    path, listed = Path(file).expanduser(), ", ".join(names)
+    if not path.is_file():
+        plural = "arrays" if len(names) > 1 else "array"
+        raise refuse(f"no such file; {what} needs a .npz file with the {plural} {listed}")
+    try:
+        with np.load(path) as archive:
+            arrays = {name: archive[name] for name in archive.files if name in names}
+    except (ValueError, OSError, EOFError, BadZipFile, zlib.error, TypeError) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise refuse(f"not a readable .npz file of plain arrays ({reason})") from error
+    if missing := [name for name in names if name not in arrays]:
+        raise refuse(f"lacks {', '.join(missing)}; needs {listed}")
+    return arrays
 
 
 def make_own(config: DatasetConfig) -> Dataset:
@@ -101,9 +126,31 @@ def _is_whole(value: object) -> bool:
 
 def _plain(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Checked images as (N, H, W, C), uint8 or float32, and labels as int64."""
-    by_channel = images if images.ndim == 4 else images[..., None]
+    return _by_channel(images), labels.astype(np.int64)
+
+
+def _by_channel(images: np.ndarray) -> np.ndarray:
+    """Checked images as (N, H, W, C), uint8 or float32."""
     kind = np.uint8 if images.dtype == np.uint8 else np.float32
-    return by_channel.astype(kind, copy=False), labels.astype(np.int64)
+    return (images if images.ndim == 4 else images[..., None]).astype(kind, copy=False)
+
+
+def _check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
+    """Refuse arrays that are no images."""
+    if x.ndim not in (3, 4) or 0 in x.shape:
+        raise refuse(f"{called} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
+    if x.ndim == 4 and x.shape[3] not in _CHANNELS and x.shape[1] in _CHANNELS:
+        raise refuse(
+            f"{called} has shape {x.shape}, with channels first; valid: NxHxWxC, as "
+            f"{called}.transpose(0, 2, 3, 1) makes it"
+        )
+    if x.dtype != np.uint8 and x.dtype.kind != "f":
+        raise refuse(f"{called} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
+    if x.dtype.kind == "f" and not (x.min() >= 0 and x.max() <= 1):
+        raise refuse(
+            f"{called} ranges from {x.min():g} to {x.max():g}; valid: floats in [0, 1], "
+            "scaled by a constant, or uint8"
+        )
 
 
 def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: Refuse) -> int:
@@ -119,20 +166,7 @@ def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: 
     x_train, y_train, x_test, y_test = (arrays[name] for name in _ARRAYS)
     for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         images, labels = called[f"x_{split}"], called[f"y_{split}"]
-        if x.ndim not in (3, 4) or 0 in x.shape:
-            raise refuse(f"{images} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
-        if x.ndim == 4 and x.shape[3] not in _CHANNELS and x.shape[1] in _CHANNELS:
-            raise refuse(
-                f"{images} has shape {x.shape}, with channels first; valid: NxHxWxC, as "
-                f"{images}.transpose(0, 2, 3, 1) makes it"
-            )
-        if x.dtype != np.uint8 and x.dtype.kind != "f":
-            raise refuse(f"{images} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
-        if x.dtype.kind == "f" and not (x.min() >= 0 and x.max() <= 1):
-            raise refuse(
-                f"{images} ranges from {x.min():g} to {x.max():g}; valid: floats in [0, 1], "
-                "scaled by a constant, or uint8"
-            )
+        _check_images(x, images, refuse)
         if y.shape != x.shape[:1]:
             raise refuse(f"{labels} has shape {y.shape}; valid: one label an image, {x.shape[:1]}")
         if y.dtype.kind not in "iu":

@@ -11,6 +11,8 @@ import torch
 from m2fdp import own_code
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, TrainingConfig
+from m2fdp.data.features.mapping import PIXELS
+from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
 from m2fdp.models.checks import Shape
@@ -273,17 +275,19 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
         steps, of = training.rounds, "rounds"
     check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
-        _certify_non_expansive(built, prod(shape), shard_sizes, training)
+        mapped = config.features.map != PIXELS
+        longest = LONGEST_SQUARED if mapped else float(prod(shape))  # pixels are in [0, 1]
+        _certify_non_expansive(built, longest, shard_sizes, training)
 
 
 def _certify_non_expansive(
-    model: Model, n_features: int, shard_sizes: np.ndarray, training: TrainingConfig
+    model: Model, longest: float, shard_sizes: np.ndarray, training: TrainingConfig
 ) -> None:
     """Clipped steps of eta <= 2/beta never part two models, if the clipped loss is convex.
 
     It is for sums over classes of convex functions of the class's own score, each class
     clipped by itself. A minibatch of n records divided by B has beta at most n/B times
-    curvature times the largest squared norm of features in [0, 1], and n/B is at most 1/q.
+    curvature times the largest squared norm of features, `longest`, and n/B is at most 1/q.
     """
     if model.class_curvature is None:
         raise InputError(
@@ -293,7 +297,7 @@ def _certify_non_expansive(
             "convex; use model.name: logistic or drift: worst_case",
         )
     rate = float(sampling_rates(shard_sizes, training.batch_size).min())
-    largest = 2 * rate / (model.class_curvature * n_features)
+    largest = 2 * rate / (model.class_curvature * longest)
     if training.learning_rate > largest:
         raise InputError(
             "training.learning_rate",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
@@ -21,7 +20,8 @@ from m2fdp.control.policy import ControlledRounds, controlled_plan
 from m2fdp.convergence.measurement import measure_run
 from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock
-from m2fdp.data.dataset import Dataset, features
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.features.mapping import input_shape
 from m2fdp.data.manifest import (
     DeviceSamples,
     check_manifest,
@@ -30,10 +30,11 @@ from m2fdp.data.manifest import (
     shards_of,
 )
 from m2fdp.data.sources import load_dataset
-from m2fdp.errors import InputError
 from m2fdp.experiments import promise
+from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.bounds import bound_run
 from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
+from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.steps import key_of_steps, too_large
@@ -128,6 +129,25 @@ class Experiment:
         return load_dataset(self.config.dataset)
 
     @cached_property
+    def inputs(self) -> Dataset:
+        """The records as models take them: as they are, or as features, which are computed now if
+        no run has before.
+
+        Raises:
+            InputError: a feature map that can't be had for these images.
+        """
+        return self.compute_features(lambda done, total: None)
+
+    def compute_features(self, on_chunk: Callable[[int, int], None]) -> Dataset:
+        """`inputs`, telling while they are computed how many records are done, of how many."""
+        return compute_inputs(self.config, self.dataset, on_chunk)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of `inputs`, known before they are computed."""
+        return input_shape(self.config.features, self.dataset.shape)
+
+    @cached_property
     def manifest(self) -> pd.DataFrame:
         """Who holds which record; the tree says only which devices share an edge server.
 
@@ -142,7 +162,7 @@ class Experiment:
             manifest = make_manifest(dataset, config.partition, edges, config.seed)
         else:
             check_manifest(manifest, dataset, tree.n_devices)
-        check_data(config, dataset.shape, dataset.n_classes, shards_of(manifest).sizes)
+        check_data(config, self.input_shape, dataset.n_classes, shards_of(manifest).sizes)
         return manifest
 
     def check(self) -> None:
@@ -182,8 +202,8 @@ class Experiment:
     @cached_property
     def model(self) -> Model:
         """The configured model with its first weights."""
-        config, dataset = self.config, self.dataset
-        return build_model(config.model, dataset.shape, dataset.n_classes, config.seed)
+        config, n_classes = self.config, self.dataset.n_classes
+        return build_model(config.model, self.input_shape, n_classes, config.seed)
 
     @cached_property
     def controller(self) -> Controller | None:
@@ -275,7 +295,7 @@ class Experiment:
             mechanisms or self.calibrate().mechanisms,
             model or self.model,
             shards or self.shards(),
-            randomness or randomness_of(self.config, self.network, self.dataset, self.samples),
+            randomness or randomness_of(self.config, self.network, self.inputs, self.samples),
             self.plan.rules,
             SumRules(
                 stop=self.config.secure_aggregation.on_loss == "stop",
@@ -367,22 +387,13 @@ class Experiment:
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
         """Features (n, C, H, W) and labels (n,) of some samples on the compute device."""
-        dataset, device = self.dataset, self.config.device
-        return (
-            torch.as_tensor(features(dataset.images[samples]), device=device),
-            torch.as_tensor(dataset.labels[samples], device=device),
-        )
+        return records_of(self.inputs, samples, self.config.device)
 
     def evaluate(self, state_dict: Mapping[str, Tensor]) -> Evaluation:
         """What a model, such as `Trained.state_dict`, is worth on `held_out`, on the CPU."""
         set_exact_arithmetic()
-        held_out = self.held_out
-        return evaluate(
-            self.model,
-            parameters_to_vector(state_dict.values()),
-            torch.as_tensor(features(self.dataset.images[held_out])),
-            torch.as_tensor(self.dataset.labels[held_out]),
-        )
+        weights = parameters_to_vector(state_dict.values())
+        return evaluate(self.model, weights, *records_of(self.inputs, self.held_out, "cpu"))
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
         """How many records of `held_out` there are of each true label (rows) and each predicted
@@ -398,18 +409,9 @@ class Experiment:
         Raises:
             InputError: nothing is private, or the rounds are a controller's.
         """
-        from m2fdp import adversaries  # SciPy's distributions take long
-
-        config, schedule, sizes = self.config, self.plan.schedule, self.samples.sizes
-        check_equal_rounds(config)
-        if not self.plan.private:
-            remedy = "adds no noise, so there is no bound to audit"
-            raise InputError("algorithm", config.algorithm, remedy)
-        set_exact_arithmetic()
-        mechanism, rounds = self.calibrate().mechanism, self.calibrate().affordable_rounds
-        run = adversaries.AuditedRun(self.network, mechanism, schedule, config.privacy, sizes)
-        rounds = min(rounds, config.audit.rounds or rounds)
-        return adversaries.bounds_table(adversaries.audit(run, rounds, config.audit, config.seed))
+        check_equal_rounds(self.config)
+        plan = replace(self.plan, network=self.network)
+        return audit_run(self.config, plan, self.calibrate(), self.samples.sizes)
 
     def measure(self) -> pd.DataFrame:
         """Train, and measure loss, gradients and curvature along the run; see

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from m2fdp.formatting import upper_bound
 from m2fdp.simulation.training import Listener, RoundRecord
+
+
+@contextmanager
+def items_bar(what: str, console: Console | None = None) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with how many items are done and how many there are, which a bar shows.
+
+    The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
+
+    Args:
+        what: the items are.
+        console: where it is shown; by default on standard error.
+    """
+    with _bar(console, TimeRemainingColumn()) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextmanager
@@ -24,17 +46,7 @@ def progress_bar(rounds: int, done: int = 0, console: Console | None = None) -> 
         done: by a run that goes on.
         console: where it is shown; by default on standard error.
     """
-    console = Console(stderr=True) if console is None else console
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[latest]}"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not (console.is_terminal or console.is_jupyter),
-        transient=True,
-    )
+    bar = _bar(console, TextColumn("{task.fields[latest]}"), TimeRemainingColumn())
 
     def on_round(round_: int, logged: Mapping[str, float], seconds: float) -> None:
         bar.advance(task)
@@ -45,6 +57,20 @@ def progress_bar(rounds: int, done: int = 0, console: Console | None = None) -> 
     with bar:
         task = bar.add_task("training", total=rounds, completed=done, latest="")
         yield Listener(on_round, on_evaluation)
+
+
+def _bar(console: Console | None, *columns: ProgressColumn) -> Progress:
+    """A bar that ends with these columns."""
+    console = Console(stderr=True) if console is None else console
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *columns,
+        console=console,
+        disable=not (console.is_terminal or console.is_jupyter),
+        transient=True,
+    )
 
 
 def reached(record: RoundRecord) -> str:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from m2fdp.algorithms import Plan
 from m2fdp.config import Config, PrivacyConfig, ThreatConfig
+from m2fdp.data.features.mapping import fitted_on
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
@@ -19,6 +20,7 @@ from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.privacy.summary import (
     assumptions_of_elections,
+    assumptions_of_features,
     assumptions_of_sums,
     conditions_of,
     elections_summary,
@@ -160,8 +162,11 @@ def summarise(
         return promised
     held = {split: len(held_by_cloud(manifest, split)) for split in ("validation", "test")}
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
+    sources = fitted_on(config.features)
+    others = of_sums + assumptions_of_elections(served) + assumptions_of_features(sources)
     return promised | {
-        "assumptions": promised["assumptions"] + of_sums + assumptions_of_elections(served),
+        "assumptions": promised["assumptions"] + others,
+        **({"features_fitted_on": sources} if sources else {}),
         "records_in_clear": held,
         "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
         **elections_summary(served),

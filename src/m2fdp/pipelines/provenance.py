@@ -13,6 +13,7 @@ from mlflow.entities import Run
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config
+from m2fdp.data.features.mapping import fitted_on
 from m2fdp.simulation.checkpoints import differences
 
 LIBRARIES = (
@@ -51,13 +52,16 @@ logger = logging.getLogger(__name__)
 
 def run_tags(config: Config) -> dict[str, str]:
     """How reports find and group the run."""
-    return {
+    tags = {
         "algorithm": config.algorithm,
         "role": get_algorithm(config.algorithm).role,
         "dataset": config.dataset.name,
         "seed": str(config.seed),
         "cell": config.cell,
     }
+    if sources := fitted_on(config.features):
+        tags["features"] = f"{config.features.map}, fitted on {', '.join(sources)}"
+    return tags
 
 
 def data_tags(pipeline: Pipeline) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -175,6 +175,18 @@ def assumptions_of_elections(served: pd.DataFrame) -> list[str]:
         "who is elected when is public and known before training; super-nodes tell nobody but "
         "those counted as colluding what they have seen in office",
     ]
+
+
+def assumptions_of_features(sources: Mapping[str, str]) -> list[str]:
+    """What features that were fitted on public images add; nothing where there are none.
+
+    Args:
+        sources: what they were fitted on, by name.
+    """
+    if not sources:
+        return []
+    named = ", ".join(sources)
+    return [f"what the features were fitted on ({named}) is public: no device's record is in it"]
 
 
 def _pooled(ledger: Ledger, rounds: int) -> list[str]:

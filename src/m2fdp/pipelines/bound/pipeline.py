@@ -9,7 +9,7 @@ def create_pipeline() -> Pipeline:
     """Experiment to bounds, beside what a run measures."""
     return Pipeline(
         [
-            Node(nodes.measure, "experiment", "gradient_norms", name="measure_gradients"),
+            Node(nodes.measure, "prepared_experiment", "gradient_norms", name="measure_gradients"),
             Node(
                 nodes.bound,
                 ["experiment", "gradient_norms"],

@@ -17,7 +17,7 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 nodes.count_confusions,
-                ["checked_model", "experiment"],
+                ["checked_model", "prepared_experiment"],
                 "confusion_matrix",
                 name="count_confusions",
             ),

@@ -11,7 +11,7 @@ def create_pipeline() -> Pipeline:
         [
             Node(
                 nodes.train_model,
-                ["experiment", "checkpoints"],
+                ["prepared_experiment", "checkpoints"],
                 ["model_configuration", "model", "round_metrics"],
                 name="train_model",
             ),

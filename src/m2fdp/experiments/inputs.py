@@ -1,0 +1,39 @@
+"""The records as models take them: pixels, or features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.config import Config
+from m2fdp.data.dataset import Dataset, features
+from m2fdp.data.features.mapping import Computing, map_records
+from m2fdp.simulation.arithmetic import set_exact_arithmetic
+from m2fdp.simulation.workers import available_cores
+
+
+def compute_inputs(
+    config: Config, dataset: Dataset, on_chunk: Callable[[int, int], None]
+) -> Dataset:
+    """The data set with what models take for its images.
+
+    Args:
+        on_chunk: called, while features are computed, with how many records are done, of how many.
+
+    Raises:
+        InputError: a feature map that can't be had for these images.
+    """
+    set_exact_arithmetic()
+    workers = config.threads or available_cores()
+    return map_records(dataset, config.features, Computing(config.device, workers, on_chunk))
+
+
+def records_of(inputs: Dataset, samples: np.ndarray, device: str) -> tuple[Tensor, Tensor]:
+    """Inputs (n, C, H, W) and labels (n,) of some samples on a device."""
+    return (
+        torch.as_tensor(features(inputs.images[samples]), device=device),
+        torch.as_tensor(inputs.labels[samples], device=device),
+    )

@@ -1,0 +1,204 @@
+"""Features on the disk: the same bytes for whoever asks, fitted on nothing private, whole or not
+there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from m2fdp.config import FeaturesConfig
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.features import recipe
+from m2fdp.data.features.mapping import Computing, fitted_on, input_shape, map_records
+from m2fdp.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def few_public_images(monkeypatch):
+    monkeypatch.setattr(recipe, "_N_PUBLIC", 300)
+
+
+def records(n=60, size=(12, 9), channels=1, seed=0):
+    rng = np.random.default_rng(seed)
+    images = rng.integers(256, size=(n, *size, channels), dtype=np.uint8)
+    return Dataset("npz", images, np.arange(n) % 3, n_train=n - 10, n_classes=3)
+
+
+def config_in(folder: Path, **changes) -> FeaturesConfig:
+    return FeaturesConfig(
+        **({"map": "scattering", "dimension": 20, "folder": str(folder)} | changes)
+    )
+
+
+@pytest.mark.parametrize("name", ["scattering", "patches", "both"])
+@pytest.mark.parametrize(("size", "channels"), [((12, 9), 1), ((28, 28), 1), ((33, 96), 3)])
+def test_every_map_takes_grey_and_colour_of_any_size(tmp_path, name, size, channels):
+    config = config_in(tmp_path, map=name)
+    dataset = records(size=size, channels=channels)
+    mapped = map_records(dataset, config)
+    assert mapped.shape == input_shape(config, dataset.shape) == (20, 1, 1)
+    assert mapped.images.shape == (60, 1, 1, 20)
+    assert mapped.images.dtype == np.float32
+    assert np.square(mapped.images).sum(axis=3) == pytest.approx(1, abs=1e-5)
+    assert np.array_equal(mapped.labels, dataset.labels)
+
+
+def test_pixels_stay_what_they_are(tmp_path):
+    dataset, config = records(), config_in(tmp_path, map="pixels")
+    assert map_records(dataset, config) is dataset
+    assert input_shape(config, dataset.shape) == dataset.shape
+    assert fitted_on(config) == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_on_the_disk_is_not_computed_again_and_gives_the_same_bytes(tmp_path, monkeypatch):
+    config = config_in(tmp_path)
+    first = map_records(records(), config).images
+    monkeypatch.setattr(recipe.Recipe, "fit", None)
+    monkeypatch.setattr(recipe.Features, "__call__", None)
+    assert map_records(records(), config).images.tobytes() == first.tobytes()
+    # Another ridge needs nothing new either, and gives other features.
+    ridge = map_records(records(), config_in(tmp_path, ridge=0.5)).images
+    assert not np.allclose(ridge, first, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["scattering", "patches"])
+def test_no_byte_depends_on_workers(tmp_path, name):
+    one = map_records(records(), config_in(tmp_path / "one", map=name), Computing(workers=1))
+    two = map_records(records(), config_in(tmp_path / "two", map=name), Computing(workers=3))
+    assert one.images.tobytes() == two.images.tobytes()
+
+
+def test_a_records_features_depend_on_no_other_record(tmp_path):
+    """Neither through what is fitted nor through normalisation: one record moves its row alone."""
+    config, dataset = config_in(tmp_path, map="both"), records()
+    changed = dataset.images.copy()
+    changed[7] = 255 - changed[7]
+    before = map_records(dataset, config).images
+    after = map_records(replace(dataset, images=changed), config).images
+    different = np.flatnonzero((before != after).any(axis=(1, 2, 3)))
+    assert different.tolist() == [7]
+    alone = map_records(replace(dataset, images=dataset.images[7:8]), config).images
+    assert alone[0] == pytest.approx(before[7], abs=1e-5)
+
+
+def test_one_fit_serves_every_data_set_of_a_shape(tmp_path):
+    config = config_in(tmp_path)
+    map_records(records(seed=0), config)
+    map_records(records(seed=1), config)
+    assert len(list(tmp_path.glob("fit-*.pt"))) == 1
+    assert len(list(tmp_path.glob("[!.]*.npy"))) == 2
+
+
+def test_what_a_map_was_fitted_on_is_told_by_name_and_digest():
+    sources = fitted_on(FeaturesConfig(map="patches"))
+    assert list(sources) == ["scikit-learn china.jpg", "scikit-learn flower.jpg"]
+    assert all(len(digest) == 32 for digest in sources.values())
+
+
+def test_images_without_contrast_are_mapped_too(tmp_path):
+    dataset = records(n=60)
+    flat = np.zeros_like(dataset.images)
+    flat[30:] = 200
+    mapped = map_records(replace(dataset, images=flat), config_in(tmp_path, map="both")).images
+    assert np.isfinite(mapped).all()
+    assert np.square(mapped).sum(axis=3).max() <= 1 + 1e-5
+
+
+def test_progress_counts_all_records(tmp_path):
+    told = []
+    computing = Computing(workers=2, on_chunk=lambda done, total: told.append((done, total)))
+    map_records(records(), config_in(tmp_path), computing)
+    assert told == [(25, 60), (50, 60), (60, 60)]
+
+
+def _map(folder, queue):
+    recipe._N_PUBLIC = 300
+    queue.put(map_records(records(), config_in(folder)).images.tobytes())
+
+
+def test_two_processes_at_once_compute_once(tmp_path):
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    processes = [context.Process(target=_map, args=(tmp_path, queue)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    results = {queue.get(timeout=60) for _ in processes}
+    for process in processes:
+        process.join()
+    assert len(results) == 1
+    assert len(list(tmp_path.glob("[!.]*.npy"))) == 1
+
+
+def _map_for_ever(folder, began):
+    recipe._N_PUBLIC = 300
+
+    def on_chunk(done, total):
+        began.set()
+        time.sleep(60)
+
+    map_records(records(), config_in(folder), Computing(on_chunk=on_chunk))
+
+
+def test_what_a_killed_process_left_is_taken_away_and_made_anew(tmp_path):
+    context = multiprocessing.get_context("fork")
+    began = context.Event()
+    process = context.Process(target=_map_for_ever, args=(tmp_path, began))
+    process.start()
+    assert began.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert list(tmp_path.glob("[!.]*.npy")) == []
+    assert len(list(tmp_path.glob(".*.npy"))) == 1
+    mapped = map_records(records(), config_in(tmp_path)).images
+    assert np.square(mapped).sum(axis=3) == pytest.approx(1, abs=1e-5)
+    assert list(tmp_path.glob(".*.npy")) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "size", "channels", "key", "part"),
+    [
+        ({}, (7, 28), 1, "features.map", "8 to 128 pixels a side; these have 7 x 28"),
+        ({}, (28, 129), 1, "features.map", "8 to 128 pixels a side; these have 28 x 129"),
+        ({}, (28, 28), 4, "features.map", "images of 1 or 3 channels; these have 4"),
+        ({"dimension": 325}, (8, 8), 1, "features.dimension", "valid: 1 to 324, or null"),
+        ({"dimension": 300}, (28, 28), 1, "features.public", "300 images, too few to fit 300"),
+        (
+            {"public": "none.npz"},
+            (28, 28),
+            1,
+            "features.public",
+            "no such file; valid: photo",
+        ),
+    ],
+)
+def test_what_can_not_be_mapped_ends_in_one_line(tmp_path, changes, size, channels, key, part):
+    with pytest.raises(InputError) as error:
+        map_records(records(size=size, channels=channels), config_in(tmp_path, **changes))
+    assert error.value.key == key
+    assert part in str(error.value) and "\n" not in str(error.value)
+    assert list(tmp_path.glob("[!.]*.npy")) == []
+
+
+def test_a_folder_that_can_not_be_written_to_ends_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="can't be written to"):
+        map_records(records(), config_in(tmp_path / "file" / "below"))
+
+
+def test_features_of_other_code_are_not_taken(tmp_path, monkeypatch):
+    map_records(records(), config_in(tmp_path))
+    monkeypatch.setattr(recipe, "_code", lambda: b"changed")
+    map_records(records(), config_in(tmp_path))
+    assert len(list(tmp_path.glob("[!.]*.npy"))) == 2
+
+
+def test_mapping_names_the_map_that_is_none():
+    assert FeaturesConfig().map == mapping.PIXELS

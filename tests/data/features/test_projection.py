@@ -1,0 +1,64 @@
+"""Whitening by public statistics, against what it must do to the images that it was fitted on."""
+
+import numpy as np
+import pytest
+import torch
+
+from m2fdp.data.features.projection import (
+    LONGEST_SQUARED,
+    fit_projection,
+    standardised,
+    whitened,
+)
+
+
+def coefficients(n=400, m=12):
+    rng = np.random.default_rng(0)
+    mixed = rng.standard_normal((n, m)) @ rng.standard_normal((m, m)) + rng.standard_normal(m)
+    return torch.tensor(mixed, dtype=torch.float32)
+
+
+def test_without_ridge_public_images_have_unit_variance_along_every_axis():
+    public = coefficients()
+    projection = fit_projection(public, dimension=5)
+    scaled = projection(public) * projection.variances.rsqrt()
+    covariance = scaled.T @ scaled / (len(public) - 1)
+    assert torch.allclose(covariance, torch.eye(5), atol=1e-3)
+
+
+def test_the_axes_are_those_of_numpys_decomposition():
+    public = coefficients()
+    values, vectors = np.linalg.eigh(np.cov(public.double().numpy().T))
+    projection = fit_projection(public, dimension=3)
+    assert projection.mean.numpy() == pytest.approx(public.mean(dim=0).numpy(), abs=1e-5)
+    for axis in range(3):
+        found, expected = projection.axes[:, axis].numpy(), vectors[:, -1 - axis]
+        assert abs(found @ expected) == pytest.approx(1, abs=1e-4)
+        assert projection.variances[axis] == pytest.approx(values[-1 - axis], rel=1e-4)
+
+
+def test_the_ridge_is_a_share_of_the_largest_variance():
+    components, variances = torch.tensor([[3.0, 4.0]]), torch.tensor([4.0, 1.0])
+    expected = np.array([3 / np.sqrt(6), 4 / np.sqrt(3)])
+    expected /= np.linalg.norm(expected)
+    assert whitened(components, variances, 0.5)[0].numpy() == pytest.approx(expected)
+
+
+def test_features_have_length_one_or_zero_where_nothing_is_left():
+    components = torch.cat([coefficients(), torch.zeros(1, 12)])
+    lengths = whitened(components, torch.arange(12.0, 0, -1), 0.01).square().sum(dim=1)
+    assert lengths[:-1] == pytest.approx(1, abs=1e-5)
+    assert lengths.max() <= LONGEST_SQUARED
+    assert lengths[-1] == 0
+
+
+def test_a_map_is_standardised_by_itself_alone():
+    maps = torch.tensor(np.random.default_rng(1).random((3, 4, 5, 5)), dtype=torch.float32)
+    maps[0, 2] = 0.7  # without contrast
+    result = standardised(maps)
+    assert result.mean(dim=2) == pytest.approx(0, abs=1e-5)
+    deviations = result.square().mean(dim=2).sqrt()
+    assert deviations[0, 2] == 0
+    deviations[0, 2] = 1
+    assert deviations == pytest.approx(1, abs=1e-3)
+    assert torch.equal(standardised(maps[1:2])[0], result[1])
