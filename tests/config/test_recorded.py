@@ -30,6 +30,7 @@ LATER = [
     ({"training": {"participation": 0.5}}, "training.participation"),
     ({"privacy": {"clip": "per_layer"}}, "privacy.clip"),
     ({"threat": {"colluding": 1}}, "threat.colluding"),
+    ({"features": {"map": "scattering"}}, "features.map"),
 ]
 
 
@@ -77,6 +78,11 @@ def test_every_later_key_is_tried_here():
         "privacy.noise_multiplier": None,
         "privacy.clip": "flat",
         "threat.colluding": 0,
+        "features.map": "pixels",
+        "features.dimension": None,
+        "features.ridge": 1e-3,
+        "features.public": "photographs",
+        "features.folder": "data/04_feature",
     }
     assert {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()

@@ -70,7 +70,7 @@ class FeaturesConfig(Block):
     )
     dimension: Count | None = Field(
         default=None,
-        description="Features a record, d; null = 600, or as many as the map has coefficients.",
+        description="Features a record, d; null = 600 of each map, or all its coefficients.",
     )
     ridge: NonNegative = Field(
         default=1e-3,
@@ -80,8 +80,8 @@ class FeaturesConfig(Block):
     public: str = Field(
         default="photographs",
         description="What the map is fitted on: photographs (the two that scikit-learn bundles), "
-        "shapes (random ones on black, filled with crops of these), dead_leaves (random discs), or "
-        "a file .npz with images of the data set's size under x.",
+        "shapes (random ones and lines on black, and crops of these), dead_leaves (random discs), "
+        "or a file .npz with images of the data set's size under x.",
     )
     folder: str = Field(
         default="data/04_feature",

@@ -55,8 +55,9 @@ def read_images(key: str, file: str, name: str) -> np.ndarray:
 
     images = _stored(file, (name,), refuse, key)[name]
     _check_images(images, name, refuse)
-    if images.min() == images.max():
-        raise refuse(f"{name} is {images.min():g} everywhere; valid: images that show something")
+    by_image = images.reshape(len(images), -1)
+    if (by_image == by_image[:, :1]).all():
+        raise refuse(f"{name} holds images of one colour each; valid: images that show something")
     return _by_channel(images)
 
 

@@ -7,7 +7,6 @@ import torch
 from m2fdp.data.features.projection import (
     LONGEST_SQUARED,
     fit_projection,
-    standardised,
     whitened,
 )
 
@@ -50,15 +49,3 @@ def test_features_have_length_one_or_zero_where_nothing_is_left():
     assert lengths[:-1] == pytest.approx(1, abs=1e-5)
     assert lengths.max() <= LONGEST_SQUARED
     assert lengths[-1] == 0
-
-
-def test_a_map_is_standardised_by_itself_alone():
-    maps = torch.tensor(np.random.default_rng(1).random((3, 4, 5, 5)), dtype=torch.float32)
-    maps[0, 2] = 0.7  # without contrast
-    result = standardised(maps)
-    assert result.mean(dim=2) == pytest.approx(0, abs=1e-5)
-    deviations = result.square().mean(dim=2).sqrt()
-    assert deviations[0, 2] == 0
-    deviations[0, 2] = 1
-    assert deviations == pytest.approx(1, abs=1e-3)
-    assert torch.equal(standardised(maps[1:2])[0], result[1])

@@ -20,7 +20,7 @@ from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.features.maps import Shape
 from m2fdp.data.features.projection import whitened
 from m2fdp.data.features.public import public_images
-from m2fdp.data.features.recipe import CHUNK, Features, Recipe, recipe_of
+from m2fdp.data.features.recipe import CHUNK, Fit, Recipe, recipe_of
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
 
@@ -48,7 +48,7 @@ def input_shape(config: FeaturesConfig, shape: Shape) -> Shape:
     Raises:
         InputError: see `m2fdp.data.features.recipe.recipe_of`.
     """
-    return shape if config.map == PIXELS else (recipe_of(config, shape).dimension, 1, 1)
+    return shape if config.map == PIXELS else (sum(recipe_of(config, shape).dimensions), 1, 1)
 
 
 def fitted_on(config: FeaturesConfig) -> dict[str, str]:
@@ -79,32 +79,37 @@ def map_records(
     name.update(images.data)
     file = Path(config.folder) / f"{name.hexdigest()}.npy"
     try:
-        fitted = _fitted(file.parent, recipe)
-        _compute(file, images, fitted, computing or Computing())
+        fits = _fitted(file.parent, recipe)
+        _compute(file, images, fits, computing or Computing())
     except OSError as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
             "features.folder", config.folder, f"can't be written to ({reason})"
         ) from error
-    components = torch.from_numpy(np.load(file))
-    mapped = whitened(components, fitted.projection.variances, config.ridge).numpy()
+    mapped = np.load(file)
+    for block, fit in zip(
+        torch.from_numpy(mapped).split(recipe.dimensions, dim=1), fits, strict=True
+    ):
+        # All maps together have length one.
+        whitened(block, fit.projection.variances, config.ridge).div_(len(fits) ** 0.5)
     return replace(dataset, images=mapped[:, None, None, :])
 
 
-def _compute(file: Path, images: np.ndarray, fitted: Features, computing: Computing) -> None:
+def _compute(file: Path, images: np.ndarray, fits: list[Fit], computing: Computing) -> None:
     """Write the components of the images, unless they are there."""
     with _alone(file):
         if file.is_file():
             return
         device = computing.device
-        there = fitted.on(device)
+        there = [fit.on(device) for fit in fits]
 
         def compute(mapped: np.ndarray, start: int) -> None:
             chunk = torch.as_tensor(features(images[start : start + CHUNK]), device=device)
-            mapped[start : start + CHUNK] = there(chunk).cpu().numpy()
+            components = torch.cat([fit(chunk) for fit in there], dim=1)
+            mapped[start : start + CHUNK] = components.cpu().numpy()
 
         with replacing(file) as unfinished:
-            shape = (len(images), len(fitted.projection.variances))
+            shape = (len(images), sum(len(fit.projection.variances) for fit in fits))
             mapped = open_memmap(unfinished, mode="w+", dtype=np.float32, shape=shape)
             # Every thread counts its own operators' threads.
             with ThreadPoolExecutor(
@@ -117,15 +122,16 @@ def _compute(file: Path, images: np.ndarray, fitted: Features, computing: Comput
             mapped.flush()
 
 
-def _fitted(folder: Path, recipe: Recipe) -> Features:
+def _fitted(folder: Path, recipe: Recipe) -> list[Fit]:
     """What the recipe fits, of the disk if it has been fitted before."""
     file = folder / f"fit-{recipe.key.hex()}.pt"
     with _alone(file):
         if not file.is_file():
-            state = recipe.fit().state()
+            states = [fit.state() for fit in recipe.fit()]
             with replacing(file) as unfinished:
-                torch.save(state, unfinished)
-    return Features.of_state(recipe.map, torch.load(file, weights_only=True))
+                torch.save(states, unfinished)
+    states = torch.load(file, weights_only=True)
+    return [Fit.of_state(map_, state) for map_, state in zip(recipe.maps, states, strict=True)]
 
 
 @contextmanager

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from m2fdp.data.features import patches
-from m2fdp.data.features.patches import Filters, fit_filters
-from m2fdp.data.features.projection import standardised
+from m2fdp.data.features.patches import Filters, PatchSettings, fit_filters
 from m2fdp.data.features.scattering import N_PATHS, STRIDE, scattering
 
 Shape = tuple[int, int, int]
 Fitted = Mapping[str, Tensor]
+
+# Grey and colour. What is chosen for each was chosen on training records of public benchmarks.
+CHANNELS = (1, 3)
+# The mean of the colours, red against blue, and green against both.
+_OPPONENTS = [[1 / 3, 1 / 3, 1 / 3], [1 / 2, 0, -1 / 2], [-1 / 4, 1 / 2, -1 / 4]]
 
 
 class FeatureMap(Protocol):
@@ -32,9 +35,12 @@ class FeatureMap(Protocol):
 
 
 class ScatteringMap:
-    """Scattering paths, each over all channels standardised inside the record."""
+    """Scattering paths, each standardised inside the record, over its channels and cells.
 
-    # Cells a side of a path's map, at most: of three channels fewer.
+    Of colours the opponent ones, averaged with the mirror image's.
+    """
+
+    # Cells a side of a path's map, at most.
     _CELLS = {1: 7, 3: 4}
 
     def _cells(self, shape: Shape) -> tuple[int, int]:
@@ -53,48 +59,70 @@ class ScatteringMap:
     def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
         n, channels, height, width = images.shape
         cells = self._cells((channels, height, width))
-        # The root brings strong paths and weak ones closer.
-        maps = adaptive_avg_pool2d(scattering(images), cells).clamp_min(0).sqrt()
-        by_path = maps.reshape(n, channels, N_PATHS, *cells).transpose(1, 2)
-        return standardised(by_path).flatten(1)
+
+        def paths(images: Tensor) -> Tensor:
+            maps = adaptive_avg_pool2d(scattering(images), cells)
+            return maps.reshape(n, channels, N_PATHS, *cells).transpose(1, 2)
+
+        if channels == 1:
+            # The root brings strong paths and weak ones closer.
+            return standardised(paths(images).clamp_min(0).sqrt(), dims=(2, 3, 4)).flatten(1)
+        opponents = torch.einsum("oc,nchw->nohw", images.new_tensor(_OPPONENTS), images)
+        return standardised(_mirrored_too(paths, opponents), dims=(2, 3, 4)).flatten(1)
 
 
 class PatchMap:
-    """Answers to whitened patches; in each cell standardised over the filters."""
+    """Roots of answers to whitened patches, standardised inside the record: of grey images over
+    the cells of each filter, of colours over the filters in each cell.
 
-    _CELLS = 3
+    Of colours the answers are averaged with the mirror image's.
+    """
+
+    _SETTINGS = {
+        1: PatchSettings(
+            side=8, stride=1, padding=2, n_filters=160, ridge=0.3, threshold=0.25, cells=4
+        ),
+        3: PatchSettings(
+            side=6, stride=2, padding=0, n_filters=400, ridge=0.1, threshold=1.0, cells=3
+        ),
+    }
 
     def count(self, shape: Shape) -> int:
-        return 2 * patches.N_FILTERS * self._CELLS**2
+        settings = self._SETTINGS[shape[0]]
+        return 2 * settings.n_filters * settings.cells**2
 
     def fit(self, images: Tensor) -> Fitted:
-        filters = fit_filters(images)
+        filters = fit_filters(images, self._SETTINGS[images.shape[1]])
         return {"weights": filters.weights, "offsets": filters.offsets}
 
     def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
+        settings = self._SETTINGS[images.shape[1]]
         filters = Filters(fitted["weights"], fitted["offsets"])
-        # The root brings rare strong answers and frequent weak ones closer.
-        by_cell = filters(images, self._CELLS).sqrt().flatten(2).transpose(1, 2)
-        return standardised(by_cell).flatten(1)
+        if images.shape[1] == 1:
+            return standardised(filters(images, settings).sqrt(), dims=(2, 3)).flatten(1)
+        answers = _mirrored_too(lambda each: filters(each, settings), images)
+        return standardised(answers.sqrt(), dims=(1,)).flatten(1)
 
 
-class BothMaps:
-    """The coefficients of one after those of the other."""
+def standardised(maps: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Maps (n, ...) less their mean over some dimensions, divided by their deviation.
 
-    _MAPS = (ScatteringMap(), PatchMap())
-
-    def count(self, shape: Shape) -> int:
-        return sum(one.count(shape) for one in self._MAPS)
-
-    def fit(self, images: Tensor) -> Fitted:
-        return {name: value for one in self._MAPS for name, value in one.fit(images).items()}
-
-    def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
-        return torch.cat([one(images, fitted) for one in self._MAPS], dim=1)
+    An image's statistics of itself; no other image counts. What has no contrast becomes zero.
+    """
+    centred = maps - maps.mean(dim=dims, keepdim=True)
+    return centred / (centred.square().mean(dim=dims, keepdim=True) + 1e-5).sqrt()
 
 
-MAPS: Mapping[str, FeatureMap] = {
-    "scattering": ScatteringMap(),
-    "patches": PatchMap(),
-    "both": BothMaps(),
+def _mirrored_too(answers: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """The average of what is answered to images and to their mirror images.
+
+    Photographs show things, which have no side; grey images may be writing, which has.
+    """
+    return (answers(images) + answers(images.flip(-1))) / 2
+
+
+MAPS: Mapping[str, tuple[FeatureMap, ...]] = {
+    "scattering": (ScatteringMap(),),
+    "patches": (PatchMap(),),
+    "both": (ScatteringMap(), PatchMap()),
 }

@@ -50,21 +50,11 @@ def whitened(components: Tensor, variances: Tensor, ridge: float) -> Tensor:
     """Components divided by the root of their public variances, each record scaled to length one.
 
     Args:
-        components: (n, d).
+        components: (n, d); overwritten, as they may fill the memory.
         ridge: what is added to the variances, as a share of the largest.
 
     Returns:
         (n, d); zero where a record has no component at all.
     """
-    scaled = components * (variances + ridge * variances[0]).rsqrt()
-    return scaled.div_(scaled.norm(dim=1, keepdim=True).clamp_min_(1e-12))
-
-
-def standardised(maps: Tensor) -> Tensor:
-    """Each map (n, g, ...) less its own mean, divided by its own deviation: (n, g, m).
-
-    An image's statistics of itself; no other image counts. A map without contrast becomes zero.
-    """
-    flat = maps.flatten(2)
-    centred = flat - flat.mean(dim=2, keepdim=True)
-    return centred / (centred.square().mean(dim=2, keepdim=True) + 1e-5).sqrt()
+    components.mul_((variances + ridge * variances[0]).clamp_min(1e-12).rsqrt())
+    return components.div_(components.norm(dim=1, keepdim=True).clamp_min_(1e-12))

@@ -37,9 +37,8 @@ class PublicImages:
     draw: Callable[[int, tuple[int, int, int]], np.ndarray]
 
 
-@cache
 def public_images(name: str) -> PublicImages:
-    """The source of public images of that name: `photographs`, `dead_leaves`, or a file `.npz`.
+    """The source of public images of that name: one of `GENERATED`, or a file `.npz`.
 
     Raises:
         InputError: no such file, or no images in it.
@@ -81,6 +80,7 @@ def _of_file(file: str) -> PublicImages:
 # --- photographs -------------------------------------------------------------------------
 
 
+@cache
 def _photographs() -> PublicImages:
     """The two photographs that scikit-learn bundles: a Chinese temple and a flower."""
     from sklearn.datasets import load_sample_images
@@ -95,13 +95,13 @@ def _photographs() -> PublicImages:
 
 
 def _shapes() -> PublicImages:
-    """Shapes filled with crops of the photographs or plainly, and lines, on black."""
+    """Shapes filled with crops of the photographs or plainly, lines, and such crops themselves."""
     photographs = _photographs()
 
     def draw(count: int, shape: tuple[int, int, int]) -> np.ndarray:
         return shapes(photographs.draw(count, shape), np.random.default_rng(_SEED))
 
-    described = {"smooth shapes and lines": f"half of each, on black, seed {_SEED}"}
+    described = {"smooth shapes and lines on black": f"a third of each and of crops, seed {_SEED}"}
     return PublicImages(described | photographs.sources, draw)
 
 
@@ -110,8 +110,8 @@ def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int
 
     Args:
         pictures: uint8 (height, width, 3), no side smaller than the crop's.
-        shape: (C, H, W) of a crop. It shows H to all rows of its picture, each scale equally
-            often; a grey one is the mean of the colours.
+        shape: (C, H, W) of a crop, which shows that size of its picture or more, each scale
+            equally often. A grey one is the mean of the colours.
 
     Returns:
         float32 (count, C, H, W) in [0, 1].
@@ -149,10 +149,9 @@ def _edges(places: np.ndarray, scales: np.ndarray, have: int, want: int) -> np.n
 
 
 def _leaves() -> PublicImages:
-    """Discs of random colours over each other, whose radii have the law r^-3: images that have the
-    edges of photographs at every scale, and show nothing."""
+    """Pale discs over each other, whose radii have the law r^-3: images that have the edges of
+    photographs at every scale, and show nothing."""
     described = f"{_N_CANVASES} canvases, radii {_SMALLEST:g} to {_LARGEST:g}, seed {_SEED}"
-
     return PublicImages(
         {"dead leaves": described}, lambda count, shape: crops(_canvases(), count, shape)
     )
@@ -167,7 +166,7 @@ def _canvases() -> list[np.ndarray]:
 def dead_leaves(side: int, rng: np.random.Generator) -> np.ndarray:
     """A picture uint8 (side, side, 3), drawn until leaves lie everywhere about five deep."""
     picture = np.empty((side, side, 3), dtype=np.uint8)
-    picture[:] = rng.integers(256, size=3)
+    picture[:] = 128
     # By the inverse of the distribution function of the radii.
     smallest, largest = _SMALLEST**-2, _LARGEST**-2
     mean_area = 2 * np.pi * np.log(_LARGEST / _SMALLEST) / (smallest - largest)
@@ -178,7 +177,8 @@ def dead_leaves(side: int, rng: np.random.Generator) -> np.ndarray:
         bottom, right = min(side, int(y + radius) + 2), min(side, int(x + radius) + 2)
         rows, columns = np.ogrid[top:bottom, left:right]
         leaf = (rows - y) ** 2 + (columns - x) ** 2 <= radius**2
-        picture[top:bottom, left:right][leaf] = rng.integers(256, size=3)
+        colour = rng.random() + rng.normal(0, 0.15, 3)
+        picture[top:bottom, left:right][leaf] = 255 * colour.clip(0, 1)
     return picture
 
 

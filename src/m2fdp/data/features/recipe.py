@@ -8,11 +8,12 @@ from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from m2fdp.config import FeaturesConfig
-from m2fdp.data.features.maps import MAPS, FeatureMap, Fitted, Shape
+from m2fdp.data.features.maps import CHANNELS, MAPS, FeatureMap, Fitted, Shape
 from m2fdp.data.features.projection import Projection, fit_projection
 from m2fdp.data.features.public import public_images
 from m2fdp.errors import InputError
@@ -21,14 +22,13 @@ from m2fdp.errors import InputError
 # result depends on who takes which.
 CHUNK = 25
 _N_PUBLIC = 8_000
-_CHANNELS = (1, 3)
 _SMALLEST_SIDE, _LARGEST_SIDE = 8, 128
 _USUAL_DIMENSION = 600
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
-    """A map and a projection, both fitted on public images."""
+class Fit:
+    """One map with its projection, both fitted on public images."""
 
     map: FeatureMap
     fitted: Fitted
@@ -42,13 +42,13 @@ class Features:
         """All that was fitted, by name; see `of_state`."""
         return {**vars(self.projection), **self.fitted}
 
-    def on(self, device: str) -> Features:
+    def on(self, device: str) -> Fit:
         """The same on a device."""
         state = {name: value.to(device) for name, value in self.state().items()}
         return self.of_state(self.map, state)
 
     @classmethod
-    def of_state(cls, map_: FeatureMap, state: Fitted) -> Features:
+    def of_state(cls, map_: FeatureMap, state: Fitted) -> Fit:
         """From what `state` has given."""
         projection = {field.name: state[field.name] for field in fields(Projection)}
         fitted = {name: value for name, value in state.items() if name not in projection}
@@ -61,16 +61,16 @@ class Recipe:
 
     Attributes:
         shape: (C, H, W).
-        dimension: d.
+        dimensions: how many features each map gives; d in all.
     """
 
     config: FeaturesConfig
     shape: Shape
-    dimension: int
+    dimensions: tuple[int, ...]
 
     @property
-    def map(self) -> FeatureMap:
-        """The configured one."""
+    def maps(self) -> tuple[FeatureMap, ...]:
+        """The configured ones."""
         return MAPS[self.config.map]
 
     @property
@@ -79,32 +79,33 @@ class Recipe:
         text = json.dumps(
             {
                 "map": self.config.map,
-                "dimension": self.dimension,
+                "dimensions": self.dimensions,
                 "public": public_images(self.config.public).sources,
                 "shape": self.shape,
             }
         )
         return blake2b(text.encode() + _code(), digest_size=16).digest()
 
-    def fit(self) -> Features:
-        """The map and the projection, by public images and nothing else.
+    def fit(self) -> list[Fit]:
+        """The maps and their projections, by public images and nothing else.
 
         Raises:
             InputError: too few public images, or of another size.
         """
         drawn = public_images(self.config.public).draw(_N_PUBLIC, self.shape)
-        if len(drawn) <= self.dimension:
+        if len(drawn) <= max(self.dimensions):
             raise InputError(
                 "features.public",
                 self.config.public,
-                f"has {len(drawn)} images, too few to fit {self.dimension} features on; valid: "
-                "more images than features.dimension",
+                f"has {len(drawn)} images, too few to fit {max(self.dimensions)} features of a map "
+                "on; valid: more images than features",
             )
-        images = torch.as_tensor(drawn)
-        fitted = self.map.fit(images)
-        coefficients = torch.cat([self.map(chunk, fitted) for chunk in images.split(CHUNK)])
-        projection = fit_projection(coefficients, self.dimension)
-        return Features(self.map, fitted, projection)
+        images, fits = torch.as_tensor(drawn), []
+        for map_, dimension in zip(self.maps, self.dimensions, strict=True):
+            fitted = map_.fit(images)
+            coefficients = torch.cat([map_(chunk, fitted) for chunk in images.split(CHUNK)])
+            fits.append(Fit(map_, fitted, fit_projection(coefficients, dimension)))
+        return fits
 
 
 def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
@@ -114,8 +115,8 @@ def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
         InputError: images that the map can't take, or more features than there are coefficients.
     """
     channels, *sides = shape
-    size = f"{sides[0]} x {sides[1]}"
-    if channels not in _CHANNELS:
+    size, maps = f"{sides[0]} x {sides[1]}", MAPS[config.map]
+    if channels not in CHANNELS:
         valid = f"takes images of 1 or 3 channels; these have {channels}"
         raise InputError("features.map", config.map, valid)
     if min(sides) < _SMALLEST_SIDE or max(sides) > _LARGEST_SIDE:
@@ -124,16 +125,18 @@ def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
             config.map,
             f"takes images of {_SMALLEST_SIDE} to {_LARGEST_SIDE} pixels a side; these have {size}",
         )
-    count = MAPS[config.map].count(shape)
+    counts = [map_.count(shape) for map_ in maps]
     if config.dimension is None:
-        return Recipe(config, shape, min(_USUAL_DIMENSION, count))
-    if config.dimension > count:
+        return Recipe(config, shape, tuple(min(_USUAL_DIMENSION, count) for count in counts))
+    parts = np.diff(np.arange(len(maps) + 1) * config.dimension // len(maps)).tolist()
+    if min(parts) < 1 or any(part > count for part, count in zip(parts, counts, strict=True)):
         raise InputError(
             "features.dimension",
             config.dimension,
-            f"is more than the coefficients of {size} images; valid: 1 to {count}, or null",
+            f"can't be had of {size} images by features.map: {config.map}; valid: {len(maps)} to "
+            f"{len(maps) * min(counts)}, or null",
         )
-    return Recipe(config, shape, config.dimension)
+    return Recipe(config, shape, tuple(parts))
 
 
 @cache

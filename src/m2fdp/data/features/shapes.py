@@ -5,6 +5,8 @@ That records are bright things on black is all they know of a data set.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 # Lengths below are of an image of that side, and grow with it.
@@ -12,7 +14,7 @@ _USUAL_SIDE = 28
 
 
 def shapes(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """As many images as textures: first half filled shapes, then lines.
+    """As many images as textures: filled shapes, lines, and textures, a third of each.
 
     Args:
         textures: float32 (n, C, H, W) in [0, 1], what shapes are filled with.
@@ -20,22 +22,20 @@ def shapes(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     Returns:
         float32 (n, C, H, W) in [0, 1].
     """
-    n, _, height, width = textures.shape
-    half = n // 2
-    filled = _filled(half, (height, width), rng)[:, None] * _shaded(textures[:half], rng)
-    lines = np.broadcast_to(
-        _lines(n - half, (height, width), rng)[:, None], (n - half, *textures.shape[1:])
-    )
-    return np.concatenate([filled, lines]).astype(np.float32)
+    size = textures.shape[2:]
+    first, second, third = np.array_split(textures, 3)
+    filled = _filled(len(first), size, rng)[:, None] * _shaded(first, rng)
+    lines = np.broadcast_to(_lines(len(second), size, rng)[:, None], second.shape)
+    return np.concatenate([filled, lines, third]).astype(np.float32)
 
 
-def _filled(n: int, size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+def _filled(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """Masks (n, H, W) of where a smooth field and an ellipse together are positive."""
     field = smooth_fields(n, size, (2.5, 7.0), rng)
     return _edge(field + 1.8 * _ellipse(n, size, rng) + rng.uniform(-0.6, 0.8, (n, 1, 1)))
 
 
-def _lines(n: int, size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+def _lines(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """Masks (n, H, W) of level lines of smooth fields, 1.6 to 4 pixels wide, in an ellipse."""
     scale = min(size) / _USUAL_SIDE
     field = smooth_fields(n, size, (2.8, 6.5), rng) - rng.uniform(-0.6, 0.6, (n, 1, 1))
@@ -55,7 +55,7 @@ def _shaded(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def smooth_fields(
-    n: int, size: tuple[int, int], lengths: tuple[float, float], rng: np.random.Generator
+    n: int, size: Sequence[int], lengths: tuple[float, float], rng: np.random.Generator
 ) -> np.ndarray:
     """Gaussian random fields (n, H, W) of mean 0 and variance 1 each.
 
@@ -75,7 +75,7 @@ def smooth_fields(
     return centred / centred.std(axis=(1, 2), keepdims=True)
 
 
-def _ellipse(n: int, size: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+def _ellipse(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """(n, H, W): 1 in the middle of a random ellipse near the centre, 0 on it, negative outside."""
     scale = min(size) / _USUAL_SIDE
     y, x = np.ogrid[: size[0], : size[1]]
