@@ -122,8 +122,11 @@ def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int
     places = rng.random((count, 3))
     result = np.empty((count, *shape), dtype=np.float32)
     for number, picture in enumerate(pictures):
-        colours = picture.mean(axis=2, keepdims=True) if channels == 1 else picture
-        sums = np.pad(colours.astype(np.float64), ((1, 0), (1, 0), (0, 0))).cumsum(0).cumsum(1)
+        colours = picture.astype(np.int64)
+        if channels == 1:
+            colours = colours.sum(axis=2, keepdims=True)
+        white = 255 * 3 // channels
+        sums = np.pad(colours, ((1, 0), (1, 0), (0, 0))).cumsum(axis=0).cumsum(axis=1)
         mine = np.flatnonzero(of == number)
         largest = min(have / want for have, want in zip(picture.shape, sides, strict=False))
         scales = largest ** places[mine, 0]
@@ -134,7 +137,7 @@ def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int
         corners = sums[rows[:, :, None], columns[:, None, :]]
         boxes = np.diff(np.diff(corners, axis=1), axis=2)
         areas = np.diff(rows)[:, :, None] * np.diff(columns)[:, None, :]
-        result[mine] = (boxes / (255 * areas[..., None])).transpose(0, 3, 1, 2)
+        result[mine] = (boxes / (white * areas[..., None])).transpose(0, 3, 1, 2)
     return result
 
 
