@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 # The squared length of features, with what rounding may add.
@@ -41,6 +40,8 @@ def fit_projection(coefficients: Tensor, dimension: int) -> Projection:
         coefficients: float32 (n, m), of n public images.
         dimension: d, less than n.
     """
+    from sklearn.decomposition import PCA  # takes long to import, and few runs need it
+
     pca = PCA(dimension, svd_solver="randomized", random_state=_SEED).fit(coefficients.numpy())
     fitted = (pca.mean_, np.ascontiguousarray(pca.components_.T), pca.explained_variance_)
     return Projection(*map(torch.as_tensor, fitted))
