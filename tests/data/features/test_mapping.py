@@ -119,6 +119,17 @@ def test_progress_counts_all_records(tmp_path):
     assert told == [(25, 60), (50, 60), (60, 60)]
 
 
+@pytest.mark.parametrize(("side", "at_once"), [(8, 25), (32, 25), (64, 6), (128, 1)])
+def test_of_large_images_fewer_are_in_memory_at_once(tmp_path, monkeypatch, side, at_once):
+    told = []
+    computing = Computing(on_chunk=lambda done, total: told.append(done))
+    config = config_in(tmp_path, dimension=5)
+    monkeypatch.setattr(recipe, "_N_PUBLIC", 10)
+    map_records(records(30, (side, side)), config, computing)
+    assert told[0] == at_once
+    assert told[-1] == 30
+
+
 def _map(folder, queue):
     recipe._N_PUBLIC = 150
     queue.put(map_records(records(), config_in(folder)).images.tobytes())

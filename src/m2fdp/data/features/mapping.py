@@ -22,7 +22,7 @@ from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.features.maps import Shape
 from m2fdp.data.features.projection import whitened
 from m2fdp.data.features.public import public_images
-from m2fdp.data.features.recipe import CHUNK, Fit, Recipe, recipe_of
+from m2fdp.data.features.recipe import Fit, Recipe, chunk_of, recipe_of
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
 
@@ -87,7 +87,8 @@ def map_records(
     folder = Path(os.path.expanduser(config.folder))
     try:
         fits = _fitted(folder, recipe)
-        mapped = _components(folder / f"{name.hexdigest()}.npy", images, fits, computing)
+        file, chunk = folder / f"{name.hexdigest()}.npy", chunk_of(recipe.shape)
+        mapped = _components(file, images, chunk, fits, computing)
     except OSError as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
@@ -102,9 +103,9 @@ def map_records(
 
 
 def _components(
-    file: Path, images: np.ndarray, fits: list[Fit], computing: Computing
+    file: Path, images: np.ndarray, chunk: int, fits: list[Fit], computing: Computing
 ) -> np.ndarray:
-    """The components of the images, float32 (N, d), which the file keeps."""
+    """The components of the images, `chunk` at a time: float32 (N, d), which the file keeps."""
     shape = (len(images), sum(len(fit.projection.variances) for fit in fits))
 
     def read() -> np.ndarray | None:
@@ -119,10 +120,9 @@ def _components(
         there = [fit.on(computing.device) for fit in fits]
 
         def compute(start: int) -> np.ndarray:
-            chunk = torch.as_tensor(
-                features(images[start : start + CHUNK]), device=computing.device
-            )
-            return torch.cat([fit(chunk) for fit in there], dim=1).cpu().numpy()
+            taken = features(images[start : start + chunk])
+            inputs = torch.as_tensor(taken, device=computing.device)
+            return torch.cat([fit(inputs) for fit in there], dim=1).cpu().numpy()
 
         mapped = np.empty(shape, dtype=np.float32)
         # Every thread counts its own operators' threads. The file is not mapped into memory: where
@@ -134,7 +134,7 @@ def _components(
             ) as pool,
         ):
             write_array_header_1_0(stream, header_data_from_array_1_0(mapped))
-            starts = range(0, len(images), CHUNK)
+            starts = range(0, len(images), chunk)
             for start, computed in zip(starts, pool.map(compute, starts), strict=True):
                 end = start + len(computed)
                 mapped[start:end] = computed

@@ -19,9 +19,10 @@ from m2fdp.data.features.projection import Projection, fit_projection
 from m2fdp.data.features.public import PublicImages, public_images
 from m2fdp.errors import InputError
 
-# Images that are mapped at a time: what is computed of them stays in the processor's cache. No
-# result depends on who takes which.
-CHUNK = 25
+# Pixels a channel that are mapped at a time: what is computed of them stays in the processor's
+# cache, and fits into the memory once for each thread. No result depends on who takes which.
+_PIXELS_AT_A_TIME = 25 * 32**2
+_MOST_AT_A_TIME = 25
 _N_PUBLIC = 8_000
 _SMALLEST_SIDE, _LARGEST_SIDE = 8, 128
 _USUAL_DIMENSION = 600
@@ -116,9 +117,10 @@ class Recipe:
                 "on; valid: more images than features",
             )
         images, fits = torch.as_tensor(drawn), []
+        chunks = images.split(chunk_of(self.shape))
         for map_, dimension in zip(self.maps, self.dimensions, strict=True):
             fitted = map_.fit(images)
-            coefficients = torch.cat([map_(chunk, fitted) for chunk in images.split(CHUNK)])
+            coefficients = torch.cat([map_(chunk, fitted) for chunk in chunks])
             projection = fit_projection(coefficients, dimension)
             if projection.variances[0] < _LEAST_VARIANCE:
                 raise InputError(
@@ -160,6 +162,11 @@ def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
             f"{len(maps) * min(counts)}, or null",
         )
     return Recipe(config, shape, tuple(parts))
+
+
+def chunk_of(shape: Shape) -> int:
+    """How many images of (C, H, W) are mapped at a time."""
+    return min(max(1, _PIXELS_AT_A_TIME // (shape[1] * shape[2])), _MOST_AT_A_TIME)
 
 
 @cache
