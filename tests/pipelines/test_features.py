@@ -64,14 +64,19 @@ def test_the_ledger_needs_no_features(project, kedro_run):
 @pytest.mark.parametrize(
     "changes",
     [
-        "algorithm=hfl",
-        "algorithm=hfl_dp,model.name=svm,model.hinge=crammer_singer",
-        "algorithm=hdp",
         "topology.fanouts=2|2|2,topology.trust.ratios=1.0|0.5,model.name=logistic",
         "secure_aggregation.layers=1,secure_aggregation.noise=shared,topology.trust.ratios=1.0",
-        "control.enabled=true,control.step_size_factor=400",
-        "privacy.mechanism=upload,privacy.drift=non_expansive,model.name=logistic,"
-        "training.learning_rate=0.5",
+        *(
+            pytest.param(each, marks=pytest.mark.full)
+            for each in (
+                "algorithm=hfl",
+                "algorithm=hfl_dp,model.name=svm,model.hinge=crammer_singer",
+                "algorithm=hdp",
+                "control.enabled=true,control.step_size_factor=400",
+                "privacy.mechanism=upload,privacy.drift=non_expansive,model.name=logistic,"
+                "training.learning_rate=0.5",
+            )
+        ),
     ],
 )
 def test_features_serve_every_algorithm_tree_and_linear_model(project, kedro_run, changes):
@@ -80,6 +85,7 @@ def test_features_serve_every_algorithm_tree_and_linear_model(project, kedro_run
     assert only_run().data.metrics["accuracy"] > 0.1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pipeline", ["audit", "bound"])
 def test_audit_and_bound_take_features(project, kedro_run, pipeline):
     params = f"{SMALL},audit.repetitions=200"

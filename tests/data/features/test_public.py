@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from m2fdp.data.features import public
 from m2fdp.data.features.public import crops, dead_leaves, public_images
 from m2fdp.errors import InputError
 
@@ -11,7 +12,8 @@ GENERATED = ["photographs", "shapes", "dead_leaves"]
 
 @pytest.mark.parametrize("name", GENERATED)
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 20, 33)])
-def test_images_are_of_the_asked_size_and_show_something(name, shape):
+def test_images_are_of_the_asked_size_and_show_something(name, shape, monkeypatch):
+    monkeypatch.setattr(public, "_N_CANVASES", 1)
     images = public_images(name).draw(60, shape)
     assert images.shape == (60, *shape)
     assert images.dtype == np.float32
@@ -53,12 +55,12 @@ def test_sources_name_the_photographs():
 def test_an_own_file_is_taken_as_it_is_and_told_by_its_content(tmp_path):
     own = np.random.default_rng(0).integers(256, size=(5, 9, 8), dtype=np.uint8)
     np.savez(tmp_path / "own.npz", x=own)
-    public = public_images(str(tmp_path / "own.npz"))
-    assert public.draw(3, (1, 9, 8)) == pytest.approx(own[:3, None] / 255)
-    assert list(public.sources) == ["own.npz"]
+    own_images = public_images(str(tmp_path / "own.npz"))
+    assert own_images.draw(3, (1, 9, 8)) == pytest.approx(own[:3, None] / 255)
+    assert list(own_images.sources) == ["own.npz"]
     np.savez(tmp_path / "other.npz", x=own[::-1])
     other = public_images(str(tmp_path / "other.npz"))
-    assert set(other.sources.values()) != set(public.sources.values())
+    assert set(other.sources.values()) != set(own_images.sources.values())
 
 
 @pytest.mark.parametrize(
@@ -84,9 +86,9 @@ def test_what_is_no_image_ends_in_one_line(tmp_path, arrays, part):
 
 def test_own_images_of_another_size_end_in_one_line(tmp_path):
     np.savez(tmp_path / "own.npz", x=np.random.default_rng(0).random((3, 9, 8)))
-    public = public_images(str(tmp_path / "own.npz"))
+    own_images = public_images(str(tmp_path / "own.npz"))
     with pytest.raises(InputError, match="9 x 8 pixels and 1 channels; valid: those of the data"):
-        public.draw(3, (3, 9, 8))
+        own_images.draw(3, (3, 9, 8))
 
 
 @pytest.mark.parametrize("name", ["photos", "", "n" * 300, "~nobody-of-that-name/own.npz"])
