@@ -36,6 +36,7 @@ from m2fdp.config.root import (
     recorded,
     released,
 )
+from m2fdp.config.tiers import ClockConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import (
     SINCE,
@@ -57,6 +58,7 @@ __all__ = [
     "Alternatives",
     "AuditConfig",
     "Block",
+    "ClockConfig",
     "Config",
     "ControlConfig",
     "Count",
