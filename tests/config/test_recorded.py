@@ -31,6 +31,7 @@ LATER = [
     ({"privacy": {"clip": "per_layer"}}, "privacy.clip"),
     ({"threat": {"colluding": 1}}, "threat.colluding"),
     ({"features": {"map": "scattering"}}, "features.map"),
+    ({"tiering": {"tiers": 6}}, "tiering.tiers"),
     ({"clock": {"model": "resnet110"}}, "clock.model"),
 ]
 
@@ -84,6 +85,14 @@ def test_every_later_key_is_tried_here():
         "features.ridge": 1e-3,
         "features.public": "photographs",
         "features.folder": "data/04_feature",
+        "tiering.tiers": 7,
+        "tiering.whole_model": False,
+        "tiering.schedule": "dynamic",
+        "tiering.static_tier": None,
+        "tiering.profile": "clock",
+        "tiering.ema": 0.6667,
+        "tiering.remember": False,
+        "tiering.initial_tier": 1,
         "clock.model": "resnet56",
         "clock.width": 16,
         "clock.clients": 10,

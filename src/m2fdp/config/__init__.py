@@ -36,7 +36,7 @@ from m2fdp.config.root import (
     recorded,
     released,
 )
-from m2fdp.config.tiers import ClockConfig
+from m2fdp.config.tiers import ClockConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import (
     SINCE,
@@ -75,6 +75,7 @@ __all__ = [
     "SecureAggregationConfig",
     "SuperNodesConfig",
     "ThreatConfig",
+    "TieringConfig",
     "TopologyConfig",
     "TrainingConfig",
     "TrustConfig",

@@ -1,4 +1,4 @@
-"""The block of D's clock: how long clients and server take for how much of a split model."""
+"""Blocks of D's tiers: who trains how much of a split model, and how long that takes."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ _DEEPEST = 1010
 _MOST_CLIENT_ROUNDS = 200_000
 # The CPUs whose times D's code has.
 _MEASURED_CPUS = (0.1, 4.0)
+# The tiers of D's Table 2.
+_PAPER_TIERS = 6
 
 
 def _model(name: str) -> str:
@@ -36,10 +38,66 @@ def _model(name: str) -> str:
 
 def _pair(value: Any) -> Any:
     """`0.2/30` is D's way to write a profile; lists can't stand on a command line."""
-    return value.split("/") if isinstance(value, str) else value
+    pair = value.split("/") if isinstance(value, str) else value
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise ValueError("valid: CPUs and a link rate, such as 0.2/30")
+    return pair
 
 
-Profile = Annotated[list[Positive], BeforeValidator(_pair), Field(min_length=2, max_length=2)]
+Profile = Annotated[list[Positive], BeforeValidator(_pair)]
+
+
+class TieringConfig(Block):
+    """Tiers of a split model and D's scheduler (D Algorithm 1, Table 11)."""
+
+    tiers: Annotated[int, Number, Field(ge=1, le=7)] = Field(
+        default=7,
+        description="M: the M highest of the seven places where the model can be cut (D Table 11). "
+        "Tier 1 leaves a client the least, tier M all but the last module.",
+    )
+    whole_model: bool = Field(
+        default=False,
+        description="One tier more, beyond D: the client trains the whole model and sends no "
+        "activations.",
+    )
+    schedule: Literal["dynamic", "oracle", "static"] = Field(
+        default="dynamic",
+        description="Tiers by the times that were observed (dynamic, D Algorithm 1), by the "
+        "round's own times before it runs (oracle), or the same for all (static).",
+    )
+    static_tier: Count | None = Field(
+        default=None, description="The tier of all clients; schedule: static only."
+    )
+    profile: Literal["clock", "paper"] = Field(
+        default="clock",
+        description="What the scheduler believes of the tiers' relative times: the clock's FLOPs "
+        "(clock), or D's Table 2 (paper; tiers: 6 or 7).",
+    )
+    ema: Annotated[float, Number, Field(gt=0, le=1)] = Field(
+        default=0.6667,
+        description="Weight of the newest observation in the mean of a tier's observed times.",
+    )
+    remember: bool = Field(
+        default=False,
+        description="Beyond D: where a client has been in a tier, believe its time there, not the "
+        "profile; forgotten when its present tier's time moves by more than 30 %.",
+    )
+    initial_tier: Count = Field(
+        default=1, description="Of clients of whom nothing has been observed."
+    )
+
+    @model_validator(mode="after")
+    def _tiers_that_exist(self) -> TieringConfig:
+        most = self.tiers + self.whole_model
+        if self.initial_tier > most:
+            raise ValueError(f"initial_tier = {self.initial_tier} must be one of 1 to {most}")
+        if (self.schedule == "static") != (self.static_tier is not None):
+            raise ValueError("schedule: static and static_tier need each other")
+        if self.static_tier is not None and self.static_tier > most:
+            raise ValueError(f"static_tier = {self.static_tier} must be one of 1 to {most}")
+        if self.profile == "paper" and (self.tiers < _PAPER_TIERS or self.whole_model):
+            raise ValueError("profile: paper knows tiers: 6 and 7 only, and no whole_model")
+        return self
 
 
 class ClockConfig(Block):

@@ -67,3 +67,17 @@ def draw_noise(deviation: float, n_clients: int, rounds: int, seed: int) -> np.n
         for number in range(rounds)
     ]
     return np.exp(deviation * np.array(normal))
+
+
+def draw_present(n_clients: int, rounds: int, share: float, seed: int) -> np.ndarray:
+    """Who takes part in every round: that share of the clients, one at least, drawn uniformly.
+
+    Returns:
+        (R, K) bool.
+    """
+    size = max(1, round(share * n_clients))
+    present = np.zeros((rounds, n_clients), dtype=bool)
+    for number in range(rounds):
+        draws = generator(seed, "clock-participants", number)
+        present[number, draws.choice(n_clients, size, replace=False)] = True
+    return present
