@@ -19,7 +19,11 @@ from m2fdp.errors import InputError
         ("clock", {"profiles": "4"}, "clock.profiles.0 = '4': valid: CPUs and a link rate"),
         ("clock", {"profiles": "4/fast"}, "clock.profiles.0.1 = 'fast'"),
         ("clock", {"profiles": []}, "at least 1 item"),
-        ("clock", {"rounds": 10**5}, "rounds x clients = 1,000,000 is more than 200,000"),
+        (
+            "clock",
+            {"rounds": 1000, "clients": 1000},
+            "rounds x clients = 1,000,000 is more than 200,000",
+        ),
         ("clock", {"records": 9}, "records must be as many as clients"),
         ("clock", {"noise": -0.1}, "greater than or equal to 0"),
         ("tiering", {"tiers": 8}, "less than or equal to 7"),

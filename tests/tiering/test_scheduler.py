@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from tests.tiering.clocks import RECORDS, clock, start_clients, start_times
+from tests.tiering.clocks import RECORDS, START, clock, start_clients, start_times
 
 from m2fdp.config import TieringConfig
 from m2fdp.tiering import scheduler
-from m2fdp.tiering.clock import Clients, fedavg_seconds, round_seconds, round_times
+from m2fdp.tiering.clock import Clients, clients_of, fedavg_seconds, round_seconds, round_times
 from m2fdp.tiering.costs import fedavg_costs, resnet_costs, tier_costs
 
 COSTS = tier_costs(resnet_costs(56, 16), 7, 8.0)
@@ -131,6 +131,27 @@ def test_where_profiles_are_ordered_one_tier_for_all_is_as_fast():
     for number in range(200):
         config = clock(rate_unit=("mebibyte", "megabit")[number % 2])
         totals = round_times(COSTS, random_clients(draws, ordered=True), config).parallel()
+        assert totals.max(axis=0).min() == scheduler.straggler_seconds(totals)
+
+
+@pytest.mark.parametrize(("model", "slower"), [("resnet56", 3.92), ("resnet110", 7.63)])
+def test_links_so_much_slower_than_mebibytes_make_dtfls_round_fedavgs(model, slower):
+    config = clock(model=model)
+    costs = resnet_costs(config.depth, config.width)
+    start = start_clients(config)
+    clients = Clients(start.records, start.cpus, start.rates / slower)
+    fedavg = fedavg_seconds(round_times(fedavg_costs(costs), clients, config))
+    dtfl = round_times(tier_costs(costs, 7, config.label_bytes), clients, config).parallel()
+    assert scheduler.straggler_seconds(dtfl) == pytest.approx(fedavg, rel=2e-3)
+
+
+def test_one_tier_for_all_is_as_fast_for_ds_unequal_shards():
+    """D Table 7's, dealt to D's profiles in 200 ways."""
+    sizes = np.array([5177, 4876, 4249, 5050, 6110, 5548, 4919, 4088, 4741, 5242.0])
+    draws, config = np.random.default_rng(3), clock()
+    for _ in range(200):
+        clients = clients_of(config, sizes, draws.permutation(START))
+        totals = round_times(COSTS, clients, config).parallel()
         assert totals.max(axis=0).min() == scheduler.straggler_seconds(totals)
 
 

@@ -115,7 +115,9 @@ class ClockConfig(Block):
     records: Count = Field(
         default=50_000, description="Training records of all clients, who hold equally many."
     )
-    rounds: Count = Field(default=150, description="R, rounds of the plan.")
+    rounds: Annotated[Count, Field(le=1000)] = Field(
+        default=150, description="R, rounds of the plan."
+    )
     cpu_gflops: Positive = Field(
         default=150.0,
         description="10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.",

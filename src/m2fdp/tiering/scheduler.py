@@ -13,15 +13,16 @@ import numpy as np
 
 from m2fdp.config import TieringConfig
 from m2fdp.tiering.costs import TierCosts
+from m2fdp.tiering.printed import TABLE_2_CLIENT, TABLE_2_SERVER, TABLE_TIERS
 
 # Two ways to compute one time differ by rounding.
 _SLACK = 1e-12
 # Beyond D: a tier's time that moves by more says that the client is no longer what it was.
 _FORGET = 0.3
-# D Table 2, tiers 1 to 6 of six. Its steps are equal: a tier below them, which D did not measure,
-# has the constant of the clients' times, and another step of the server's.
-_PAPER_CLIENT = (0.44, 1.00, 1.63, 2.16, 2.68, 3.30, 3.81)
-_PAPER_SERVER = (1.16, 1.00, 0.82, 0.65, 0.51, 0.33, 0.20)
+# D Table 2 has equal steps: a tier below its six, which D did not measure, has the constant of the
+# clients' times, and one more step of the server's.
+_PAPER_CLIENT = (0.44, *TABLE_2_CLIENT)
+_PAPER_SERVER = (1.16, *TABLE_2_SERVER)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -
         return TierProfile(costs.client_flops, server)
     client = np.array(_PAPER_CLIENT[-config.tiers :])
     normalised = np.array(_PAPER_SERVER[-config.tiers :])
-    return TierProfile(client, normalised * server[-6])
+    return TierProfile(client, normalised * server[-TABLE_TIERS])
 
 
 def no_observations(n_clients: int, n_tiers: int) -> SchedulerState:
