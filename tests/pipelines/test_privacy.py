@@ -19,7 +19,6 @@ FILES = {
     "privacy_ledger.csv",
     "privacy_ledger.png",
     "privacy_summary.json",
-    "zones_table.csv",
 }
 
 

@@ -239,10 +239,12 @@ def test_another_configuration_is_refused_with_the_keys_that_differ(project, ked
         "training.learning_rate was 0.5 and is 0.25",
         "training.local_aggregation was {} and is None",
         "training.local_aggregation.1 was None and is 2",
+        "features.map was pixels and is scattering",
         "give the former values",
         arguments=(
             "--params",
-            "resume=true,threads=2,training.chunk_size=3,training.learning_rate=0.25",
+            "resume=true,threads=2,training.chunk_size=3,training.learning_rate=0.25,"
+            "features.map=scattering",
         ),
     )
 

@@ -68,7 +68,6 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
         "privacy_summary.json",
         "round_metrics.csv",
         "run_summary.json",
-        "zones_table.csv",
     }
     summary = json.loads((project / "data/08_reporting/single/run_summary.json").read_text())
     output = project / "data/07_model_output/single"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
 
@@ -114,6 +115,11 @@ def later_defaults() -> dict[str, Any]:
     """The keys that `recorded` leaves out of `Config()`, with their values."""
     every, kept = flatten(Config().model_dump(mode="json")), recorded(Config())
     return {key: value for key, value in every.items() if key not in kept}
+
+
+def completed(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """What `recorded` or `essentials` gives, with the defaults that it leaves out."""
+    return {**later_defaults(), **recorded}
 
 
 def less_later(

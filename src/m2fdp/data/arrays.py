@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
@@ -61,10 +61,15 @@ def read_images(key: str, file: str, name: str) -> np.ndarray:
     return _by_channel(images)
 
 
+def is_file(file: str) -> bool:
+    """Whether there is a file of that name; not where the name itself can't be one."""
+    return os.path.isfile(os.path.expanduser(file))
+
+
 def _stored(file: str, names: tuple[str, ...], refuse: Refuse, what: str) -> dict[str, np.ndarray]:
     """Arrays of a file by name."""
-    path, listed = Path(file).expanduser(), ", ".join(names)
-    if not path.is_file():
+    path, listed = os.path.expanduser(file), ", ".join(names)
+    if not is_file(file):
         plural = "arrays" if len(names) > 1 else "array"
         raise refuse(f"no such file; {what} needs a .npz file with the {plural} {listed}")
     try:

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
-from m2fdp.config import Config, essentials
+from m2fdp.config import Config, completed, essentials
 from m2fdp.errors import InputError
 from m2fdp.pipelines.mlflow_internals import is_unknown
 from m2fdp.pipelines.provenance import FROM_DISK
@@ -41,7 +41,7 @@ def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinish
         logger.warning("Checkpoint %s is damaged; it is passed over.", path)
     if checkpoint is None:
         raise _refusal(f"there is no {'whole ' if unreadable else ''}checkpoint in {folder}")
-    changed = differences(checkpoint.configuration, essentials(config))
+    changed = differences(completed(checkpoint.configuration), completed(essentials(config)))
     if changed:
         raise InputError(
             "resume",

@@ -119,6 +119,17 @@ def test_progress_counts_all_records(tmp_path):
     assert told == [(25, 60), (50, 60), (60, 60)]
 
 
+@pytest.mark.parametrize(("side", "at_once"), [(8, 25), (32, 25), (64, 6), (128, 1)])
+def test_of_large_images_fewer_are_in_memory_at_once(tmp_path, monkeypatch, side, at_once):
+    told = []
+    computing = Computing(on_chunk=lambda done, total: told.append(done))
+    config = config_in(tmp_path, dimension=5)
+    monkeypatch.setattr(recipe, "_N_PUBLIC", 10)
+    map_records(records(30, (side, side)), config, computing)
+    assert told[0] == at_once
+    assert told[-1] == 30
+
+
 def _map(folder, queue):
     recipe._N_PUBLIC = 150
     queue.put(map_records(records(), config_in(folder)).images.tobytes())
@@ -162,6 +173,134 @@ def test_what_a_killed_process_left_is_taken_away_and_made_anew(tmp_path):
     assert list(tmp_path.glob(".*.npy")) == []
 
 
+def _halved(file):
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def _emptied(file):
+    os.truncate(file, 0)
+
+
+def _overwritten(file):
+    file.write_bytes(b"PK\x03\x04" + b"x" * 500)
+
+
+def _of_another_shape(file):
+    with file.open("wb") as stream:
+        np.save(stream, np.zeros((60, 19), dtype=np.float32))
+
+
+@pytest.mark.parametrize("which", ["fit-*.pt", "[!.]*.npy"])
+@pytest.mark.parametrize("damage", [_halved, _emptied, _overwritten, _of_another_shape])
+def test_what_is_damaged_is_made_anew(tmp_path, which, damage):
+    config = config_in(tmp_path)
+    first = map_records(records(), config).images
+    (file,) = tmp_path.glob(which)
+    content = file.read_bytes()
+    damage(file)
+    # Other records, for which the fit is read but no components are there.
+    map_records(records(seed=1), config)
+    assert map_records(records(), config).images.tobytes() == first.tobytes()
+    assert file.read_bytes() == content
+
+
+def test_a_changed_byte_of_a_fit_is_noticed(tmp_path):
+    config = config_in(tmp_path)
+    map_records(records(), config)
+    (file,) = tmp_path.glob("fit-*.pt")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    map_records(records(), config)
+    assert file.read_bytes() != content
+
+
+def test_what_is_there_needs_no_lock(tmp_path):
+    """So a folder will do that others have filled and that can't be written to."""
+    config = config_in(tmp_path)
+    first = map_records(records(), config).images
+    for lock in tmp_path.glob("*.lock"):
+        lock.unlink()
+        lock.mkdir()
+    assert map_records(records(), config).images.tobytes() == first.tobytes()
+
+
+def test_components_of_another_kind_of_device_are_not_taken(tmp_path, monkeypatch):
+    """They are rounded otherwise: a result would depend on who came first."""
+    map_records(records(), config_in(tmp_path))
+    monkeypatch.setattr(recipe.Fit, "on", lambda fit, device: 1 / 0)
+    map_records(records(), config_in(tmp_path), Computing(device="cpu"))
+    with pytest.raises(ZeroDivisionError):
+        map_records(records(), config_in(tmp_path), Computing(device="cuda:0"))
+
+
+def test_public_images_are_read_once(tmp_path):
+    """What is fitted is kept under the digest of the images that it was fitted on."""
+    first, second = np.random.default_rng(0).random((2, 100, 12, 9))
+    file = tmp_path / "own.npz"
+    np.savez(file, x=first)
+    config = config_in(tmp_path, public=str(file))
+    made, same = (recipe.recipe_of(config, (1, 12, 9)) for _ in range(2))
+    (expected,) = same.fit()
+    assert made.key == same.key
+    np.savez(file, x=second)
+    (fit,) = made.fit()
+    assert fit.projection.mean.tolist() == expected.projection.mean.tolist()
+    assert recipe.recipe_of(config, (1, 12, 9)).key != made.key
+
+
+def test_an_error_ends_the_computing_at_once(tmp_path, monkeypatch):
+    computed, fit = [], recipe.Fit.__call__
+    monkeypatch.setattr(
+        recipe.Fit, "__call__", lambda self, images: computed.append(1) or fit(self, images)
+    )
+
+    def on_chunk(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        map_records(records(n=5000), config_in(tmp_path), Computing(on_chunk=on_chunk))
+    assert len(computed) < 100
+    assert list(tmp_path.glob("*.npy")) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="tells of mapped files")
+def test_no_file_is_mapped_into_memory(tmp_path):
+    """Where a disk is full, writing to one ends the process by a signal, without a line."""
+    mapped = []
+
+    def on_chunk(done, total):
+        mapped.append(str(tmp_path) in Path("/proc/self/maps").read_text())
+
+    map_records(records(), config_in(tmp_path), Computing(on_chunk=on_chunk))
+    assert mapped == [False] * 3
+
+
+def test_a_full_disk_ends_in_one_line(tmp_path, small_files):
+    small_files()
+    with pytest.raises(InputError, match="can't be written to") as error:
+        map_records(records(), config_in(tmp_path))
+    assert error.value.key == "features.folder" and "\n" not in str(error.value)
+    assert [file.suffix for file in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_folder_may_be_below_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    map_records(records(), config_in("~/kept"))
+    assert len(list((tmp_path / "kept").glob("*.npy"))) == 1
+
+
+def test_public_images_that_are_all_alike_end_in_one_line(tmp_path):
+    own = np.random.default_rng(0).random((1, 12, 9)).repeat(100, axis=0)
+    np.savez(tmp_path / "own.npz", x=own)
+    for name in ("scattering", "patches"):
+        config = config_in(tmp_path, map=name, public=str(tmp_path / "own.npz"))
+        with pytest.raises(InputError, match=r"hardly differ.*; valid: ") as error:
+            map_records(records(), config)
+        assert error.value.key == "features.public"
+
+
 @pytest.mark.parametrize(
     ("changes", "size", "channels", "key", "part"),
     [
@@ -195,8 +334,11 @@ def test_a_folder_that_can_not_be_written_to_ends_in_one_line(tmp_path):
         map_records(records(), config_in(tmp_path / "file" / "below"))
 
 
-def test_features_of_other_code_are_not_taken(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("part", "other"), [("_code", lambda: b"changed"), ("version", lambda library: "0")]
+)
+def test_features_of_other_code_are_not_taken(tmp_path, monkeypatch, part, other):
     map_records(records(), config_in(tmp_path))
-    monkeypatch.setattr(recipe, "_code", lambda: b"changed")
+    monkeypatch.setattr(recipe, part, other)
     map_records(records(), config_in(tmp_path))
     assert len(list(tmp_path.glob("[!.]*.npy"))) == 2

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from m2fdp.data.features.projection import (
     LONGEST_SQUARED,
@@ -34,6 +35,15 @@ def test_the_axes_are_those_of_numpys_decomposition():
         found, expected = projection.axes[:, axis].numpy(), vectors[:, -1 - axis]
         assert abs(found @ expected) == pytest.approx(1, abs=1e-4)
         assert projection.variances[axis] == pytest.approx(values[-1 - axis], rel=1e-4)
+
+
+def test_no_byte_depends_on_how_many_threads_multiply():
+    public, fitted = coefficients(600, 1500), []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            fitted.append(fit_projection(public, dimension=60))
+    for name in ("mean", "axes", "variances"):
+        assert torch.equal(*(getattr(projection, name) for projection in fitted))
 
 
 def test_the_ridge_is_a_share_of_the_largest_variance():

@@ -89,7 +89,8 @@ def test_own_images_of_another_size_end_in_one_line(tmp_path):
         public.draw(3, (3, 9, 8))
 
 
-def test_a_name_that_is_no_file_says_what_there_is():
+@pytest.mark.parametrize("name", ["photos", "", "n" * 300, "~nobody-of-that-name/own.npz"])
+def test_a_name_that_is_no_file_says_what_there_is(name):
     with pytest.raises(InputError, match="no such file") as error:
-        public_images("photos")
+        public_images(name)
     assert "photographs, shapes, dead_leaves" in str(error.value)

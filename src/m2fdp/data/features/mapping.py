@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from filelock import FileLock
-from numpy.lib.format import open_memmap
+from numpy.lib.format import header_data_from_array_1_0, read_array, write_array_header_1_0
 
 from m2fdp.config import FeaturesConfig
 from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.features.maps import Shape
 from m2fdp.data.features.projection import whitened
 from m2fdp.data.features.public import public_images
-from m2fdp.data.features.recipe import CHUNK, Fit, Recipe, recipe_of
+from m2fdp.data.features.recipe import Fit, Recipe, chunk_of, recipe_of
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
 
 PIXELS = "pixels"
+_DIGEST_SIZE = 16
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -74,19 +78,22 @@ def map_records(
     """
     if config.map == PIXELS:
         return dataset
+    computing = computing or Computing()
     recipe, images = recipe_of(config, dataset.shape), np.ascontiguousarray(dataset.images)
-    name = blake2b(recipe.key + f"{images.dtype}{images.shape}".encode(), digest_size=16)
+    # Another kind of device rounds otherwise.
+    on = torch.device(computing.device).type
+    name = blake2b(recipe.key + f"{on}{images.dtype}{images.shape}".encode(), digest_size=16)
     name.update(images.data)
-    file = Path(config.folder) / f"{name.hexdigest()}.npy"
+    folder = Path(os.path.expanduser(config.folder))
     try:
-        fits = _fitted(file.parent, recipe)
-        _compute(file, images, fits, computing or Computing())
+        fits = _fitted(folder, recipe)
+        file, chunk = folder / f"{name.hexdigest()}.npy", chunk_of(recipe.shape)
+        mapped = _components(file, images, chunk, fits, computing)
     except OSError as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(
             "features.folder", config.folder, f"can't be written to ({reason})"
         ) from error
-    mapped = np.load(file)
     for block, fit in zip(
         torch.from_numpy(mapped).split(recipe.dimensions, dim=1), fits, strict=True
     ):
@@ -95,43 +102,89 @@ def map_records(
     return replace(dataset, images=mapped[:, None, None, :])
 
 
-def _compute(file: Path, images: np.ndarray, fits: list[Fit], computing: Computing) -> None:
-    """Write the components of the images, unless they are there."""
-    with _alone(file):
-        if file.is_file():
-            return
-        device = computing.device
-        there = [fit.on(device) for fit in fits]
+def _components(
+    file: Path, images: np.ndarray, chunk: int, fits: list[Fit], computing: Computing
+) -> np.ndarray:
+    """The components of the images, `chunk` at a time: float32 (N, d), which the file keeps."""
+    shape = (len(images), sum(len(fit.projection.variances) for fit in fits))
 
-        def compute(mapped: np.ndarray, start: int) -> None:
-            chunk = torch.as_tensor(features(images[start : start + CHUNK]), device=device)
-            components = torch.cat([fit(chunk) for fit in there], dim=1)
-            mapped[start : start + CHUNK] = components.cpu().numpy()
+    def read() -> np.ndarray | None:
+        try:
+            with file.open("rb") as stream:
+                kept: np.ndarray = read_array(stream, allow_pickle=False)
+        except (FileNotFoundError, ValueError):  # or damaged
+            return None
+        return kept if kept.shape == shape and kept.dtype == np.float32 else None
 
-        with replacing(file) as unfinished:
-            shape = (len(images), sum(len(fit.projection.variances) for fit in fits))
-            mapped = open_memmap(unfinished, mode="w+", dtype=np.float32, shape=shape)
-            # Every thread counts its own operators' threads.
-            with ThreadPoolExecutor(
+    def make(unfinished: Path) -> np.ndarray:
+        there = [fit.on(computing.device) for fit in fits]
+
+        def compute(start: int) -> np.ndarray:
+            taken = features(images[start : start + chunk])
+            inputs = torch.as_tensor(taken, device=computing.device)
+            return torch.cat([fit(inputs) for fit in there], dim=1).cpu().numpy()
+
+        mapped = np.empty(shape, dtype=np.float32)
+        # Every thread counts its own operators' threads. The file is not mapped into memory: where
+        # a disk is full, that ends the process without a word.
+        with (
+            unfinished.open("wb") as stream,
+            ThreadPoolExecutor(
                 computing.workers, initializer=torch.set_num_threads, initargs=(1,)
-            ) as pool:
-                starts = range(0, len(images), CHUNK)
-                ends = (min(start + CHUNK, len(images)) for start in starts)
-                for end, _ in zip(ends, pool.map(partial(compute, mapped), starts), strict=True):
-                    computing.on_chunk(end, len(images))
-            mapped.flush()
+            ) as pool,
+        ):
+            write_array_header_1_0(stream, header_data_from_array_1_0(mapped))
+            starts = range(0, len(images), chunk)
+            for start, computed in zip(starts, pool.map(compute, starts), strict=True):
+                end = start + len(computed)
+                mapped[start:end] = computed
+                stream.write(mapped[start:end].data)
+                computing.on_chunk(end, len(images))
+        return mapped
+
+    return _kept(file, read, make)
 
 
 def _fitted(folder: Path, recipe: Recipe) -> list[Fit]:
     """What the recipe fits, of the disk if it has been fitted before."""
     file = folder / f"fit-{recipe.key.hex()}.pt"
-    with _alone(file):
+
+    def read() -> bytes | None:
         if not file.is_file():
-            states = [fit.state() for fit in recipe.fit()]
-            with replacing(file) as unfinished:
-                torch.save(states, unfinished)
-    states = torch.load(file, weights_only=True)
+            return None
+        content = file.read_bytes()
+        digest, content = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
+        # torch's own reader would not notice a changed byte.
+        return content if _digest(content) == digest else None
+
+    def make(unfinished: Path) -> bytes:
+        buffer = io.BytesIO()
+        torch.save([fit.state() for fit in recipe.fit()], buffer)
+        content = buffer.getvalue()
+        unfinished.write_bytes(_digest(content) + content)
+        return content
+
+    states = torch.load(io.BytesIO(_kept(file, read, make)), weights_only=True)
     return [Fit.of_state(map_, state) for map_, state in zip(recipe.maps, states, strict=True)]
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=_DIGEST_SIZE).digest()
+
+
+def _kept(file: Path, read: Callable[[], Kept | None], make: Callable[[Path], Kept]) -> Kept:
+    """What a file keeps; made, written and returned if it is not there or damaged.
+
+    What is there is read without a lock, so from a folder too that can't be written to.
+    """
+    kept = read()
+    if kept is None:
+        with _alone(file):
+            kept = read()  # of whom this process has waited for
+            if kept is None:
+                with replacing(file) as unfinished:
+                    kept = make(unfinished)
+    return kept
 
 
 @contextmanager

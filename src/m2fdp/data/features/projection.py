@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 # The squared length of features, with what rounding may add.
@@ -42,7 +43,10 @@ def fit_projection(coefficients: Tensor, dimension: int) -> Projection:
     """
     from sklearn.decomposition import PCA  # takes long to import, and few runs need it
 
-    pca = PCA(dimension, svd_solver="randomized", random_state=_SEED).fit(coefficients.numpy())
+    pca = PCA(dimension, svd_solver="randomized", random_state=_SEED)
+    # Sums of several threads differ in their last bits, by how many threads there are.
+    with threadpool_limits(1, user_api="blas"):
+        pca.fit(coefficients.numpy())
     fitted = (pca.mean_, np.ascontiguousarray(pca.components_.T), pca.explained_variance_)
     return Projection(*map(torch.as_tensor, fitted))
 

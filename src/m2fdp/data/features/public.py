@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from m2fdp.data.arrays import read_images
+from m2fdp.data.arrays import is_file, read_images
 from m2fdp.data.dataset import features
 from m2fdp.data.features.shapes import shapes
 from m2fdp.errors import InputError
@@ -18,6 +18,7 @@ from m2fdp.errors import InputError
 GENERATED = ("photographs", "shapes", "dead_leaves")
 # Nobody's privacy depends on it: what it draws is public.
 _SEED = 20_111
+_AT_A_TIME = 100  # crops
 _N_CANVASES, _CANVAS = 12, 640
 # Of a dead leaf, in pixels of the canvas.
 _SMALLEST, _LARGEST = 3.0, 240.0
@@ -56,7 +57,7 @@ def public_images(name: str) -> PublicImages:
 
 def _of_file(file: str) -> PublicImages:
     """A user's own images, of the data set's shape."""
-    if not Path(file).expanduser().is_file():
+    if not is_file(file):
         raise InputError(
             "features.public", file, f"no such file; valid: {', '.join(GENERATED)}, or a file .npz"
         )
@@ -127,17 +128,19 @@ def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int
             colours = colours.sum(axis=2, keepdims=True)
         white = 255 * 3 // channels
         sums = np.pad(colours, ((1, 0), (1, 0), (0, 0))).cumsum(axis=0).cumsum(axis=1)
-        mine = np.flatnonzero(of == number)
         largest = min(have / want for have, want in zip(picture.shape, sides, strict=False))
-        scales = largest ** places[mine, 0]
-        rows, columns = (
-            _edges(place, scales, have, want)
-            for place, have, want in zip(places[mine, 1:].T, picture.shape, sides, strict=False)
-        )
-        corners = sums[rows[:, :, None], columns[:, None, :]]
-        boxes = np.diff(np.diff(corners, axis=1), axis=2)
-        areas = np.diff(rows)[:, :, None] * np.diff(columns)[:, None, :]
-        result[mine] = (boxes / (white * areas[..., None])).transpose(0, 3, 1, 2)
+        every = np.flatnonzero(of == number)
+        # Sums have eight bytes each: of few crops at a time they fit beside the images.
+        for mine in np.split(every, range(_AT_A_TIME, len(every), _AT_A_TIME)):
+            scales = largest ** places[mine, 0]
+            rows, columns = (
+                _edges(place, scales, have, want)
+                for place, have, want in zip(places[mine, 1:].T, picture.shape, sides, strict=False)
+            )
+            corners = sums[rows[:, :, None], columns[:, None, :]]
+            boxes = np.diff(np.diff(corners, axis=1), axis=2)
+            areas = np.diff(rows)[:, :, None] * np.diff(columns)[:, None, :]
+            result[mine] = (boxes / (white * areas[..., None])).transpose(0, 3, 1, 2)
     return result
 
 

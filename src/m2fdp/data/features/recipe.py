@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property
 from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,19 @@ from torch import Tensor
 from m2fdp.config import FeaturesConfig
 from m2fdp.data.features.maps import CHANNELS, MAPS, FeatureMap, Fitted, Shape
 from m2fdp.data.features.projection import Projection, fit_projection
-from m2fdp.data.features.public import public_images
+from m2fdp.data.features.public import PublicImages, public_images
 from m2fdp.errors import InputError
 
-# Images that are mapped at a time: what is computed of them stays in the processor's cache. No
-# result depends on who takes which.
-CHUNK = 25
+# Pixels a channel that are mapped at a time: what is computed of them stays in the processor's
+# cache, and fits into the memory once for each thread. No result depends on who takes which.
+_PIXELS_AT_A_TIME = 25 * 32**2
+_MOST_AT_A_TIME = 25
 _N_PUBLIC = 8_000
 _SMALLEST_SIDE, _LARGEST_SIDE = 8, 128
 _USUAL_DIMENSION = 600
+# Along the first axis; of coefficients whose variance inside an image is one.
+_LEAST_VARIANCE = 1e-6
+_LIBRARIES = ("numpy", "scikit-learn", "torch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +78,26 @@ class Recipe:
         """The configured ones."""
         return MAPS[self.config.map]
 
-    @property
+    @cached_property
+    def public(self) -> PublicImages:
+        """What the maps are fitted on, read once: what is in a file may change.
+
+        Raises:
+            InputError: public images that can't be read.
+        """
+        return public_images(self.config.public)
+
+    @cached_property
     def key(self) -> bytes:
-        """A digest of all that components depend on, this code among it."""
+        """A digest of all that components depend on, this code among it and the libraries that
+        round."""
         text = json.dumps(
             {
                 "map": self.config.map,
                 "dimensions": self.dimensions,
-                "public": public_images(self.config.public).sources,
+                "public": self.public.sources,
                 "shape": self.shape,
+                "libraries": [version(library) for library in _LIBRARIES],
             }
         )
         return blake2b(text.encode() + _code(), digest_size=16).digest()
@@ -90,9 +106,9 @@ class Recipe:
         """The maps and their projections, by public images and nothing else.
 
         Raises:
-            InputError: too few public images, or of another size.
+            InputError: too few public images, of another size, or hardly different.
         """
-        drawn = public_images(self.config.public).draw(_N_PUBLIC, self.shape)
+        drawn = self.public.draw(_N_PUBLIC, self.shape)
         if len(drawn) <= max(self.dimensions):
             raise InputError(
                 "features.public",
@@ -101,10 +117,19 @@ class Recipe:
                 "on; valid: more images than features",
             )
         images, fits = torch.as_tensor(drawn), []
+        chunks = images.split(chunk_of(self.shape))
         for map_, dimension in zip(self.maps, self.dimensions, strict=True):
             fitted = map_.fit(images)
-            coefficients = torch.cat([map_(chunk, fitted) for chunk in images.split(CHUNK)])
-            fits.append(Fit(map_, fitted, fit_projection(coefficients, dimension)))
+            coefficients = torch.cat([map_(chunk, fitted) for chunk in chunks])
+            projection = fit_projection(coefficients, dimension)
+            if projection.variances[0] < _LEAST_VARIANCE:
+                raise InputError(
+                    "features.public",
+                    self.config.public,
+                    "has images that hardly differ, too little to fit features on; valid: images "
+                    "of many things",
+                )
+            fits.append(Fit(map_, fitted, projection))
         return fits
 
 
@@ -137,6 +162,11 @@ def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
             f"{len(maps) * min(counts)}, or null",
         )
     return Recipe(config, shape, tuple(parts))
+
+
+def chunk_of(shape: Shape) -> int:
+    """How many images of (C, H, W) are mapped at a time."""
+    return min(max(1, _PIXELS_AT_A_TIME // (shape[1] * shape[2])), _MOST_AT_A_TIME)
 
 
 @cache

@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor
 
 from m2fdp.algorithms import get_algorithm
-from m2fdp.config import essentials
+from m2fdp.config import completed, essentials
 from m2fdp.data.manifest import file_of
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
@@ -42,7 +42,8 @@ def check_model(
         InputError: another configuration, or parameters that the configured model has not.
     """
     config = experiment.config
-    for key, (before, value) in differences(made_with, essentials(config)).items():
+    changed = differences(completed(made_with), completed(essentials(config)))
+    for key, (before, value) in changed.items():
         if key not in FREE_KEYS and not key.startswith("audit."):
             raise InputError(
                 key, value, f"{MODEL} was trained with {before}; give that, or train anew"
