@@ -8,14 +8,15 @@ from m2fdp.pipelines.data.pipeline import from_disk
 
 
 def register_pipelines() -> dict[str, Pipeline]:
-    """Every pipeline of `m2fdp.pipelines` by its name; the default is all but audit and bound.
+    """Every pipeline of `m2fdp.pipelines` by its name; the default is all but audit, bound
+    and clock.
 
     Each runs by itself: what lives in memory only is made again, and what a pipeline before it
     has left on the disk is read. Kedro finds only those that are asked for.
     """
     pipelines = find_pipelines(raise_errors=True)
     # These are runs of their own: their rounds leave no model.
-    alone = {"audit", "bound"}
+    alone = {"audit", "bound", "clock"}
     everything = sum((p for name, p in pipelines.items() if name not in alone), Pipeline([]))
     split, promise = data.create_pipeline(), privacy.create_pipeline()
     featured = features.create_pipeline()

@@ -31,6 +31,8 @@ LATER = [
     ({"privacy": {"clip": "per_layer"}}, "privacy.clip"),
     ({"threat": {"colluding": 1}}, "threat.colluding"),
     ({"features": {"map": "scattering"}}, "features.map"),
+    ({"tiering": {"tiers": 6}}, "tiering.tiers"),
+    ({"clock": {"model": "resnet110"}}, "clock.model"),
 ]
 
 
@@ -83,6 +85,29 @@ def test_every_later_key_is_tried_here():
         "features.ridge": 1e-3,
         "features.public": "photographs",
         "features.folder": "data/04_feature",
+        "tiering.tiers": 7,
+        "tiering.whole_model": False,
+        "tiering.schedule": "dynamic",
+        "tiering.static_tier": None,
+        "tiering.profile": "clock",
+        "tiering.ema": 0.6667,
+        "tiering.remember": False,
+        "tiering.initial_tier": 1,
+        "clock.model": "resnet56",
+        "clock.width": 16,
+        "clock.clients": 10,
+        "clock.records": 50_000,
+        "clock.rounds": 150,
+        "clock.cpu_gflops": 150.0,
+        "clock.server_gflops": 350.0,
+        "clock.server": "unlimited",
+        "clock.scaling": "measured",
+        "clock.rate_unit": "mebibyte",
+        "clock.noise": 0.05,
+        "clock.profiles": [[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]],
+        "clock.switch_every": 50,
+        "clock.switch_share": 0.3,
+        "clock.label_bytes": 8.0,
     }
     assert {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()

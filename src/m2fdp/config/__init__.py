@@ -37,6 +37,7 @@ from m2fdp.config.root import (
     recorded,
     released,
 )
+from m2fdp.config.tiers import ClockConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import (
     SINCE,
@@ -58,6 +59,7 @@ __all__ = [
     "Alternatives",
     "AuditConfig",
     "Block",
+    "ClockConfig",
     "Config",
     "ControlConfig",
     "Count",
@@ -74,6 +76,7 @@ __all__ = [
     "SecureAggregationConfig",
     "SuperNodesConfig",
     "ThreatConfig",
+    "TieringConfig",
     "TopologyConfig",
     "TrainingConfig",
     "TrustConfig",

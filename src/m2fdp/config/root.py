@@ -12,6 +12,7 @@ from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DatasetConfig, FeaturesConfig, ModelConfig, PartitionConfig
 from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
 from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config.tiers import ClockConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import SINCE, Block, Count, Number
 from m2fdp.own_code import FORM
@@ -87,6 +88,8 @@ class Config(Block):
     resources: ResourcesConfig = ResourcesConfig()
     audit: AuditConfig = AuditConfig()
     control: ControlConfig = ControlConfig()
+    tiering: TieringConfig = Field(default=TieringConfig(), json_schema_extra={SINCE: "0.4.0"})
+    clock: ClockConfig = Field(default=ClockConfig(), json_schema_extra={SINCE: "0.4.0"})
 
     @model_validator(mode="after")
     def _validation_records(self) -> Config:

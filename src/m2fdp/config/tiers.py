@@ -1,0 +1,181 @@
+"""Blocks of D's tiers: who trains how much of a split model, and how long that takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from m2fdp.config.types import (
+    Block,
+    Count,
+    FromText,
+    NonNegative,
+    Number,
+    Positive,
+    Probability,
+)
+
+# Deeper ones take longer to count than to describe.
+_DEEPEST = 1010
+_MOST_CLIENT_ROUNDS = 200_000
+# The CPUs whose times D's code has.
+_MEASURED_CPUS = (0.1, 4.0)
+# The tiers of D's Table 2.
+_PAPER_TIERS = 6
+
+
+def _model(name: str) -> str:
+    depth = int(name[6:]) if re.fullmatch(r"resnet\d{1,4}", name) else 0
+    if not 20 <= depth <= _DEEPEST or depth % 18 != 2:
+        raise ValueError(
+            f"valid: resnet56, resnet110, or any resnetN of N = 18 b + 2 layers, "
+            f"from resnet20 to resnet{_DEEPEST}"
+        )
+    return name
+
+
+def _pair(value: Any) -> Any:
+    """`0.2/30` is D's way to write a profile; lists can't stand on a command line."""
+    pair = value.split("/") if isinstance(value, str) else value
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise ValueError("valid: CPUs and a link rate, such as 0.2/30")
+    return pair
+
+
+Profile = Annotated[list[Positive], BeforeValidator(_pair)]
+
+
+class TieringConfig(Block):
+    """Tiers of a split model and D's scheduler (D Algorithm 1, Table 11)."""
+
+    tiers: Annotated[int, Number, Field(ge=1, le=7)] = Field(
+        default=7,
+        description="M: the M highest of the seven places where the model can be cut (D Table 11). "
+        "Tier 1 leaves a client the least, tier M all but the last module.",
+    )
+    whole_model: bool = Field(
+        default=False,
+        description="One tier more, beyond D: the client trains the whole model and sends no "
+        "activations.",
+    )
+    schedule: Literal["dynamic", "oracle", "static"] = Field(
+        default="dynamic",
+        description="Tiers by the times that were observed (dynamic, D Algorithm 1), by the "
+        "round's own times before it runs (oracle), or the same for all (static).",
+    )
+    static_tier: Count | None = Field(
+        default=None, description="The tier of all clients; schedule: static only."
+    )
+    profile: Literal["clock", "paper"] = Field(
+        default="clock",
+        description="What the scheduler believes of the tiers' relative times: the clock's FLOPs "
+        "(clock), or D's Table 2 (paper; tiers: 6 or 7).",
+    )
+    ema: Annotated[float, Number, Field(gt=0, le=1)] = Field(
+        default=0.6667,
+        description="Weight of the newest observation in the mean of a tier's observed times.",
+    )
+    remember: bool = Field(
+        default=False,
+        description="Beyond D: where a client has been in a tier, believe its time there, not the "
+        "profile; forgotten when its present tier's time moves by more than 30 %.",
+    )
+    initial_tier: Count = Field(
+        default=1, description="Of clients of whom nothing has been observed."
+    )
+
+    @model_validator(mode="after")
+    def _tiers_that_exist(self) -> TieringConfig:
+        most = self.tiers + self.whole_model
+        if self.initial_tier > most:
+            raise ValueError(f"initial_tier = {self.initial_tier} must be one of 1 to {most}")
+        if (self.schedule == "static") != (self.static_tier is not None):
+            raise ValueError("schedule: static and static_tier need each other")
+        if self.static_tier is not None and self.static_tier > most:
+            raise ValueError(f"static_tier = {self.static_tier} must be one of 1 to {most}")
+        if self.profile == "paper" and (self.tiers < _PAPER_TIERS or self.whole_model):
+            raise ValueError("profile: paper knows tiers: 6 and 7 only, and no whole_model")
+        return self
+
+
+class ClockConfig(Block):
+    """Simulated seconds of D's clients: what they compute and send (D Sec. 4.1)."""
+
+    model: Annotated[str, AfterValidator(_model)] = Field(
+        default="resnet56",
+        description="Whose FLOPs and bytes are billed: resnet56, resnet110, or any resnetN of "
+        "N = 18 b + 2 layers.",
+    )
+    width: Annotated[Count, Field(le=1024)] = Field(
+        default=16, description="Channels of its first module; D's is 16."
+    )
+    clients: Annotated[Count, Field(le=1000)] = Field(default=10, description="K.")
+    records: Count = Field(
+        default=50_000, description="Training records of all clients, who hold equally many."
+    )
+    rounds: Annotated[Count, Field(le=1000)] = Field(
+        default=150, description="R, rounds of the plan."
+    )
+    cpu_gflops: Positive = Field(
+        default=150.0,
+        description="10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.",
+    )
+    server_gflops: Positive = Field(
+        default=350.0, description="10^9 FLOPs a second of the server, for each client it serves."
+    )
+    server: Literal["unlimited", "shared"] = Field(
+        default="unlimited",
+        description="The server trains its parts of all clients' models at once (unlimited, D), or "
+        "one after the other (shared).",
+    )
+    scaling: Literal["measured", "linear"] = Field(
+        default="measured",
+        description="How slow a client of so many CPUs is: by the ratios of D's code (measured; "
+        "0.1 to 4 CPUs), or 1 / CPUs (linear).",
+    )
+    rate_unit: Literal["mebibyte", "megabit"] = Field(
+        default="mebibyte",
+        description="What a profile's rate counts a second: MiB, as D's tables imply, or Mbit, as "
+        "D's text says.",
+    )
+    noise: Annotated[float, Number, Field(ge=0, le=1)] = Field(
+        default=0.05,
+        description="Standard deviation of the logarithm of a client's computing time, by round; "
+        "0 = none.",
+    )
+    profiles: Annotated[list[Profile], FromText, Field(min_length=1)] = Field(
+        default=[[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]],
+        description="CPUs and link rate of a client's kinds, 4/100|0.2/30 on the command line; at "
+        "the start each kind has an equal share of the clients.",
+    )
+    switch_every: Count | None = Field(
+        default=50, description="Rounds between two changes of profiles; null = none."
+    )
+    switch_share: Probability = Field(
+        default=0.3, description="Share of the clients that then draw a new profile."
+    )
+    label_bytes: NonNegative = Field(
+        default=8.0, description="Of a record's label, sent with its activations."
+    )
+
+    @property
+    def depth(self) -> int:
+        """Layers of the model."""
+        return int(self.model.removeprefix("resnet"))
+
+    @model_validator(mode="after")
+    def _countable(self) -> ClockConfig:
+        if (product := self.rounds * self.clients) > _MOST_CLIENT_ROUNDS:
+            raise ValueError(f"rounds x clients = {product:,} is more than {_MOST_CLIENT_ROUNDS:,}")
+        if self.records < self.clients:
+            raise ValueError("records must be as many as clients at least")
+        least, most = _MEASURED_CPUS
+        if self.scaling == "measured" and not all(
+            least <= cpus <= most for cpus, _ in self.profiles
+        ):
+            raise ValueError(
+                f"scaling: measured knows {least:g} to {most:g} CPUs; set it to linear"
+            )
+        return self

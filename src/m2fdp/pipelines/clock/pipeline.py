@@ -1,0 +1,52 @@
+"""The clock pipeline."""
+
+from kedro.pipeline import Node, Pipeline
+
+from m2fdp.pipelines.clock import nodes
+from m2fdp.pipelines.data.pipeline import configured
+from m2fdp.reporting import clock_figures
+
+_TABLES = {
+    "clock_times": nodes.tabulate_times,
+    "clock_units": nodes.tabulate_units,
+    "clock_table1": nodes.tabulate_table_1,
+    "clock_table2": nodes.tabulate_table_2,
+    "clock_table4": nodes.tabulate_table_4,
+    "clock_table11": nodes.tabulate_table_11,
+    "clock_fig3": nodes.tabulate_figure_3,
+}
+_FIGURES = {
+    "clock_rounds": clock_figures.tiers_over_rounds,
+    "clock_units": clock_figures.both_units,
+    "clock_table1": clock_figures.one_tier_for_all,
+    "clock_table2": clock_figures.normalised_times,
+    "clock_table4": clock_figures.rounds_by_clients,
+    "clock_table11": clock_figures.splits,
+    "clock_fig3": clock_figures.rounds_by_tiers,
+}
+
+
+def create_pipeline() -> Pipeline:
+    """Parameters to tables and figures; neither data nor training."""
+    tables = [
+        Node(function, "config", name, name=f"tabulate_{name}")
+        for name, function in _TABLES.items()
+    ]
+    figures = [
+        Node(function, name, f"{name}_figure", name=f"draw_{name}")
+        for name, function in _FIGURES.items()
+    ]
+    return configured() + Pipeline(
+        [
+            Node(nodes.plan, "config", "tier_plan", name="plan_tiers"),
+            Node(
+                nodes.tabulate_rounds,
+                ["tier_plan", "config"],
+                "clock_rounds",
+                name="tabulate_clock_rounds",
+            ),
+            *tables,
+            *figures,
+            Node(nodes.print_clock, ["clock_units", "clock_rounds"], None, name="print_clock"),
+        ]
+    )

@@ -1,0 +1,251 @@
+"""Figures of D's clock. Every title says whose times are shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from m2fdp.reporting import style
+
+_RATES = {"mebibyte": "MiB/s", "megabit": "Mbit/s"}
+_DTFL, _ORACLE, _FEDAVG, _SPLITFED = (style.COLOURS[i] for i in (3, 2, 0, 5))
+_PRINTED, _OWN = style.COLOURS[1], style.COLOURS[3]
+_LINES = (
+    ("splitfed_s", "SplitFed", _SPLITFED, ":"),
+    ("fedavg_s", "FedAvg", _FEDAVG, "--"),
+    ("dtfl_s", "DTFL", _DTFL, "-"),
+    ("oracle_s", "times known before", _ORACLE, "-."),
+)
+
+
+def tiers_over_rounds(table: pd.DataFrame) -> Figure:
+    """Who trains how much, and what the rounds take, over the rounds of the plan.
+
+    Args:
+        table: of `m2fdp.tiering.tables.rounds_table`.
+    """
+    figure = style.new_figure(8.0, 6.0)
+    times, tiers = figure.subplots(2, 1, sharex=True)
+    for column, label, colour, line in _LINES:
+        times.plot(table["round"], table[column], color=colour, linestyle=line, label=label)
+    times.set_yscale("log")
+    style.tidy(times, "", "seconds of a round")
+    _legend_below(figure, times, len(_LINES))
+    names = [name for name in table.columns if name.startswith("tier_")]
+    shades = np.linspace(0.15, 0.95, len(names))
+    below = np.zeros(len(table))
+    for name, shade in zip(names, shades, strict=True):
+        blue = (1 - shade, 1 - 0.6 * shade, 1 - 0.3 * shade)
+        tiers.bar(table["round"], table[name], 1.0, below, color=blue, label=name[5:])
+        below = below + table[name]
+    tiers.legend(title="tier", fontsize=style.TICK_SIZE, loc="center left", bbox_to_anchor=(1, 0.5))
+    style.tidy(tiers, "round", "clients", whole_x=True)
+    _title(figure, table, "Tiers over rounds")
+    return figure
+
+
+def both_units(table: pd.DataFrame) -> Figure:
+    """Seconds over FedAvg's by what a rate counts, a panel a model.
+
+    Args:
+        table: of `m2fdp.tiering.tables.units_table`.
+    """
+    figure = style.new_figure(10.0, 4.2)
+    models = list(dict.fromkeys(table["model"]))
+    panels = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
+    for axes, model in zip(panels, models, strict=True):
+        rows = table[table["model"] == model]
+        names = list(dict.fromkeys(rows["algorithm"]))
+        for place, (unit, rate) in enumerate(_RATES.items()):
+            chosen = rows[rows["rate_unit"] == unit].set_index("algorithm").loc[names]
+            at = np.arange(len(names)) + 0.4 * (place - 0.5)
+            bars = axes.bar(
+                at,
+                chosen["over_fedavg"],
+                0.38,
+                color=(_OWN, _PRINTED)[place],
+                label=f"rates in {rate}",
+            )
+            axes.bar_label(bars, [f"{s:.0f} s" for s in chosen["round_s"]], fontsize=7)
+        axes.axhline(1.0, color=style.INK, linewidth=0.8, linestyle="--")
+        axes.set_yscale("log")
+        style.tidy(axes, "", "a round over FedAvg's" if axes is panels[0] else "")
+        broken = [name.replace(" ", "\n") for name in names]
+        axes.set_xticks(range(len(names)), broken, fontsize=7)
+        axes.set_title(f"times of {model}", fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+    panels[0].legend(fontsize=style.TICK_SIZE, frameon=False)
+    figure.suptitle(
+        "D's ten clients at the start",
+        fontsize=style.TITLE_SIZE,
+        color=style.INK,
+        x=0.01,
+        ha="left",
+    )
+    return figure
+
+
+def one_tier_for_all(table: pd.DataFrame) -> Figure:
+    """D Table 1, over FedAvg's total: a run's seconds as printed beside a round's by the clock.
+
+    Args:
+        table: of `m2fdp.tiering.tables.table_1`; tier 0 is FedAvg. The reading of rates in MiB/s
+            is drawn.
+    """
+    figure = style.new_figure(10.0, 4.2)
+    panels = figure.subplots(1, 2, sharey=True)
+    drawn = table[table["rate_unit"] == "mebibyte"]
+    for axes, case in zip(panels, drawn["case"].unique(), strict=True):
+        rows = drawn[drawn["case"] == case]
+        fedavg = rows[rows["tier"] == 0].iloc[0]
+        for place, (prefix, total, colour, who) in enumerate(
+            (
+                ("printed_", "printed_total_s", _PRINTED, "D, to 80 %"),
+                ("", "round_s", _OWN, "clock, a round"),
+            )
+        ):
+            at = np.arange(len(rows)) + 0.4 * (place - 0.5)
+            computation = rows[f"{prefix}computation_s"] / fedavg[total]
+            sent = rows[f"{prefix}communication_s"] / fedavg[total]
+            axes.bar(at, computation, 0.38, color=colour, label=f"computation ({who})")
+            axes.bar(
+                at, sent, 0.38, computation, color=colour, alpha=0.4, label=f"communication ({who})"
+            )
+        names = ["FedAvg" if tier == 0 else f"tier {tier}" for tier in rows["tier"]]
+        axes.set_xticks(range(len(rows)), names, rotation=30)
+        style.tidy(axes, "", "seconds over FedAvg's" if axes is panels[0] else "")
+        axes.set_title(f"case {case}", fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+    _legend_below(figure, panels[0], 2)
+    _title(figure, table, "D Table 1: all clients in one tier of six")
+    return figure
+
+
+def normalised_times(table: pd.DataFrame) -> Figure:
+    """D Table 2: times by tier over tier 1's, as measured by D and by FLOPs.
+
+    Args:
+        table: of `m2fdp.tiering.tables.table_2`.
+    """
+    figure = style.new_figure(8.0, 3.8)
+    for axes, side in zip(figure.subplots(1, 2), ("client", "server"), strict=True):
+        for column, colour, label in (
+            (f"printed_{side}", _PRINTED, "D Table 2"),
+            (side, _OWN, "by FLOPs"),
+        ):
+            axes.plot(table["tier"], table[column], color=colour, marker="o", label=label)
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize=style.TICK_SIZE, frameon=False)
+        style.tidy(axes, "tier of six", f"{side}'s time over tier 1's", whole_x=True)
+    _title(figure, table, "D Table 2: normalised times")
+    return figure
+
+
+def rounds_by_clients(table: pd.DataFrame) -> Figure:
+    """D Table 4: a tenth of 20 to 200 clients, who share the same records.
+
+    Args:
+        table: of `m2fdp.tiering.tables.table_4`.
+    """
+    figure = style.new_figure(9.0, 4.0)
+    seconds, ratios = figure.subplots(1, 2)
+    for column, label, colour, line in _LINES:
+        seconds.plot(
+            table["clients"], table[column], color=colour, linestyle=line, marker="o", label=label
+        )
+    seconds.set_yscale("log")
+    seconds.legend(fontsize=style.TICK_SIZE, frameon=False)
+    style.tidy(seconds, "clients", "mean seconds of a round")
+    for column, label, colour, line in (
+        ("printed_dtfl_over_fedavg", "D, totals to the target", _PRINTED, "-"),
+        ("dtfl_over_fedavg", "clock, a round", _DTFL, "-"),
+        ("oracle_over_fedavg", "clock, times known before", _ORACLE, "-."),
+    ):
+        ratios.plot(
+            table["clients"], table[column], color=colour, linestyle=line, marker="o", label=label
+        )
+    ratios.set_ylim(bottom=0)
+    ratios.legend(fontsize=style.TICK_SIZE, frameon=False)
+    style.tidy(ratios, "clients", "DTFL over FedAvg")
+    _title(figure, table, "D Table 4: more clients")
+    return figure
+
+
+def splits(table: pd.DataFrame) -> Figure:
+    """D Table 11: what each cut leaves the client, and sends; the last M cuts are tiers 1 … M.
+
+    Args:
+        table: of `m2fdp.tiering.tables.table_11`.
+    """
+    rows = table[table["tiers"] == table["tiers"].max()]
+    figure = style.new_figure(9.0, 4.0)
+    work, sent = figure.subplots(1, 2)
+    at = np.arange(len(rows))
+    work.barh(at, rows["client_mflop"], color=_OWN, label="client")
+    work.barh(
+        at,
+        rows["server_mflop"],
+        left=rows["client_mflop"],
+        color=_FEDAVG,
+        alpha=0.5,
+        label="server",
+    )
+    style.tidy(work, "MFLOP a record, forward and backward", "the client's modules")
+    sent.barh(at - 0.2, rows["record_bytes"] / 2**10, 0.38, color=_PRINTED, label="of a record")
+    sent.barh(at + 0.2, rows["model_bytes"] / 2**10, 0.38, color=_ORACLE, label="of the model")
+    sent.set_xscale("log")
+    style.tidy(sent, "KiB sent", "")
+    for axes in (work, sent):
+        names = rows["client"] if axes is work else [""] * len(rows)
+        axes.set_yticks(at, names)
+        axes.invert_yaxis()
+        axes.legend(fontsize=style.TICK_SIZE, framealpha=0.9, loc="upper right")
+    _title(figure, table, "D Table 11: the seven cuts; M tiers are the last M of them")
+    return figure
+
+
+def rounds_by_tiers(table: pd.DataFrame) -> Figure:
+    """D Fig. 3: a round's mean over the number of tiers, in both cases.
+
+    Args:
+        table: of `m2fdp.tiering.tables.figure_3`.
+    """
+    figure = style.new_figure(9.0, 4.0)
+    panels = figure.subplots(1, 2)
+    for axes, case in zip(panels, table["case"].unique(), strict=True):
+        rows = table[table["case"] == case]
+        for column, label, colour, line in _LINES:
+            if column in rows:
+                axes.plot(
+                    rows["tiers"],
+                    rows[column],
+                    color=colour,
+                    linestyle=line,
+                    marker="o",
+                    label=label,
+                )
+        axes.set_ylim(bottom=0)
+        style.tidy(axes, "M, tiers", "mean seconds of a round", whole_x=True)
+        axes.set_title(f"case {case}", fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+    _legend_below(figure, panels[0], 3)
+    _title(figure, table, "D Fig. 3: the number of tiers")
+    return figure
+
+
+def _title(figure: Figure, table: pd.DataFrame, text: str) -> None:
+    model = table["model"].iloc[0]
+    figure.suptitle(
+        f"{text} (times of {model})", fontsize=style.TITLE_SIZE, color=style.INK, x=0.01, ha="left"
+    )
+
+
+def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        fontsize=style.TICK_SIZE,
+        frameon=False,
+    )

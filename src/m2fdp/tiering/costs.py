@@ -1,0 +1,181 @@
+"""What the modules of a split model cost, and what a tier of them costs a client and a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from m2fdp.models.split import SplitModel, split_resnet
+
+# float32.
+BYTES_PER_NUMBER = 4
+# D's images and classes, CIFAR-10's.
+CIFAR_SHAPE, CIFAR_CLASSES = (3, 32, 32), 10
+# D A.5 splits the global model after md2 for SplitFed.
+SPLITFED_MODULES = 2
+# Batch norm asks for two numbers a channel at least, which one record of one pixel would not have.
+_COUNTED_RECORDS = 2
+
+
+@dataclass(frozen=True)
+class ModuleCosts:
+    """By module md1 … md_n, and by head of tiers 1 … n − 1.
+
+    Attributes:
+        name: of the model.
+        flops: (n,) of a record, forward and backward; the gradient in the input too, except for
+            md1, whose input is data.
+        parameters: (n,) numbers that are trained.
+        buffers: (n,) numbers that batch norm keeps: running means and variances.
+        outputs: (n,) numbers of a record that the module gives.
+        head_flops: (n − 1,) of a record, forward and backward.
+        head_parameters: (n − 1,).
+    """
+
+    name: str
+    flops: np.ndarray
+    parameters: np.ndarray
+    buffers: np.ndarray
+    outputs: np.ndarray
+    head_flops: np.ndarray
+    head_parameters: np.ndarray
+
+
+@dataclass(frozen=True)
+class TierCosts:
+    """By tier 1 … M, where the client does more the higher it is (D Table 11).
+
+    Attributes:
+        modules: (M,) modules that the client has.
+        client_flops: (M,) of a record, the auxiliary head's included.
+        server_flops: (M,) of a record.
+        record_bytes: (M,) that a record sends: its activations and its label.
+        model_bytes: (M,) of the client's model, one way.
+    """
+
+    modules: np.ndarray
+    client_flops: np.ndarray
+    server_flops: np.ndarray
+    record_bytes: np.ndarray
+    model_bytes: np.ndarray
+
+    @property
+    def n_tiers(self) -> int:
+        """M, the whole model's tier included."""
+        return len(self.modules)
+
+
+def module_costs(model: SplitModel) -> ModuleCosts:
+    """Counted on shapes alone by torch's own counter of convolutions' and products' FLOPs.
+
+    Args:
+        model: of shapes only, without numbers: `split_resnet` without a seed.
+    """
+    # Data ask for no gradient; what a module gives to the next does.
+    features = torch.empty((_COUNTED_RECORDS, *model.shape), device="meta")
+    flops, outputs, head_flops = [], [], []
+    for number, module in enumerate(model.modules):
+        count, features = _step_flops(module, features)
+        flops.append(count)
+        outputs.append(features[0].numel())
+        if number < model.n_tiers:
+            head_flops.append(_step_flops(model.heads[number], features)[0])
+    return ModuleCosts(
+        model.name,
+        np.array(flops),
+        np.array([_n_parameters(module) for module in model.modules]),
+        np.array([_n_buffers(module) for module in model.modules]),
+        np.array(outputs),
+        np.array(head_flops),
+        np.array([_n_parameters(head) for head in model.heads]),
+    )
+
+
+@cache
+def resnet_costs(depth: int, width: int) -> ModuleCosts:
+    """Of D's scheme at that depth and width, on D's images."""
+    return module_costs(split_resnet(depth, width, CIFAR_SHAPE, CIFAR_CLASSES))
+
+
+def tier_costs(
+    costs: ModuleCosts, n_tiers: int, label_bytes: float, whole_model: bool = False
+) -> TierCosts:
+    """The last M tiers of all (D Table 11).
+
+    Args:
+        n_tiers: M.
+        label_bytes: of a record's label, sent with its activations.
+        whole_model: one tier more, beyond D, in which the client trains everything, sends
+            nothing but its model, and needs no head.
+
+    Raises:
+        ValueError: more tiers than the model has.
+    """
+    most = len(costs.head_flops)
+    if not 1 <= n_tiers <= most:
+        raise ValueError(f"1 to {most} tiers, not {n_tiers}")
+    cuts = np.arange(most - n_tiers + 1, most + 1)
+    flops, numbers = np.cumsum(costs.flops), np.cumsum(costs.parameters + costs.buffers)
+    client_flops = flops[cuts - 1] + costs.head_flops[cuts - 1]
+    server_flops = flops[-1] - flops[cuts - 1]
+    record_bytes = BYTES_PER_NUMBER * costs.outputs[cuts - 1] + label_bytes
+    model_numbers = numbers[cuts - 1] + costs.head_parameters[cuts - 1]
+    if whole_model:
+        cuts = np.append(cuts, len(costs.flops))
+        client_flops = np.append(client_flops, flops[-1])
+        server_flops = np.append(server_flops, 0.0)
+        record_bytes = np.append(record_bytes, 0.0)
+        model_numbers = np.append(model_numbers, numbers[-1])
+    return TierCosts(
+        cuts, client_flops, server_flops, record_bytes, BYTES_PER_NUMBER * model_numbers
+    )
+
+
+def fedavg_costs(costs: ModuleCosts) -> TierCosts:
+    """One tier: the client trains the whole model."""
+    whole = BYTES_PER_NUMBER * (costs.parameters + costs.buffers).sum()
+    return TierCosts(
+        np.array([len(costs.flops)]),
+        np.array([costs.flops.sum()]),
+        np.zeros(1),
+        np.zeros(1),
+        np.array([whole]),
+    )
+
+
+def splitfed_costs(costs: ModuleCosts, label_bytes: float) -> TierCosts:
+    """One tier without a head, cut after md2 (D A.5): activations up, their gradients down."""
+    client, server = np.split(costs.flops, [SPLITFED_MODULES])
+    sent = BYTES_PER_NUMBER * costs.outputs[SPLITFED_MODULES - 1]
+    numbers = (costs.parameters + costs.buffers)[:SPLITFED_MODULES].sum()
+    return TierCosts(
+        np.array([SPLITFED_MODULES]),
+        np.array([client.sum()]),
+        np.array([server.sum()]),
+        np.array([2 * sent + label_bytes]),
+        np.array([BYTES_PER_NUMBER * numbers]),
+    )
+
+
+def _step_flops(module: nn.Module, features: Tensor) -> tuple[float, Tensor]:
+    """Of a record, forward and backward; and what the module gives, as input of the next."""
+    counter = FlopCounterMode(display=False)
+    with counter:
+        given = module(features)
+        given.sum().backward()
+    module.zero_grad(set_to_none=True)
+    return counter.get_total_flops() / len(features), given.detach().requires_grad_()
+
+
+def _n_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _n_buffers(module: nn.Module) -> int:
+    """Without the count of batches, which nothing reads where a momentum is given."""
+    return sum(buffer.numel() for buffer in module.buffers() if buffer.is_floating_point())

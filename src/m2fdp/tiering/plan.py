@@ -1,0 +1,158 @@
+"""Who trains in which tier, round by round, and how long the rounds take: before any training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from m2fdp.config import ClockConfig, TieringConfig
+from m2fdp.costs.profiles import draw_noise, draw_present, draw_profiles
+from m2fdp.tiering import scheduler
+from m2fdp.tiering.clock import (
+    Clients,
+    RoundTimes,
+    clients_of,
+    fedavg_seconds,
+    round_seconds,
+    round_times,
+    splitfed_seconds,
+)
+from m2fdp.tiering.costs import (
+    ModuleCosts,
+    TierCosts,
+    fedavg_costs,
+    resnet_costs,
+    splitfed_costs,
+    tier_costs,
+)
+
+ABSENT = -1
+_GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class World:
+    """What happens to the clients, whatever tiers they are in.
+
+    Attributes:
+        records: (K,).
+        profiles: (R, K) places in `clock.profiles`.
+        noise: (R, K) factors of the clients' computing times.
+        present: (R, K) who takes part.
+    """
+
+    records: np.ndarray
+    profiles: np.ndarray
+    noise: np.ndarray
+    present: np.ndarray
+
+
+@dataclass(frozen=True)
+class TierPlan:
+    """All (R,) or (R, K).
+
+    Attributes:
+        tiers: 1 … M; -1 = absent.
+        seconds: of the round.
+        oracle: of the round, had its times been known before.
+        fedavg: of a round of FedAvg by the same clients.
+        splitfed: of a round of SplitFed by the same clients.
+    """
+
+    tiers: np.ndarray
+    seconds: np.ndarray
+    oracle: np.ndarray
+    fedavg: np.ndarray
+    splitfed: np.ndarray
+
+
+def draw_world(config: ClockConfig, seed: int, share: float = 1.0) -> World:
+    """Profiles, noise and who takes part, all keyed by the seed; equally many records each.
+
+    Args:
+        share: of the clients that take part in a round, drawn uniformly; one at least.
+    """
+    rounds, clients = config.rounds, config.clients
+    present = np.ones((rounds, clients), dtype=bool)
+    if share < 1.0:
+        present = draw_present(clients, rounds, share, seed)
+    return World(
+        np.full(clients, config.records / clients),
+        draw_profiles(config, clients, rounds, seed),
+        draw_noise(config.noise, clients, rounds, seed),
+        present,
+    )
+
+
+def plan_tiers(tiering: TieringConfig, clock: ClockConfig, world: World) -> TierPlan:
+    """The tiers of a run and the seconds of its rounds.
+
+    The scheduler sees what a server would: times and rates of rounds that are over. A server that
+    is shared is billed, but not scheduled for: D's rule takes the server's time as given.
+    """
+    costs = resnet_costs(clock.depth, clock.width)
+    tiers_cost = tier_costs(costs, tiering.tiers, clock.label_bytes, tiering.whole_model)
+    rounds, n_clients = world.profiles.shape
+    tiers = np.full((rounds, n_clients), ABSENT, dtype=np.int64)
+    seconds, oracle = np.empty(rounds), np.empty(rounds)
+    fedavg, splitfed = np.empty(rounds), np.empty(rounds)
+    state = scheduler.no_observations(n_clients, tiers_cost.n_tiers)
+    for number in range(rounds):
+        present = world.present[number]
+        clients = clients_of(clock, world.records[present], world.profiles[number, present])
+        factors = world.noise[number, present]
+        times = round_times(tiers_cost, clients, clock).noisy(factors)
+        best = scheduler.assign(times.parallel(), tiering.initial_tier)
+        if tiering.schedule == "oracle":
+            chosen = best
+        elif tiering.static_tier is not None:
+            chosen = np.full(len(best), tiering.static_tier)
+        else:
+            chosen = _by_observation(state, tiering, clock, tiers_cost, world.records)[present]
+        tiers[number, present] = chosen
+        state = _observed(state, tiering, tiers[number], times, clients)
+        seconds[number] = round_seconds(times, chosen, clock)
+        oracle[number] = round_seconds(times, best, clock)
+        fedavg[number], splitfed[number] = baseline_seconds(costs, clock, clients, factors)
+    return TierPlan(tiers, seconds, oracle, fedavg, splitfed)
+
+
+def baseline_seconds(
+    costs: ModuleCosts, clock: ClockConfig, clients: Clients, factors: np.ndarray
+) -> tuple[float, float]:
+    """Of a round of FedAvg and of one of SplitFed, by these clients.
+
+    Args:
+        factors: (K,) of the clients' computing times.
+    """
+    whole = round_times(fedavg_costs(costs), clients, clock).noisy(factors)
+    split = round_times(splitfed_costs(costs, clock.label_bytes), clients, clock).noisy(factors)
+    return fedavg_seconds(whole), splitfed_seconds(split, clock)
+
+
+def _by_observation(
+    state: scheduler.SchedulerState,
+    tiering: TieringConfig,
+    clock: ClockConfig,
+    costs: TierCosts,
+    records: np.ndarray,
+) -> np.ndarray:
+    profile = scheduler.tier_profile(tiering, costs, clock.server_gflops * _GIGA)
+    estimates = scheduler.estimate(state, tiering, profile, costs, records)
+    return scheduler.assign(estimates, tiering.initial_tier)
+
+
+def _observed(
+    state: scheduler.SchedulerState,
+    tiering: TieringConfig,
+    tiers: np.ndarray,
+    times: RoundTimes,
+    clients: Clients,
+) -> scheduler.SchedulerState:
+    """The state after the round; times and clients are those of the present ones."""
+    present = np.flatnonzero(tiers > 0)
+    seconds, rates = np.zeros(len(tiers)), np.zeros(len(tiers))
+    seconds[present] = times.client[np.arange(len(present)), tiers[present] - 1]
+    rates[present] = clients.rates
+    return scheduler.observe(state, tiering, tiers, seconds, rates)

@@ -1,0 +1,105 @@
+"""Simulated seconds: D's start by hand, and the ratios that follow from D's two units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.tiering.clocks import RECORDS, START, clock, start_clients, start_times
+
+from m2fdp.tiering.clock import (
+    clients_of,
+    fedavg_seconds,
+    round_seconds,
+    round_times,
+    splitfed_seconds,
+)
+from m2fdp.tiering.costs import fedavg_costs, resnet_costs, splitfed_costs
+
+# Tiers of two clients of each of D's profiles.
+AT_MEBIBYTES = np.array([7] * 6 + [1] * 4)
+DTFL = {"resnet56": 38.6919, "resnet110": 45.5676}
+FEDAVG = {"resnet56": 128.498, "resnet110": 246.893}
+SPLITFED = {"resnet56": 276.765, "resnet110": 302.166}
+SHARED = {"resnet56": 61.0, "resnet110": 88.5}
+
+
+def fedavg(config):
+    costs = fedavg_costs(resnet_costs(config.depth, config.width))
+    return fedavg_seconds(round_times(costs, start_clients(config), config))
+
+
+@pytest.mark.parametrize("model", ["resnet56", "resnet110"])
+def test_ds_round_at_mebibytes(model):
+    config = clock(model=model)
+    times = start_times(config)
+    assert round_seconds(times, AT_MEBIBYTES, config) == pytest.approx(DTFL[model], rel=1e-4)
+    assert fedavg(config) == pytest.approx(FEDAVG[model], rel=1e-4)
+    costs = splitfed_costs(resnet_costs(config.depth, 16), config.label_bytes)
+    splitfed = splitfed_seconds(round_times(costs, start_clients(config), config), config)
+    assert splitfed == pytest.approx(SPLITFED[model], rel=1e-4)
+
+
+@pytest.mark.parametrize("model", ["resnet56", "resnet110"])
+def test_a_shared_server_keeps_all_clients_waiting(model):
+    config = clock(model=model, server="shared")
+    seconds = round_seconds(start_times(config), AT_MEBIBYTES, config)
+    assert seconds == pytest.approx(SHARED[model], abs=0.05)
+
+
+def test_a_clients_times_are_those_computed_by_hand():
+    """The slowest client of D's start, 0.1 CPUs at 10 MiB/s, in tier 1 and in tier 7."""
+    times = start_times(clock())
+    slow = 250 / 34 / 150e9
+    flops = np.array(
+        [1_769_472, 81_788_928, 80_216_064, 99_090_432, 80_216_064, 99_090_432, 80_216_064, 15_360]
+    )
+    assert times.client[9, 0] == pytest.approx(5000 * (flops[0] + 960) * slow)
+    assert times.client[9, 6] == pytest.approx(5000 * (flops[:7].sum() + 15_360) * slow)
+    assert times.server[9, 0] == pytest.approx(5000 * flops[1:].sum() / 350e9)
+    sent = 5000 * (65_536 + 8) + 2 * 4 * (464 + 32 + 170)
+    assert times.communication[9, 0] == pytest.approx(sent / (10 * 2**20))
+    total = times.parallel()[9, 0]
+    assert total == max(times.client[9, 0], times.server[9, 0]) + times.communication[9, 0]
+
+
+def test_megabits_are_slower_by_their_ratio():
+    mebibytes, megabits = (
+        start_times(clock(rate_unit=unit)).communication for unit in ("mebibyte", "megabit")
+    )
+    assert megabits / mebibytes == pytest.approx(np.full((10, 7), 8 * 2**20 / 1e6))
+
+
+def test_linear_scaling_is_one_over_the_cpus():
+    linear, measured = (start_times(clock(scaling=how)).client for how in ("linear", "measured"))
+    of_one_cpu = START == 2
+    assert linear[of_one_cpu] == pytest.approx(measured[of_one_cpu])
+    assert linear[:, 0] / linear[4, 0] == pytest.approx(np.repeat([1 / 4, 1 / 2, 1, 5, 10], 2))
+    ratios = np.repeat([16, 20, 34, 130, 250], 2) / 34
+    assert measured[:, 0] / measured[4, 0] == pytest.approx(ratios)
+
+
+def test_noise_moves_the_clients_times_only():
+    times = start_times(clock())
+    factors = np.linspace(0.5, 2.0, 10)
+    noisy = times.noisy(factors)
+    assert noisy.client == pytest.approx(times.client * factors[:, None])
+    assert noisy.server is times.server and noisy.communication is times.communication
+
+
+def test_splitfed_on_a_shared_server_waits_for_all():
+    costs = splitfed_costs(resnet_costs(56, 16), 8.0)
+    alone, shared = (
+        splitfed_seconds(round_times(costs, start_clients(config), config), config)
+        for config in (clock(), clock(server="shared"))
+    )
+    part = 5000 * 438_844_416 / 350e9
+    assert shared - alone == pytest.approx(9 * part)
+
+
+def test_seconds_grow_with_records_and_fall_with_the_link():
+    config = clock()
+    costs = fedavg_costs(resnet_costs(20, 4))
+    clients = clients_of(config, RECORDS, START)
+    base = round_times(costs, clients, config).sequential()
+    more = round_times(costs, clients_of(config, 2 * RECORDS, START), config).sequential()
+    assert (more > base).all() and (more < 2 * base).all()  # the model is sent once all the same
