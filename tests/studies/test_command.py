@@ -405,6 +405,7 @@ def when_a_cell_runs(project, do) -> threading.Thread:
     return thread
 
 
+@pytest.mark.full
 def test_the_cell_of_a_killed_worker_is_run_again(project, kedro_study):
     watcher = when_a_cell_runs(project, lambda pid: os.kill(pid, signal.SIGKILL))
     result = kedro_study("grid: {algorithm: [hfl]}\n", "--workers=1")
