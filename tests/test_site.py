@@ -83,7 +83,7 @@ def test_links_of_the_readme_lead_to_the_sites_pages_or_nowhere(site):
     assert "](docs/" not in index
     assert "](privacy.md)" in index
     assert "](LICENSE)" not in index
-    assert "](images/fig5.png)" in index
+    assert "](images/features.png)" in index
 
 
 def test_links_beyond_the_site_become_their_text(site):
