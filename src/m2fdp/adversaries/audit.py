@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -21,7 +21,6 @@ from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.privacy.taint import windows
-from m2fdp.schedule.rounds import RoundPlan
 
 
 @dataclass(frozen=True)
@@ -169,9 +168,8 @@ def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> l
     result = []
     for window in windows(plan, head, privacy.downlink_noise):
         top = 0 if window.release_layer == head else window.release_layer
-        ((law, count),) = line.laws(
-            line.position, RoundPlan((*window.syncs[:-1], top), plan.step_size)
-        )
+        alone = replace(plan, layers=(*window.syncs[:-1], top))
+        ((law, count),) = line.laws(line.position, alone)
         if count > 1:  # the message holds the sum of several noised steps
             numbers = np.arange(count + 1)
             chances = binom.pmf(numbers, count, law.moved)

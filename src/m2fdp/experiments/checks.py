@@ -15,6 +15,7 @@ from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
+from m2fdp.experiments.proximal import check_proximal
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
@@ -35,6 +36,7 @@ def check_config(config: Config) -> None:
     get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
     check_participation(config, plan)
+    check_proximal(config, plan)
     check_model_name(config.model.name)
     for key, name in (
         ("model.loss", config.model.loss),
