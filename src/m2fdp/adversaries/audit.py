@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.special import logsumexp
 from scipy.stats import binom
 from torch import Tensor
@@ -138,6 +139,10 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     def release(models: Tensor, layer: int) -> None:
         nodes = ancestors[layer]
         received, expected = models[nodes[audited], 0].numpy(), public[:, 0].numpy()
+        if plan.center == "global":  # which the proximal term has pulled to since
+            window = windows(plan, canaries.head_layer, downlink_noise)[len(releases)]
+            gone = 1 - (1 - plan.pull) ** len(window.syncs)
+            expected = expected + gone * (float(canaries.origin[0]) - expected)
         if downlink_noise:  # devices below the node may have received different models
             shares = network.shares(depth, layer)
             means = np.bincount(nodes, weights=shares * expected) / np.bincount(nodes, shares)
@@ -155,6 +160,8 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     for plan in canaries.plans[:rounds]:
         eta = plan.step_size
         public.copy_(state.weights.expand_as(public))
+        canaries.origin.copy_(state.weights)
+        canaries.parts.copy_(1 - (1 - plan.pull) ** torch.arange(len(canaries.parts)))
         state = process.round(state, plan, tap)
         seen.append(releases.copy())
         releases.clear()

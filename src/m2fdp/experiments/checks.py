@@ -287,6 +287,8 @@ def _certify_non_expansive(
 ) -> None:
     """Clipped steps of eta <= 2/beta never part two models, if the clipped loss is convex.
 
+    A pull of eta mu to one point is then a contraction by 1 - eta mu if eta <= 2/(beta + 2 mu).
+
     It is for sums over classes of convex functions of the class's own score, each class
     clipped by itself. A minibatch of n records divided by B has beta at most n/B times
     curvature times the largest squared norm of features, `longest`, and n/B is at most 1/q.
@@ -299,11 +301,12 @@ def _certify_non_expansive(
             "convex; use model.name: logistic or drift: worst_case",
         )
     rate = float(sampling_rates(shard_sizes, training.batch_size).min())
-    largest = 2 * rate / (model.class_curvature * longest)
+    largest = 2 * rate / (model.class_curvature * longest + 2 * rate * training.proximal)
     if training.learning_rate > largest:
+        most = "2/(beta/q + 2 mu)" if training.proximal else "2q/beta"
         raise InputError(
             "training.learning_rate",
             training.learning_rate,
             f"is too large for privacy.drift: non_expansive, which needs at most "
-            f"2q/beta = {largest:.4g} here",
+            f"{most} = {largest:.4g} here",
         )
