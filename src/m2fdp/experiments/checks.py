@@ -15,6 +15,7 @@ from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
+from m2fdp.experiments.proximal import check_proximal
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
@@ -35,6 +36,7 @@ def check_config(config: Config) -> None:
     get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
     check_participation(config, plan)
+    check_proximal(config, plan)
     check_model_name(config.model.name)
     for key, name in (
         ("model.loss", config.model.loss),
@@ -285,6 +287,8 @@ def _certify_non_expansive(
 ) -> None:
     """Clipped steps of eta <= 2/beta never part two models, if the clipped loss is convex.
 
+    A pull of eta mu to one point is then a contraction by 1 - eta mu if eta <= 2/(beta + 2 mu).
+
     It is for sums over classes of convex functions of the class's own score, each class
     clipped by itself. A minibatch of n records divided by B has beta at most n/B times
     curvature times the largest squared norm of features, `longest`, and n/B is at most 1/q.
@@ -297,11 +301,12 @@ def _certify_non_expansive(
             "convex; use model.name: logistic or drift: worst_case",
         )
     rate = float(sampling_rates(shard_sizes, training.batch_size).min())
-    largest = 2 * rate / (model.class_curvature * longest)
+    largest = 2 * rate / (model.class_curvature * longest + 2 * rate * training.proximal)
     if training.learning_rate > largest:
+        most = "2/(beta/q + 2 mu)" if training.proximal else "2q/beta"
         raise InputError(
             "training.learning_rate",
             training.learning_rate,
             f"is too large for privacy.drift: non_expansive, which needs at most "
-            f"2q/beta = {largest:.4g} here",
+            f"{most} = {largest:.4g} here",
         )

@@ -35,6 +35,7 @@ from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.bounds import bound_run
 from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
 from m2fdp.experiments.inputs import compute_inputs, records_of
+from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.steps import key_of_steps, too_large
@@ -431,9 +432,11 @@ class Experiment:
             measured: of `measure`, which is called where it is not given.
 
         Raises:
-            InputError: the rounds are a controller's, or beta can't be estimated.
+            InputError: the rounds are a controller's, steps have a proximal term, or beta can't
+                be estimated.
         """
         check_equal_rounds(self.config)
+        check_no_proximal(self.config)
         return bound_run(
             self.measure() if measured is None else measured,
             replace(self.plan, network=self.network),
