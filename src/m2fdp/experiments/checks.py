@@ -15,7 +15,7 @@ from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
-from m2fdp.experiments.tiers import check_batches, check_tiers, model_of
+from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
@@ -154,7 +154,7 @@ def _check_super_nodes(config: Config, plan: Plan) -> None:
 def surprises(config: Config) -> list[str]:
     """A line for each thing that is allowed and is seldom what was meant."""
     plan = build_plan(config)
-    schedule, lines = plan.schedule, []
+    schedule, lines = plan.schedule, surprises_in_tiers(config)
     if plan.private and config.secure_aggregation.layers and not plan.network.sums.shared:
         lines.append(
             "secure_aggregation.noise = separate: every sender's noise is enough by itself, and "
