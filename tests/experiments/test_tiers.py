@@ -112,6 +112,14 @@ def test_the_two_party_protocol_is_a_backend():
     torch.testing.assert_close(vector(joint), vector(apart))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_trains_the_same_and_repeats_itself():
+    there, again = (trained("dtfl", device="cuda", **{"model.norm": "group"}) for _ in range(2))
+    assert torch.equal(vector(there), vector(again))
+    here = trained("dtfl", **{"model.norm": "group"})
+    torch.testing.assert_close(vector(there), vector(here), rtol=1e-2, atol=1e-3)
+
+
 def test_a_trained_models_buffers_and_heads_are_in_its_state_dict_and_count():
     run = experiment("dtfl", **{"tiering.tiers": 2})
     result = run.train()
