@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from m2fdp.config.types import (
+    SINCE,
     Block,
     Count,
     FromText,
@@ -84,6 +85,12 @@ class TieringConfig(Block):
     )
     initial_tier: Count = Field(
         default=1, description="Of clients of whom nothing has been observed."
+    )
+    offload_to: Literal["anyone", "trusted"] = Field(
+        default="trusted",
+        description="Who trains the rest of a device's model: its parent if the tree trusts it, "
+        "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
+        json_schema_extra={SINCE: "0.5.0"},
     )
 
     @model_validator(mode="after")

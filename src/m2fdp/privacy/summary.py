@@ -244,7 +244,8 @@ def warnings(
     exposed: dict[str, float] = {
         kind: value
         for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > target
+        if kind not in {*mechanism.ledger.distrusted, "trusted_servers", "labels"}
+        and value > target
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
