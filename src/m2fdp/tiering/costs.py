@@ -74,7 +74,7 @@ def module_costs(model: SplitModel) -> ModuleCosts:
     """Counted on shapes alone by torch's own counter of convolutions' and products' FLOPs.
 
     Args:
-        model: of shapes only, without numbers: `split_resnet` without a seed.
+        model: of shapes only, without numbers (built without a seed), with all its heads.
     """
     # Data ask for no gradient; what a module gives to the next does.
     features = torch.empty((_COUNTED_RECORDS, *model.shape), device="meta")
@@ -84,7 +84,7 @@ def module_costs(model: SplitModel) -> ModuleCosts:
         flops.append(count)
         outputs.append(features[0].numel())
         if number < model.n_tiers:
-            head_flops.append(_step_flops(model.heads[number], features)[0])
+            head_flops.append(_step_flops(model.heads[str(number + 1)], features)[0])
     return ModuleCosts(
         model.name,
         np.array(flops),
@@ -92,7 +92,7 @@ def module_costs(model: SplitModel) -> ModuleCosts:
         np.array([_n_buffers(module) for module in model.modules]),
         np.array(outputs),
         np.array(head_flops),
-        np.array([_n_parameters(head) for head in model.heads]),
+        np.array([_n_parameters(head) for head in model.heads.values()]),
     )
 
 
