@@ -17,6 +17,7 @@ from m2fdp.algorithms.hfl import HFL
 from m2fdp.algorithms.hfl_dp import HFL_DP
 from m2fdp.algorithms.ldp import LDP
 from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
 from m2fdp.algorithms.pedpfl import PEDPFL
 from m2fdp.config import Block, Config, ZonesConfig, parse_block
 from m2fdp.errors import InputError
@@ -32,7 +33,7 @@ from m2fdp.topology.trust import Trust, build_trust
 # In the order in which tables and figures list them.
 ALGORITHMS = {
     algorithm.name: algorithm
-    for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP, LDP, HDP, CDP, HDP_MIXED)
+    for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP, M2FDP_TIERS, LDP, HDP, CDP, HDP_MIXED)
 }
 
 __all__ = [
@@ -86,7 +87,7 @@ def build_plan(config: Config) -> Plan:
     schedule = build_schedule(config.training, tree.depth)
     options = parse_options(config.algorithm, config.options)
     _check_zones(config)
-    given = Given(tree, trust, schedule, options, config.seed, config.zones)
+    given = Given(tree, trust, schedule, options, config.seed, config.zones, config.tiering)
     plan = _plan_of(config.algorithm, given)
     if plan.private:
         _check_noise(config.algorithm, plan.network)

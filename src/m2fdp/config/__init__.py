@@ -37,7 +37,7 @@ from m2fdp.config.root import (
     recorded,
     released,
 )
-from m2fdp.config.tiers import ClockConfig, TieringConfig
+from m2fdp.config.tiers import TRAINED, ClockConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import (
     SINCE,
@@ -55,6 +55,7 @@ __all__ = [
     "INCIDENTAL",
     "SCHEMES",
     "SINCE",
+    "TRAINED",
     "UNRELEASED",
     "Alternatives",
     "AuditConfig",

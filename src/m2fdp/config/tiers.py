@@ -27,11 +27,17 @@ _MEASURED_CPUS = (0.1, 4.0)
 _PAPER_TIERS = 6
 
 
+# The model that is trained itself.
+TRAINED = "trained"
+
+
 def _model(name: str) -> str:
+    if name == TRAINED:
+        return name
     depth = int(name[6:]) if re.fullmatch(r"resnet\d{1,4}", name) else 0
     if not 20 <= depth <= _DEEPEST or depth % 18 != 2:
         raise ValueError(
-            f"valid: resnet56, resnet110, or any resnetN of N = 18 b + 2 layers, "
+            f"valid: {TRAINED}, resnet56, resnet110, or any resnetN of N = 18 b + 2 layers, "
             f"from resnet20 to resnet{_DEEPEST}"
         )
     return name

@@ -15,6 +15,7 @@ from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
+from m2fdp.experiments.tree_tiers import check_not_split, check_splits
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
@@ -35,6 +36,7 @@ def check_config(config: Config) -> None:
     get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
     check_participation(config, plan)
+    check_splits(config, plan)
     check_model_name(config.model.name)
     for key, name in (
         ("model.loss", config.model.loss),
@@ -238,7 +240,8 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
 
 
 def check_equal_rounds(config: Config) -> None:
-    """Refuse audit and bound of a controlled run, and of one whose devices join by chance.
+    """Refuse audit and bound of a controlled run, and of one whose devices join by chance or split
+    their model.
 
     Raises:
         InputError: it is one.
@@ -251,6 +254,7 @@ def check_equal_rounds(config: Config) -> None:
         raise InputError("training.participation", training.participation, f"{remedy}null")
     if training.estimator != "mean":
         raise InputError("training.estimator", training.estimator, f"{remedy}mean")
+    check_not_split(config, build_plan(config))
 
 
 def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:

@@ -18,7 +18,6 @@ from m2fdp.config import Config
 from m2fdp.control.controller import Controller, build_controller
 from m2fdp.control.policy import ControlledRounds, controlled_plan
 from m2fdp.convergence.measurement import measure_run
-from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import input_shape
@@ -30,7 +29,7 @@ from m2fdp.data.manifest import (
     shards_of,
 )
 from m2fdp.data.sources import load_dataset
-from m2fdp.experiments import promise
+from m2fdp.experiments import promise, tree_tiers
 from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.bounds import bound_run
 from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
@@ -38,7 +37,7 @@ from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.steps import key_of_steps, too_large
-from m2fdp.models.registry import Model, build_model
+from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.schedule.rounds import RunPlan
@@ -65,6 +64,7 @@ from m2fdp.simulation.training import (
 from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
+from m2fdp.tiering.tree_plan import TreeTiers
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, joined_by_chance, weighted
 
@@ -202,8 +202,15 @@ class Experiment:
     @cached_property
     def model(self) -> Model:
         """The configured model with its first weights."""
-        config, n_classes = self.config, self.dataset.n_classes
-        return build_model(config.model, self.input_shape, n_classes, config.seed)
+        shape = self.input_shape, self.dataset.n_classes
+        return tree_tiers.model_of(self.config, shape, self.tier_plan)
+
+    @cached_property
+    def tier_plan(self) -> TreeTiers | None:
+        """Who has how much of the model when, where devices split it step by step; else None."""
+        shape = self.input_shape, self.dataset.n_classes
+        of_devices = self.samples.sizes, self.sampling_rates
+        return tree_tiers.plan_splits(self.config, self.run_plan, shape, *of_devices)
 
     @cached_property
     def controller(self) -> Controller | None:
@@ -290,17 +297,18 @@ class Experiment:
             randomness: instead of the configured draws, whose noise is keyed by all that a
                 release depends on; noise must not be that of another simulation.
         """
+        config, sums = self.config, self.config.secure_aggregation
+        draws = randomness or randomness_of(config, self.network, self.inputs, self.samples)
+        records, n_classes = shards or self.shards(), self.dataset.n_classes
         return Simulation(
             self.run_plan.networks,
             mechanisms or self.calibrate().mechanisms,
             model or self.model,
-            shards or self.shards(),
-            randomness or randomness_of(self.config, self.network, self.inputs, self.samples),
+            tree_tiers.with_sent_labels(config, self.run_plan, records, n_classes, draws),
+            draws,
             self.plan.rules,
-            SumRules(
-                stop=self.config.secure_aggregation.on_loss == "stop",
-                masks=self.config.secure_aggregation.protocol == "masks",
-            ),
+            SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks"),
+            tree_tiers.splits_of(config, self.tier_plan),
         )
 
     def shards(self) -> Shards:
@@ -365,7 +373,7 @@ class Experiment:
         model, mechanism = simulation.model, simulation.mechanisms[0]
         lock_steps = [each.lock_step for each in simulation.mechanisms]
         clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
-        costs = totals(clock, rounds)
+        costs = tree_tiers.costs_of(self.tier_plan, clock, rounds, config.resources)
         evaluated = self.records(self.held_out)
         policy: RoundPolicy = FixedRounds(rounds)
         if self.controller is not None:

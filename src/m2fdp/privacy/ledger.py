@@ -300,7 +300,9 @@ def open_ledger(
     )
     everywhere = Traffic(frozenset({0}), True, False, False, False)
     kinds = replace(everywhere, colluding=threat.colluding, elected=network.elected).kinds
-    sees = "un-noised models" if network.splits is None else "un-noised models, activations and labels"
+    sees = (
+        "un-noised models" if network.splits is None else "un-noised models, activations and labels"
+    )
     return Ledger(
         tuple(in_clear(everybody, kind, sees, _one_release) for kind in kinds),
         tuple(plans),

@@ -148,8 +148,9 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
     network = simulation.networks[plan.network]
     mechanism = simulation.mechanisms[plan.network]
     streams = simulation.randomness.sampling
-    masked = simulation.sums.masks and step_in_sums(network, mechanism)
-    learners = draw_learners(network, mechanism, streams, number, by_device=masked)
+    by_device = simulation.sums.masks and step_in_sums(network, mechanism)
+    by_device |= simulation.splits is not None
+    learners = draw_learners(network, mechanism, streams, number, by_device)
     present, like = learners.present, simulation.shards.features
     aggregator, missing = executor.aggregators[plan.network], None
     if network.participation is not None:
@@ -278,8 +279,10 @@ def _send(
     current: _Round, stretch: _Stretch, updates: Updates | None, layer: int, messages: Tensor
 ) -> None:
     """Noise what nodes of a layer send, (N_l, M), in place; masked or open, somebody gets it."""
-    noise = torch.zeros_like(messages)
-    _add_message_noise(current, stretch, layer, noise)
+    noise, scales = torch.zeros_like(messages), current.mechanism.noise.messages[layer]
+    if layer == current.network.tree.depth:
+        scales = scales * current.learners.present
+    _add_noise(current, stretch.last, "message-noise", layer, scales, noise)
     if current.masked and updates is not None and layer in current.alive:
         senders = Senders(
             current.network,
@@ -374,6 +377,9 @@ def _descend(
     current: _Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
+    if current.executor.splitter is not None:
+        current.executor.splitter.descend(current, tile, step, minibatches, models)
+        return
     learners, clipping = current.learners, current.mechanism.clipping
     backend, eta = current.executor.backend, current.plan.step_size
     units = learners.units_of(tile)
@@ -400,14 +406,6 @@ def _descend(
         models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)
         return
     models.index_add_(0, owners, gradients, alpha=-eta)
-
-
-def _add_message_noise(current: _Round, stretch: _Stretch, layer: int, messages: Tensor) -> None:
-    """Noise those of the messages (N_l, M) of a layer that carry some, in place."""
-    scales = current.mechanism.noise.messages[layer]
-    if layer == current.network.tree.depth:
-        scales = scales * current.learners.present
-    _add_noise(current, stretch.last, "message-noise", layer, scales, messages)
 
 
 def _add_summed_noise(current: _Round, stretch: _Stretch, models: Tensor) -> None:
