@@ -13,7 +13,6 @@ from m2fdp.config import Config, load_config
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.ledger import open_ledger
 from m2fdp.privacy.mechanisms.splits import (
     activation_multiplier,
     joint_shift,
@@ -205,15 +204,6 @@ def test_some_split_below_servers_that_nobody_trusts_beside_trusted_ones():
     assert mechanism.epsilon(30) <= 4.0
     nodes = mechanism.lock_step.nodes
     assert ((mechanism.noise.steps > 0) == (nodes[:, 0] < 2)).all()
-
-
-def test_without_noise_everybody_sees_activations():
-    config = config_of()
-    network = network_of(config)
-    plans = build_schedule(config.training, 1).round_plans()
-    ledger = open_ledger(network, plans, config.privacy, config.threat)
-    assert {line.sees for line in ledger.lines} == {"un-noised models, activations and labels"}
-    assert set(ledger.by_kind(1).values()) == {inf}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Literal
 from m2fdp.config import Block, TieringConfig, ZonesConfig
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.simulation import Rules
+from m2fdp.tiering.course import Way
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
@@ -74,6 +75,8 @@ class Algorithm:
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
         zoned: whether it reads the configuration's `zones`.
+        tiers: how its rounds are billed, if its devices train a split model in epochs of their
+            own; None = local steps on the tree.
     """
 
     name: str
@@ -83,3 +86,4 @@ class Algorithm:
     controllable: bool = False
     options: type[Block] = NoOptions
     zoned: bool = False
+    tiers: Way | None = None

@@ -37,8 +37,8 @@ from m2fdp.config.root import (
     recorded,
     released,
 )
-from m2fdp.config.tiers import TRAINED, ClockConfig, TieringConfig
-from m2fdp.config.training import TrainingConfig
+from m2fdp.config.tiers import TRAINED, ClockConfig, LeakageConfig, TieringConfig
+from m2fdp.config.training import PlateauConfig, TrainingConfig
 from m2fdp.config.types import (
     SINCE,
     Alternatives,
@@ -67,9 +67,11 @@ __all__ = [
     "DatasetConfig",
     "Decibel",
     "FeaturesConfig",
+    "LeakageConfig",
     "ModelConfig",
     "NonNegative",
     "PartitionConfig",
+    "PlateauConfig",
     "Positive",
     "PrivacyConfig",
     "Probability",

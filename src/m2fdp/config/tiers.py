@@ -98,6 +98,12 @@ class TieringConfig(Block):
         "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
         json_schema_extra={SINCE: "0.5.0"},
     )
+    aggregate: Literal["samples", "uniform"] = Field(
+        default="samples",
+        description="Clients weigh by their records (samples, D eq. 1), or equally (uniform, D "
+        "Algorithm 1).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
 
     @model_validator(mode="after")
     def _tiers_that_exist(self) -> TieringConfig:
@@ -119,17 +125,22 @@ class ClockConfig(Block):
     model: Annotated[str, AfterValidator(_model)] = Field(
         default="resnet56",
         description="Whose FLOPs and bytes are billed: resnet56, resnet110, or any resnetN of "
-        "N = 18 b + 2 layers.",
+        "N = 18 b + 2 layers on D's images; or trained, those of the model that is trained.",
     )
     width: Annotated[Count, Field(le=1024)] = Field(
         default=16, description="Channels of its first module; D's is 16."
     )
-    clients: Annotated[Count, Field(le=1000)] = Field(default=10, description="K.")
+    clients: Annotated[Count, Field(le=1000)] = Field(
+        default=10, description="K; where a model is trained, its devices are the clients."
+    )
     records: Count = Field(
-        default=50_000, description="Training records of all clients, who hold equally many."
+        default=50_000,
+        description="Training records of all clients, who hold equally many; where a model is "
+        "trained, the devices' shards.",
     )
     rounds: Annotated[Count, Field(le=1000)] = Field(
-        default=150, description="R, rounds of the plan."
+        default=150,
+        description="R, rounds of the plan; where a model is trained, `training.rounds`.",
     )
     cpu_gflops: Positive = Field(
         default=150.0,
@@ -175,7 +186,13 @@ class ClockConfig(Block):
 
     @property
     def depth(self) -> int:
-        """Layers of the model."""
+        """Layers of the model.
+
+        Raises:
+            ValueError: it is the one that is trained, which is not known here.
+        """
+        if self.model == TRAINED:
+            raise ValueError("the model that is trained has no clock of its own")
         return int(self.model.removeprefix("resnet"))
 
     @model_validator(mode="after")
@@ -192,3 +209,18 @@ class ClockConfig(Block):
                 f"scaling: measured knows {least:g} to {most:g} CPUs; set it to linear"
             )
         return self
+
+
+class LeakageConfig(Block):
+    """D's means against what activations tell (D Sec. 4.4); neither has an epsilon."""
+
+    distance_correlation: Annotated[float, Number, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="alpha: a client descends (1 - alpha) loss + alpha times the distance "
+        "correlation of its images and activations.",
+    )
+    patch_shuffling: bool = Field(
+        default=False,
+        description="Whether the places of every record's activations are shuffled before they are "
+        "sent.",
+    )

@@ -15,9 +15,10 @@ from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
+from m2fdp.experiments.tiers import check_batches, check_tiers, model_of
 from m2fdp.experiments.tree_tiers import check_not_split, check_splits
 from m2fdp.models.checks import Shape
-from m2fdp.models.registry import Model, build_model, check_model_name
+from m2fdp.models.registry import Model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
@@ -38,6 +39,7 @@ def check_config(config: Config) -> None:
     check_participation(config, plan)
     check_splits(config, plan)
     check_model_name(config.model.name)
+    check_tiers(config, plan)
     for key, name in (
         ("model.loss", config.model.loss),
         ("partition.scheme", config.partition.scheme),
@@ -247,6 +249,8 @@ def check_equal_rounds(config: Config) -> None:
         InputError: it is one.
     """
     remedy = "audit and bound are made for rounds that are all alike; use "
+    if get_algorithm(config.algorithm).tiers is not None:
+        raise InputError("algorithm", config.algorithm, f"{remedy}one of local steps")
     if config.control.enabled:
         raise InputError("control.enabled", True, f"{remedy}false")
     training = config.training
@@ -269,7 +273,8 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
             a non-expansive drift that model and step size do not have.
     """
     training, privacy = config.training, config.privacy
-    built = build_model(config.model, shape, n_classes, seed=0)
+    built = model_of(config, shape, n_classes, seed=0)
+    check_batches(config, shape, shard_sizes)
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)

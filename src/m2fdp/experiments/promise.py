@@ -14,6 +14,7 @@ from m2fdp.data.features.mapping import fitted_on
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
+from m2fdp.experiments.tiers import seen_in_tiers
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.offices import Offices
@@ -69,7 +70,8 @@ def calibrate(
             offices,
         )
     else:
-        without = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat)
+        sees = seen_in_tiers(config)
+        without = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat, sees)
         mechanisms = (replace(without, ledger=replace(without.ledger, offices=offices)),)
     rounds = mechanisms[0].affordable_rounds(privacy.budget)
     if rounds == 0:

@@ -8,20 +8,20 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from m2fdp.algorithms import Plan
-from m2fdp.config import TRAINED, Config, ResourcesConfig
+from m2fdp.algorithms import Plan, get_algorithm
+from m2fdp.config import Config, ResourcesConfig
 from m2fdp.costs.clock import Cost, totals
 from m2fdp.costs.resources import LinkClock
 from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
-from m2fdp.models.registry import Model, build_model
-from m2fdp.models.split import SPLIT_MODELS, build_split_model
+from m2fdp.models.split import SPLIT_MODELS, SplitModel, build_split_model
 from m2fdp.privacy.mechanisms import get_mechanism, splits
 from m2fdp.schedule.rounds import RoundPlan, RunPlan
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.splits import Splits
 from m2fdp.streams import Randomness
-from m2fdp.tiering.costs import module_costs, resnet_costs
+from m2fdp.tiering.costs import module_costs
+from m2fdp.tiering.course import clock_costs
 from m2fdp.tiering.tree_plan import Billed, TreeTiers, billed_at, plan_tree_tiers, tree_costs
 
 
@@ -43,7 +43,7 @@ def plan_splits(
         InputError: a model that can't be split.
     """
     (network, *_) = run_plan.networks
-    if network.splits is None:
+    if network.splits is None or get_algorithm(config.algorithm).tiers is not None:
         return None
     lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, run_plan.rounds)
     return plan_tree_tiers(
@@ -58,14 +58,12 @@ def plan_splits(
     )
 
 
-def model_of(config: Config, shape: tuple[Shape, int], tiers: TreeTiers | None) -> Model:
-    """The configured model with its first weights; where it is split, with the heads in use.
+def split_in_use(config: Config, shape: tuple[Shape, int], tiers: TreeTiers) -> SplitModel:
+    """The model with its first weights, and the heads of the tiers that are ever in use.
 
     Raises:
-        InputError: see `build_model`, or a model that can't be split.
+        InputError: see `build_split_model`.
     """
-    if tiers is None:
-        return build_model(config.model, *shape, config.seed)
     used = [tier for tier in tiers.cuts if tier <= _cuts(config, shape)]
     return build_split_model(config.model, *shape, config.seed, used)
 
@@ -193,10 +191,6 @@ def _cuts(config: Config, shape: tuple[Shape, int]) -> int:
 
 
 def _billed(config: Config, shape: tuple[Shape, int]) -> Billed:
-    n_cuts, clock = _cuts(config, shape), config.clock
-    if clock.model == TRAINED:
-        every = range(1, n_cuts + 1)
-        costs = module_costs(build_split_model(config.model, *shape, None, every))
-    else:
-        costs = resnet_costs(clock.depth, clock.width)
-    return billed_at(costs, n_cuts)
+    every = range(1, _cuts(config, shape) + 1)
+    trained = module_costs(build_split_model(config.model, *shape, None, every))
+    return billed_at(clock_costs(config.clock, trained), len(every))

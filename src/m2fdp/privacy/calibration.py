@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import expm1, log, log1p
@@ -74,9 +74,17 @@ def check_delta(
 
 
 def no_privacy(
-    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+    network: Network,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+    sees: Mapping[str, str] | None = None,
 ) -> CalibratedMechanism:
-    """The local step of the configured mechanism with clipping and noise off."""
+    """The local step of the configured mechanism with clipping and noise off.
+
+    Args:
+        sees: what some kinds of observers see, in words, if it is more than models.
+    """
     single = step_alone(network)
     divisor = get_mechanism(privacy.mechanism).clipping(privacy).divide_by
     return CalibratedMechanism(
@@ -84,7 +92,7 @@ def no_privacy(
         single,
         silence(network, single),
         private=False,
-        ledger=open_ledger(network, plans, privacy, threat),
+        ledger=open_ledger(network, plans, privacy, threat, sees),
     )
 
 

@@ -9,7 +9,7 @@ epsilon, never dropped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
@@ -280,9 +280,17 @@ def build_ledger(
 
 
 def open_ledger(
-    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+    network: Network,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+    sees: Mapping[str, str] | None = None,
 ) -> Ledger:
-    """The ledger of a run without noise: everybody sees everything in clear."""
+    """The ledger of a run without noise: everybody sees everything in clear.
+
+    Args:
+        sees: what some kinds of observers see, in words, if it is more than models.
+    """
     everybody = Position(
         members=tuple(range(network.tree.n_devices)),
         head_layer=0,
@@ -300,11 +308,11 @@ def open_ledger(
     )
     everywhere = Traffic(frozenset({0}), True, False, False, False)
     kinds = replace(everywhere, colluding=threat.colluding, elected=network.elected).kinds
-    sees = (
-        "un-noised models" if network.splits is None else "un-noised models, activations and labels"
-    )
     return Ledger(
-        tuple(in_clear(everybody, kind, sees, _one_release) for kind in kinds),
+        tuple(
+            in_clear(everybody, kind, (sees or {}).get(kind, "un-noised models"), _one_release)
+            for kind in kinds
+        ),
         tuple(plans),
         distrusted_kinds(threat, network.elected),
         privacy.delta,

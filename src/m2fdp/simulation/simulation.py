@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.clipping import ClipFactor, flat_clip
 from m2fdp.simulation.local_rules import GradientStep, LocalRule
 from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.process import Process
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
 from m2fdp.simulation.splits import Splits
 from m2fdp.simulation.survivors import SumRules
+from m2fdp.simulation.workers import Workers
 from m2fdp.streams import Randomness
 from m2fdp.topology.network import Network
 
@@ -51,3 +54,15 @@ class Simulation:
     rules: Rules = Rules()
     sums: SumRules = SumRules()
     splits: Splits | None = None
+
+
+class SimulationProcess(Process, Protocol):
+    """How the rounds of a simulation are computed."""
+
+    @property
+    def simulation(self) -> Simulation:
+        """What is simulated."""
+
+    @property
+    def workers(self) -> Workers:
+        """The processes that share its work."""

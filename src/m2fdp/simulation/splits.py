@@ -26,6 +26,7 @@ from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms.base import ClientNoise
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.backends.base import Backend
+from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.simulation.clipping import clip_rows, flat_clip
 from m2fdp.simulation.learners import Learners
 from m2fdp.simulation.minibatches import Minibatches
@@ -195,8 +196,7 @@ class Splitter:
         """Activations (b, …) of images, of the model (M,) cut after its first modules."""
         named = {f"whole.{name}": value for name, value in self.model.unflatten(vector).items()}
         sends = _Sends(self.model.module, tier)
-        features = features.contiguous(memory_format=torch.channels_last)
-        sent: Tensor = torch.func.functional_call(sends, named, (features,))
+        sent: Tensor = torch.func.functional_call(sends, named, (channels_last(features),))
         return sent
 
     def _noised(self, sent: Minibatches, noise: _Drawn) -> Minibatches:

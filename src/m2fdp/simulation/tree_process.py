@@ -36,8 +36,9 @@ from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import add_noise, summed_deviations
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.step_sums import StepSums, step_in_sums, step_sums, summed_step
+from m2fdp.simulation.step_sums import StepSums, step_sums, steps_by_device, summed_step
 from m2fdp.simulation.survivors import draw_survivors
+from m2fdp.simulation.workers import Workers
 from m2fdp.topology.network import Network
 
 
@@ -47,6 +48,11 @@ class TreeProcess:
 
     simulation: Simulation
     executor: Executor
+
+    @property
+    def workers(self) -> Workers:
+        """The processes that share its work."""
+        return self.executor.workers
 
     def start(self) -> State:
         """w^(1), with what the server rule begins with."""
@@ -148,8 +154,7 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
     network = simulation.networks[plan.network]
     mechanism = simulation.mechanisms[plan.network]
     streams = simulation.randomness.sampling
-    by_device = simulation.sums.masks and step_in_sums(network, mechanism)
-    by_device |= simulation.splits is not None
+    by_device = steps_by_device(simulation, network, mechanism)
     learners = draw_learners(network, mechanism, streams, number, by_device)
     present, like = learners.present, simulation.shards.features
     aggregator, missing = executor.aggregators[plan.network], None
@@ -280,8 +285,7 @@ def _send(
 ) -> None:
     """Noise what nodes of a layer send, (N_l, M), in place; masked or open, somebody gets it."""
     noise, scales = torch.zeros_like(messages), current.mechanism.noise.messages[layer]
-    if layer == current.network.tree.depth:
-        scales = scales * current.learners.present
+    scales = scales * (layer < current.network.tree.depth or current.learners.present)
     _add_noise(current, stretch.last, "message-noise", layer, scales, noise)
     if current.masked and updates is not None and layer in current.alive:
         senders = Senders(
@@ -377,9 +381,8 @@ def _descend(
     current: _Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
-    if current.executor.splitter is not None:
-        current.executor.splitter.descend(current, tile, step, minibatches, models)
-        return
+    if (splitter := current.executor.splitter) is not None:
+        return splitter.descend(current, tile, step, minibatches, models)
     learners, clipping = current.learners, current.mechanism.clipping
     backend, eta = current.executor.backend, current.plan.step_size
     units = learners.units_of(tile)
