@@ -1,18 +1,21 @@
 """Steps of devices that split their model, in the engine's own rounds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils import parameters_to_vector
+from tests.builders import experiment_of, last_state, records_of
+from torch import nn
 
+from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
 from m2fdp.config import load_config
-from m2fdp.data.dataset import Dataset
 from m2fdp.experiments import Experiment
-from m2fdp.models.split import build_split_model
-from m2fdp.simulation.minibatches import Minibatches
-from m2fdp.simulation.splits import only
+from m2fdp.models.losses import cross_entropy
+from m2fdp.models.split import SplitChain, SplitModel
+from m2fdp.privacy.mechanisms import splits
+from m2fdp.simulation.minibatches import Shards
 from m2fdp.streams import seeded
-from tests.builders import experiment_of, last_state
 
 SETTING = {
     "model.name": "cnn12",
@@ -125,3 +128,139 @@ def test_a_step_is_the_two_losses_gradient_clipped_in_two_parts(tier, backend):
         silent += expected_step(experiment, device, tier) / (6 * sizes[device])
     torch.testing.assert_close(moved, silent, rtol=1e-3, atol=2e-6)
     assert float(silent.norm()) > 1e-3
+
+
+# Of each world; a bound is wrong with probability 5 % at most, and the seed is fixed.
+REPETITIONS = 1500
+ALONE = {
+    **SETTING,
+    "topology.fanouts": [1, 2 * REPETITIONS],
+    "topology.trust.ratios": [0.0],
+    "tiering.offload_to": "anyone",
+    "tiering.tiers": 3,
+    "tiering.schedule": "static",
+    "tiering.static_tier": 1,
+    "training.rounds": 1,
+    "training.local_steps": 1,
+    "training.batch_size": None,
+    "partition.samples_per_device": None,
+    "privacy.adjacency": "zero_out",
+    "privacy.delta": 0.1,
+    "privacy.epsilon": 2.0,
+    "privacy.clipping_norm": 0.7,
+    "privacy.activation_clip": 3.0,
+    "privacy.activation_share": 0.4,
+}
+
+
+def canary_model() -> SplitModel:
+    """Without biases: a record of zeros has activations and gradients of zero, and any other's are
+    far beyond what they are clipped to."""
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Flatten(), nn.Linear(64, 4, bias=False))
+    second, head = (nn.Sequential(nn.Linear(4, 2, bias=False)) for _ in range(2))
+    nn.init.constant_(first[1].weight, 3.0)
+    nn.init.zeros_(head[0].weight)
+    chain = SplitChain([first, second], {1: head})
+    return SplitModel("canary", chain, cross_entropy, linear=False, shape=(1, 8, 8))
+
+
+def heard(**keys) -> tuple[np.ndarray, np.ndarray, Experiment]:
+    """What an untrusted server hears of devices with one record each, every other one's of zeros:
+    activations and the client's gradient, along the record's own, in units of what they are
+    clipped to; (n,) each."""
+    dataset, manifest = records_of([1] * 2 * REPETITIONS)
+    experiment = Experiment.from_config(
+        load_config(ALONE, {"algorithm": "m2fdp_tiers"}, keys), dataset, manifest
+    )
+    sizes = experiment.samples.sizes
+    features = torch.ones(len(sizes), 1, 8, 8)
+    features[1::2] = 0.0
+    labels = torch.zeros(len(sizes), dtype=torch.int64)
+    shards = Shards(features, labels, sizes, np.ones(len(sizes)))
+    simulation = experiment.simulation(
+        model=canary_model(), shards=shards, randomness=seeded(0, b"canary")
+    )
+    process = experiment.process(simulation)
+    activations, gradients = np.zeros((2, len(sizes)))
+    # All activations are alike, and the head's gradient is their outer product with (-1/2, 1/2).
+    along_z = torch.full((4,), 0.5)
+    along_g = torch.cat(
+        [torch.zeros(256), torch.outer(torch.tensor([-1.0, 1.0]), along_z).flatten()]
+    )
+    along_g /= along_g.norm()
+
+    def host(device: int, sent: torch.Tensor, gradient: torch.Tensor) -> None:
+        activations[device] = float(sent[0].flatten() @ along_z)
+        gradients[device] = float(gradient @ along_g)
+
+    process.executor.splitter = replace(process.executor.splitter, host=host)
+    last_state(process, experiment.run_plan.rounds)
+    privacy = experiment.config.privacy
+    return activations / privacy.activation_clip, gradients / privacy.clipping_norm, experiment
+
+
+def lower_bound(activations: np.ndarray, gradients: np.ndarray, experiment: Experiment) -> float:
+    """Of epsilon, by the best test of both."""
+    clients = experiment.calibrate().mechanism.noise.clients
+    privacy = experiment.config.privacy
+    of_z = clients.activations[0] / privacy.activation_clip
+    of_g = clients.gradients[0] / privacy.clipping_norm
+    scores = activations / of_z**2 + gradients / of_g**2
+    there, absent = scores[0::2], scores[1::2]
+    half, delta = len(there) // 2, privacy.delta
+    rule = choose_rule(absent[:half], there[:half], delta, 0.025)
+    return epsilon_bound(rule, absent[half:], there[half:], delta, 0.025)
+
+
+@pytest.fixture(scope="module")
+def honest():
+    return heard()
+
+
+def test_what_a_server_hears_of_a_record_is_what_the_ledger_says(honest):
+    """Means and deviations to 5 sigma, and both releases are independent."""
+    activations, gradients, experiment = honest
+    clients = experiment.calibrate().mechanism.noise.clients
+    privacy = experiment.config.privacy
+    n = len(activations) // 2
+    for values, deviation in (
+        (activations, clients.activations[0] / privacy.activation_clip),
+        (gradients, clients.gradients[0] / privacy.clipping_norm),
+    ):
+        for world, mean in ((values[0::2], 1.0), (values[1::2], 0.0)):
+            assert abs(world.mean() - mean) < 5 * deviation / np.sqrt(n)
+            assert abs(world.std() / deviation - 1) < 5 / np.sqrt(2 * n)
+    assert abs(np.corrcoef(activations[0::2], gradients[0::2])[0, 1]) < 5 / np.sqrt(n)
+
+
+def test_a_canary_stays_below_the_ledger_and_is_not_blind(honest):
+    bound = lower_bound(*honest)
+    assert 0.8 < bound < honest[2].calibrate().mechanism.epsilon(1) == pytest.approx(2.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("build", ["gradients un-noised", "noise counted once"])
+def test_a_canary_catches_a_broken_build(monkeypatch, build):
+    """The ledger says 2 of what is less noise than it takes into account."""
+    right = splits.with_client_noise
+
+    def broken(*given):
+        noise = right(*given)
+        if build == "gradients un-noised":
+            clients = replace(noise.clients, gradients=noise.clients.gradients * 1e-3)
+        else:  # each release as if it were the only one that tells of the record
+            share = given[-1].activation_share
+            clients = replace(
+                noise.clients,
+                gradients=noise.clients.gradients * np.sqrt(1 - share),
+                activations=noise.clients.activations * np.sqrt(share),
+            )
+        return replace(noise, clients=clients)
+
+    monkeypatch.setattr(splits, "with_client_noise", broken)
+    activations, gradients, experiment = heard()
+    assert (
+        lower_bound(activations, gradients, experiment)
+        > 2.0
+        == pytest.approx(experiment.calibrate().mechanism.epsilon(1), rel=1e-3)
+    )
