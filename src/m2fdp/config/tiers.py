@@ -17,6 +17,7 @@ from m2fdp.config.types import (
     Positive,
     Probability,
 )
+from m2fdp.errors import InputError
 
 # Deeper ones take longer to count than to describe.
 _DEEPEST = 1010
@@ -189,10 +190,11 @@ class ClockConfig(Block):
         """Layers of the model.
 
         Raises:
-            ValueError: it is the one that is trained, which is not known here.
+            InputError: it is the one that is trained, which only a run that trains has.
         """
         if self.model == TRAINED:
-            raise ValueError("the model that is trained has no clock of its own")
+            remedy = "is known where a model is trained in tiers only; use resnet56 or resnet110"
+            raise InputError("clock.model", TRAINED, remedy)
         return int(self.model.removeprefix("resnet"))
 
     @model_validator(mode="after")

@@ -63,6 +63,11 @@ def check_tiers(config: Config, plan: Plan) -> None:
         raise InputError("training.backend", training.backend, "is not for tiers; use auto")
     if training.step_size != "constant":
         raise InputError("training.step_size", training.step_size, "is not D's; use constant")
+    if get_algorithm(config.algorithm).tiers != "dtfl":
+        for key, given in config.leakage.model_dump().items():
+            if given:
+                words = f"is of clients with losses of their own (dtfl), not of {config.algorithm}"
+                raise InputError(f"leakage.{key}", given, words)
     unweighed = "is nothing that algorithms in tiers know; use"
     for key, value, usual in (
         ("training.participation", training.participation, None),
