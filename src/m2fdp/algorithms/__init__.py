@@ -12,6 +12,7 @@ from m2fdp import own_code
 from m2fdp.algorithms.base import Algorithm, Given, NoOptions, Plan
 from m2fdp.algorithms.cdp import CDP
 from m2fdp.algorithms.dtfl import DTFL
+from m2fdp.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.algorithms.fedavg import FEDAVG
 from m2fdp.algorithms.fedyogi import FEDYOGI
 from m2fdp.algorithms.hdp import HDP
@@ -51,6 +52,7 @@ ALGORITHMS = {
         SPLITFED,
         FEDYOGI,
         DTFL,
+        DTFL_DP,
     )
 }
 
@@ -105,7 +107,16 @@ def build_plan(config: Config) -> Plan:
     schedule = build_schedule(config.training, tree.depth)
     options = parse_options(config.algorithm, config.options)
     _check_zones(config)
-    given = Given(tree, trust, schedule, options, config.seed, config.zones, config.tiering)
+    given = Given(
+        tree,
+        trust,
+        schedule,
+        options,
+        config.seed,
+        config.zones,
+        config.tiering,
+        config.training.local_epochs,
+    )
     plan = _plan_of(config.algorithm, given)
     if plan.private:
         _check_noise(config.algorithm, plan.network)

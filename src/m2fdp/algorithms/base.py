@@ -32,6 +32,7 @@ class Given:
         seed: of the run, for what an algorithm draws.
         zones: as configured, for an algorithm that is `zoned`.
         tiering: as configured, for one that trains in tiers.
+        epochs: of a device in a round, for one that trains in epochs.
     """
 
     tree: Tree
@@ -41,6 +42,7 @@ class Given:
     seed: int = 0
     zones: ZonesConfig = ZonesConfig()
     tiering: TieringConfig = TieringConfig()
+    epochs: int = 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,13 @@ from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.running import process_for, run_of
 from m2fdp.experiments.steps import key_of_steps, rounds_in_words, too_large
 from m2fdp.experiments.tiers import course_of, model_of
-from m2fdp.experiments.tree_tiers import plan_splits, split_in_use, splits_of, with_sent_labels
+from m2fdp.experiments.tree_tiers import (
+    plan_splits,
+    split_in_use,
+    splits_in_steps,
+    splits_of,
+    with_sent_labels,
+)
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import get_mechanism
@@ -205,6 +211,8 @@ class Experiment:
     @cached_property
     def splits(self) -> TreeTiers | None:
         """Who has how much of the model when, where devices split it at every step."""
+        if not splits_in_steps(self.config, self.network):
+            return None
         shape = self.input_shape, self.dataset.n_classes
         devices = self.samples.sizes, self.sampling_rates
         return plan_splits(self.config, self.run_plan, shape, *devices)

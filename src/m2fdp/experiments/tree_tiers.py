@@ -23,6 +23,12 @@ from m2fdp.streams import Randomness
 from m2fdp.tiering.costs import module_costs
 from m2fdp.tiering.course import clock_costs
 from m2fdp.tiering.tree_plan import Billed, TreeTiers, billed_at, plan_tree_tiers, tree_costs
+from m2fdp.topology.network import Network
+
+
+def splits_in_steps(config: Config, network: Network) -> bool:
+    """Whether devices may split their model at every step, as they don't in epochs."""
+    return network.splits is not None and get_algorithm(config.algorithm).tiers is None
 
 
 def plan_splits(
@@ -31,8 +37,8 @@ def plan_splits(
     shape: tuple[Shape, int],
     sizes: np.ndarray,
     rates: np.ndarray,
-) -> TreeTiers | None:
-    """The tiers of all rounds; None where nobody splits.
+) -> TreeTiers:
+    """The tiers of all rounds.
 
     Args:
         shape: (C, H, W) of the images, and the number of classes.
@@ -43,8 +49,6 @@ def plan_splits(
         InputError: a model that can't be split.
     """
     (network, *_) = run_plan.networks
-    if network.splits is None or get_algorithm(config.algorithm).tiers is not None:
-        return None
     lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, run_plan.rounds)
     return plan_tree_tiers(
         config.tiering,
@@ -138,6 +142,12 @@ def check_splits(config: Config, plan: Plan) -> None:
             "own; use group",
         ),
         (
+            any(config.leakage.model_dump().values()),
+            "leakage",
+            "(block)",
+            f"{many}neither: both are without a promise, and what is sent has one already",
+        ),
+        (
             bool(config.secure_aggregation.layers),
             "secure_aggregation.layers",
             config.secure_aggregation.layers,
@@ -152,7 +162,7 @@ def check_splits(config: Config, plan: Plan) -> None:
         (plan.network.elected, "topology.super_nodes.kind", "elected", f"{many}fixed"),
         (training.backend == "stacked", "training.backend", "stacked", f"{many}auto"),
         (
-            config.tiering.profile == "paper",
+            config.tiering.profile == "paper" and get_algorithm(algorithm).tiers is None,
             "tiering.profile",
             "paper",
             f"{many}clock: D's Table 2 is of whole local epochs",

@@ -44,7 +44,7 @@ class Splits:
 
     Attributes:
         tiers: int64 (T, N_L), 1 … n_tiers of each device in each round; one more is the whole
-            model, on the device.
+            model, on the device; below 1 = it does not take part.
         client_share: beta.
         activation_clip: C_z.
     """
@@ -107,7 +107,7 @@ class Splitter:
         batches, devices = minibatches.select(units), learners.device_of_unit[units]
         owners = learners.learner_of_unit[units] - tile.start
         tiers = self.splits.tiers[current.number - 1][devices]
-        noise = self._drawn(current, step, devices, models)
+        noise = self.draw(current.plan.network, (current.number, step), devices, models)
         if len(owners) == len(models) and (tiers > self.model.n_tiers).all() and noise is None:
             chain = models[:, self.model.weights_place]
             self.whole.backend.add_gradients(chain, -eta, chain, batches, self.norm)
@@ -117,28 +117,42 @@ class Splitter:
             rows = np.flatnonzero(tiers == tier)
             places = torch.as_tensor(owners[rows], device=models.device)
             own, of_rows = before[places], None if noise is None else noise.of(rows)
-            gradients = self._gradients(own, only(batches, rows), tier, of_rows)
+            gradients = self.gradients(own, only(batches, rows), tier, of_rows)
             models.index_add_(0, places, gradients, alpha=-eta)
 
-    def _drawn(
-        self, current: UnderWay, step: int, devices: np.ndarray, like: Tensor
-    ) -> _Drawn | None:
-        """What devices draw in a step; None where none of them does."""
-        noise = self.noise[current.plan.network]
+    def trained(self, tier: int) -> Tensor:
+        """bool (M,), the numbers that a device of a tier and its server step."""
+        parts = self.halves[tier] if tier <= self.model.n_tiers else (self.whole,)
+        result = torch.zeros(self.model.n_parameters, dtype=torch.bool)
+        for part in parts:
+            result[part.places] = True
+        return result
+
+    def draw(
+        self, network: int, at: tuple[int, int], devices: np.ndarray, like: Tensor
+    ) -> Drawn | None:
+        """What devices int64 (n,) draw in a step; None where none of them does.
+
+        Args:
+            network: its number.
+            at: round and step.
+            like: (…, M).
+        """
+        noise = self.noise[network]
         if noise is None or not (noise.gradients[devices] > 0).any():
             return None
-        at = (current.number, step)
         # All M numbers of a device's part of the stream, of which those of its own part are used:
         # so no two devices share one.
         stream = self.randomness.noise.generator("client-noise", *at)
         gradients = standard_normals(stream, devices, like.cpu()).to(like)
         gradients *= torch.as_tensor(noise.gradients[devices, None]).to(like)
-        return _Drawn(devices, noise.gradients[devices] > 0, gradients, noise.activations, at)
+        return Drawn(devices, noise.gradients[devices] > 0, gradients, noise.activations, at)
 
-    def _gradients(
-        self, own: Tensor, batches: Minibatches, tier: int, noise: _Drawn | None
+    def gradients(
+        self, own: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
     ) -> Tensor:
-        """Of devices in one tier, (n, M), taken at their models (n, M)."""
+        """Of devices in one tier, (n, M), taken at their models (n, M): clipped, and noised where
+        they noise what they send."""
         alone = np.zeros(len(own), dtype=bool) if noise is None else noise.exposed
         result = torch.zeros_like(own)
         for exposed in (False, True):
@@ -149,7 +163,7 @@ class Splitter:
         return result
 
     def _of_alike(
-        self, own: Tensor, batches: Minibatches, tier: int, noise: _Drawn | None
+        self, own: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
     ) -> Tensor:
         """Of devices of one tier that all noise what they send, or none of which does."""
         result = torch.zeros_like(own)
@@ -199,7 +213,7 @@ class Splitter:
         sent: Tensor = torch.func.functional_call(sends, named, (channels_last(features),))
         return sent
 
-    def _noised(self, sent: Minibatches, noise: _Drawn) -> Minibatches:
+    def _noised(self, sent: Minibatches, noise: Drawn) -> Minibatches:
         """Every record's activations, clipped and noised."""
         values = sent.features.clone(memory_format=torch.contiguous_format)
         for unit, device in enumerate(noise.devices.tolist()):
@@ -224,7 +238,7 @@ class Half:
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
+class Drawn:
     """The noise of some devices in one local step.
 
     Attributes:
@@ -241,7 +255,7 @@ class _Drawn:
     activations: np.ndarray
     at: tuple[int, int]
 
-    def of(self, rows: np.ndarray) -> _Drawn:
+    def of(self, rows: np.ndarray) -> Drawn:
         """That of some of them."""
         return replace(
             self,
@@ -282,9 +296,9 @@ def build_splitter(
     norm = mechanisms[0].clipping.record_norm
     if norm is None:
         raise ValueError("parts of a split model are clipped record by record")
-    cut = set(np.unique(splits.tiers).tolist()) - {model.n_tiers + 1}
+    cut = splits.tiers[(splits.tiers > 0) & (splits.tiers <= model.n_tiers)]
     halves = {}
-    for tier in sorted(cut):
+    for tier in np.unique(cut).tolist():
         head = model.heads[str(tier)]
         client = nn.Sequential(*model.modules[:tier], head)
         server = nn.Sequential(*model.modules[tier:])
