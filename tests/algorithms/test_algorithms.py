@@ -93,5 +93,5 @@ def test_an_own_algorithm_whose_trusted_cloud_adds_no_noise_is_refused(monkeypat
 
 
 def test_unknown_algorithm():
-    with pytest.raises(InputError, match="algorithm = 'fedavg': .*hfl, pedpfl, hfl_dp, m2fdp"):
-        get_algorithm("fedavg")
+    with pytest.raises(InputError, match="algorithm = 'fedprox': .*hfl, pedpfl, hfl_dp, m2fdp"):
+        get_algorithm("fedprox")

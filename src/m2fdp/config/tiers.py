@@ -38,8 +38,8 @@ def _model(name: str) -> str:
     depth = int(name[6:]) if re.fullmatch(r"resnet\d{1,4}", name) else 0
     if not 20 <= depth <= _DEEPEST or depth % 18 != 2:
         raise ValueError(
-            f"valid: {TRAINED}, resnet56, resnet110, or any resnetN of N = 18 b + 2 layers, "
-            f"from resnet20 to resnet{_DEEPEST}"
+            f"valid: resnet56, resnet110, any resnetN of N = 18 b + 2 layers, "
+            f"from resnet20 to resnet{_DEEPEST}, or {TRAINED}"
         )
     return name
 

@@ -72,7 +72,7 @@ def run_of(
         policy = PlannedTiers(rounds, course, config.training.plateau)
     measures = Measures(
         config.training.evaluate_every,
-        lambda weights: evaluate(model, weights, *evaluated, process.workers),
+        lambda weights: evaluate(model, weights, *evaluated, process.executor.workers),
         lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
         mechanism.epsilon if mechanism.private else lambda round_: nan,
     )

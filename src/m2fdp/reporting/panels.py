@@ -183,8 +183,8 @@ def _content(
     if selected.empty:
         return Content(panel, x_label, (), ())
     # Over a run a line has but one number of seeds.
-    once = pd.Series(0.0, index=selected.index)
-    x = once if panel.x in OVER_A_RUN else _numbers(selected[panel.x])
+    over = panel.x in OVER_A_RUN
+    x = pd.Series(0.0, index=selected.index) if over else _numbers(selected[panel.x])
     categories: tuple[str, ...] = ()
     if x is None:
         if panel.log_x:

@@ -56,6 +56,14 @@ class Simulation:
     splits: Splits | None = None
 
 
+class Execution(Protocol):
+    """The means that a simulation is executed by."""
+
+    @property
+    def workers(self) -> Workers:
+        """The processes that share the work."""
+
+
 class SimulationProcess(Process, Protocol):
     """How the rounds of a simulation are computed."""
 
@@ -64,5 +72,5 @@ class SimulationProcess(Process, Protocol):
         """What is simulated."""
 
     @property
-    def workers(self) -> Workers:
-        """The processes that share its work."""
+    def executor(self) -> Execution:
+        """How it is executed."""

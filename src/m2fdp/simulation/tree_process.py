@@ -38,7 +38,6 @@ from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.step_sums import StepSums, step_sums, steps_by_device, summed_step
 from m2fdp.simulation.survivors import draw_survivors
-from m2fdp.simulation.workers import Workers
 from m2fdp.topology.network import Network
 
 
@@ -48,11 +47,6 @@ class TreeProcess:
 
     simulation: Simulation
     executor: Executor
-
-    @property
-    def workers(self) -> Workers:
-        """The processes that share its work."""
-        return self.executor.workers
 
     def start(self) -> State:
         """w^(1), with what the server rule begins with."""

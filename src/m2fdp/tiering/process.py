@@ -67,11 +67,6 @@ class TierProcess:
     aggregate: Literal["samples", "uniform"]
     executor: TierExecutor
 
-    @property
-    def workers(self) -> Workers:
-        """The processes that share the clients."""
-        return self.executor.workers
-
     def start(self) -> State:
         """w^(1), with what the server rule begins with."""
         weights = self.model.initial_vector().to(self.simulation.shards.features)
