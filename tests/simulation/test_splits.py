@@ -10,6 +10,7 @@ from torch import nn
 
 from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
 from m2fdp.config import load_config
+from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
 from m2fdp.models.losses import cross_entropy
 from m2fdp.models.split import SplitChain, SplitModel
@@ -264,3 +265,85 @@ def test_a_canary_catches_a_broken_build(monkeypatch, build):
         > 2.0
         == pytest.approx(experiment.calibrate().mechanism.epsilon(1), rel=1e-3)
     )
+
+
+def test_nothing_depends_on_tiles_or_processes():
+    keys = {"topology.trust.ratios": [0.5], "tiering.offload_to": "anyone"}
+    keys |= {"privacy.adjacency": "zero_out", "training.local_steps": 3}
+    whole = weights_of(tiered(**keys))
+    parted = weights_of(tiered(**keys, **{"training.chunk_size": 1, "threads": 2}))
+    assert torch.equal(whole, parted)
+
+
+def test_a_device_that_keeps_its_model_for_a_round_noises_all_of_it():
+    """Below a server that nobody trusts, in the tier of the whole model; 5 sigma."""
+    keys = {
+        "topology.fanouts": [1, 1],
+        "partition.scheme": "iid",
+        "topology.trust.ratios": [0.0],
+        "training.rounds": 1,
+        "training.local_steps": 1,
+        "tiering.offload_to": "anyone",
+        "tiering.whole_model": True,
+        "tiering.schedule": "static",
+        "tiering.static_tier": 8,
+        "privacy.adjacency": "zero_out",
+    }
+    experiment = tiered(**keys)
+    assert (experiment.splits.tiers == 4).all()
+    first, second = (
+        last_state(
+            experiment.process(experiment.simulation(randomness=seeded(0, key))),
+            experiment.run_plan.rounds,
+        ).weights.numpy()
+        for key in (b"one", b"other")
+    )
+    sigma = experiment.calibrate().mechanism.noise.clients.gradients[0]
+    expected = sigma * experiment.config.training.learning_rate * np.sqrt(2)
+    difference = first - second
+    assert abs(difference.std() / expected - 1) < 5 / np.sqrt(2 * len(difference))
+
+
+def test_noise_of_clients_is_on_their_part_alone():
+    """And the server's part follows from noised activations: without any records it stays."""
+    keys = {"topology.trust.ratios": [0.0], "tiering.offload_to": "anyone"}
+    keys |= {"privacy.adjacency": "zero_out", "training.batch_size": 1e-6, "privacy.delta": 1e-9}
+    keys |= {"tiering.schedule": "static", "tiering.static_tier": 1, "tiering.tiers": 3}
+    experiment = tiered(**keys)
+    start, end = experiment.model.initial_vector(), weights_of(experiment)
+    for part in experiment.model.parts:
+        moved = float((start - end)[part.place].abs().max())
+        if part.head == 1 or part.module == 1:
+            assert moved > 1e-3
+        else:  # the rounding of means of what is equal
+            assert moved < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"model.name": "softmax", "model.channels": None}, "model.name"),
+        ({"model.name": "resnet", "model.channels": None}, "model.norm"),
+        ({"privacy.mechanism": "upload"}, "privacy.mechanism"),
+        ({"privacy.unit": "device"}, "privacy.unit"),
+        ({"secure_aggregation.layers": [1]}, "secure_aggregation.layers"),
+        ({"training.participants": 1}, "training.participants"),
+        ({"training.backend": "stacked"}, "training.backend"),
+        ({"tiering.profile": "paper"}, "tiering.profile"),
+        ({"tiering.offload_to": "anyone", "topology.trust.ratios": [0.5]}, "privacy.adjacency"),
+        ({"privacy.labels": "randomised", "privacy.secure_rng": True}, "privacy.labels"),
+        ({"control.enabled": True, "training.local_aggregation": {1: 2}}, "control.enabled"),
+    ],
+)
+def test_what_is_not_defined_or_proven_is_refused_in_one_line(keys, key):
+    with pytest.raises(InputError) as caught:
+        tiered(**keys)
+    assert caught.value.key == key
+    assert "\n" not in str(caught.value)
+
+
+def test_audit_and_bound_are_refused():
+    experiment = tiered()
+    for refused in (experiment.audit, experiment.bound):
+        with pytest.raises(InputError, match="splits its model"):
+            refused()
