@@ -8,7 +8,7 @@ from m2fdp.costs.resources import LinkClock, watts
 from m2fdp.privacy.mechanisms import step_together
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.tiering.costs import resnet_costs
-from m2fdp.tiering.tree_plan import billed_at, plan_tree_tiers, tree_costs
+from m2fdp.tiering.tree_plan import billed_at, plan_tree_tiers, tree_course
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, noise_plan
 
@@ -111,11 +111,14 @@ def test_the_servers_links_come_after_the_slowest_device():
     plans = (RoundPlan((0,), 0.1),) * 2
     tiers, resources = planned(network, clock, plans), ResourcesConfig()
     links = LinkClock((network,), (step_together(network),), 7840, resources)
-    costs = tree_costs(tiers, links, plans, resources)
+    course = tree_course(tiers, links, plans, resources)
+    costs = course.totals
     wired = 2 * 7840 * 32 / 100e6  # two servers, one after the other
     assert costs[1].delay_s == pytest.approx(tiers.seconds.sum() + 2 * wired)
     energy = watts(24) * tiers.sending[0] + 1e-3 * tiers.computing[0] + watts(38) * wired
     assert costs[0].energy_j == pytest.approx(energy)
+    assert course.logged[1]["round_s"] == pytest.approx(tiers.seconds[1] + wired)
+    assert sum(course.logged[0][f"tier_{tier}"] for tier in range(1, tiers.tiers.max() + 1)) == 4
 
 
 @pytest.mark.parametrize(("n_cuts", "cuts"), [(7, [1, 2, 3, 4, 5, 6, 7]), (3, [1, 4, 7]), (1, [1])])

@@ -9,9 +9,9 @@ from torch import Tensor
 from m2fdp.config import Config
 from m2fdp.control.controller import Controller
 from m2fdp.control.policy import ControlledRounds
+from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock
 from m2fdp.experiments.tiers import process_of
-from m2fdp.experiments.tree_tiers import costs_of
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.executor import ExecutionSettings
@@ -20,7 +20,7 @@ from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.simulation.tree_process import build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.tiering.course import PlannedTiers, TierCourse
-from m2fdp.tiering.tree_plan import TreeTiers
+from m2fdp.tiering.tree_plan import TreeTiers, tree_course
 
 
 def process_for(
@@ -59,12 +59,11 @@ def run_of(
     """
     simulation, rounds = process.simulation, run_plan.rounds
     model, mechanism = simulation.model, simulation.mechanisms[0]
-    if course is not None:
-        costs = course.totals
-    else:
-        lock_steps = [each.lock_step for each in simulation.mechanisms]
-        clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
-        costs = costs_of(splits, clock, rounds, config.resources)
+    lock_steps = [each.lock_step for each in simulation.mechanisms]
+    clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
+    if splits is not None:
+        course = tree_course(splits, clock, rounds, config.resources)
+    costs = totals(clock, rounds) if course is None else course.totals
     policy: RoundPolicy = FixedRounds(rounds)
     if controller is not None:
         policy = ControlledRounds(controller, rounds, simulation, config.control.smoothness)

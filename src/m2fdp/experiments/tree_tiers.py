@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
 from m2fdp.algorithms import Plan, get_algorithm
-from m2fdp.config import Config, ResourcesConfig
-from m2fdp.costs.clock import Cost, totals
-from m2fdp.costs.resources import LinkClock
+from m2fdp.config import Config
 from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.split import SPLIT_MODELS, SplitModel, build_split_model
 from m2fdp.privacy.mechanisms import get_mechanism, splits
-from m2fdp.schedule.rounds import RoundPlan, RunPlan
+from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.splits import Splits
 from m2fdp.streams import Randomness
 from m2fdp.tiering.costs import module_costs
 from m2fdp.tiering.course import clock_costs
-from m2fdp.tiering.tree_plan import Billed, TreeTiers, billed_at, plan_tree_tiers, tree_costs
+from m2fdp.tiering.tree_plan import Billed, TreeTiers, billed_at, plan_tree_tiers
 from m2fdp.topology.network import Network
 
 
@@ -77,16 +74,6 @@ def splits_of(config: Config, tiers: TreeTiers | None) -> Splits | None:
     if tiers is None:
         return None
     return Splits(tiers.tiers, config.privacy.client_share, config.privacy.activation_clip)
-
-
-def costs_of(
-    tiers: TreeTiers | None,
-    clock: LinkClock,
-    rounds: Sequence[RoundPlan],
-    resources: ResourcesConfig,
-) -> list[Cost]:
-    """What the rounds have cost together after each of t = 1…T."""
-    return totals(clock, rounds) if tiers is None else tree_costs(tiers, clock, rounds, resources)
 
 
 def with_sent_labels(

@@ -25,6 +25,7 @@ from m2fdp.streams import generator
 from m2fdp.tiering import scheduler
 from m2fdp.tiering.clock import RoundTimes, clients_of, round_times
 from m2fdp.tiering.costs import ModuleCosts, TierCosts, costs_of_cuts
+from m2fdp.tiering.course import TierCourse
 from m2fdp.topology.network import Network
 
 _GIGA = 1e9
@@ -36,15 +37,21 @@ class TreeTiers:
 
     Attributes:
         tiers: int64 (T, N_L): the cut of the trained model, 1 … n; n + 1 = the device keeps it all.
-        seconds: float64 (T,), of the slowest device, without the servers' links.
+        took: float64 (T, N_L), seconds of each device, without the servers' links.
         sending: float64 (T,), seconds that all devices' links are in use.
         computing: float64 (T,), local steps of all devices, each of its part of the FLOPs.
     """
 
     tiers: np.ndarray
-    seconds: np.ndarray
+    took: np.ndarray
     sending: np.ndarray
     computing: np.ndarray
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """float64 (T,), of the slowest device."""
+        slowest: np.ndarray = self.took.max(axis=1)
+        return slowest
 
     @property
     def cuts(self) -> list[int]:
@@ -102,7 +109,7 @@ def plan_tree_tiers(
     allowed, first = _choices(tiering, len(billed.cuts), network)
     devices, servers = np.arange(n_devices), network.tree.parents[-1]
     tiers = np.empty((rounds, n_devices), dtype=np.int64)
-    seconds, sending, computing = np.empty((3, rounds))
+    took, (sending, computing) = np.empty((rounds, n_devices)), np.empty((2, rounds))
     state = scheduler.no_observations(*allowed.shape)
     for number, plan in enumerate(plans):
         steps = len(plan.layers)
@@ -124,35 +131,36 @@ def plan_tree_tiers(
         server = times.server[at]
         if clock.server == "shared":
             server = np.bincount(servers, weights=server)[servers]
-        spent = np.maximum(times.client[at], server) + times.communication[at]
-        tiers[number], seconds[number] = chosen, float(spent.max())
+        tiers[number] = chosen
+        took[number] = np.maximum(times.client[at], server) + times.communication[at]
         sending[number] = times.communication[at].sum()
         share = costs[0].client_flops / costs[0].client_flops[-1]
         computing[number] = steps * share[chosen - 1].sum()
         state = scheduler.observe(state, tiering, chosen, times.client[at], clients.rates)
-    return TreeTiers(tiers, seconds, sending, computing)
+    return TreeTiers(tiers, took, sending, computing)
 
 
-def tree_costs(
+def tree_course(
     tiers: TreeTiers, clock: LinkClock, plans: Sequence[RoundPlan], config: ResourcesConfig
-) -> list[Cost]:
-    """What the rounds have cost together after each of t = 1…T: devices, then servers' links.
+) -> TierCourse:
+    """What the rounds cost, and what is told of them: devices, then servers' links.
 
     A device's energy is its radio's and, of a local step's, its part of the FLOPs.
 
     Args:
         clock: of the same network.
     """
-    radio, total, result = watts(config.wireless_power_dbm), Cost(0.0, 0.0), []
+    radio, costs, logged = watts(config.wireless_power_dbm), [], []
+    every = range(1, int(tiers.tiers.max()) + 1)
     for number, plan in enumerate(plans):
-        servers = clock.servers(plan)
+        servers, took = clock.servers(plan), tiers.took[number]
         energy = radio * tiers.sending[number] + config.step_energy_j * tiers.computing[number]
-        total = Cost(
-            total.energy_j + float(energy) + servers.energy_j,
-            total.delay_s + float(tiers.seconds[number]) + servers.delay_s,
-        )
-        result.append(total)
-    return result
+        seconds = float(took.max()) + servers.delay_s
+        costs.append(Cost(float(energy) + servers.energy_j, seconds))
+        counts = {f"tier_{tier}": float((tiers.tiers[number] == tier).sum()) for tier in every}
+        waiting = float((took.max() - took).mean())
+        logged.append({"round_s": seconds, "waiting_s": waiting, **counts})
+    return TierCourse(tiers.tiers, tuple(costs), tuple(logged))
 
 
 def _choices(
