@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from m2fdp.config import Block, ZonesConfig
+from m2fdp.config import Block, TieringConfig, ZonesConfig
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.simulation import Rules
 from m2fdp.tiering.course import Way
@@ -31,6 +31,8 @@ class Given:
         options: the configuration's `options`, as the algorithm's own block.
         seed: of the run, for what an algorithm draws.
         zones: as configured, for an algorithm that is `zoned`.
+        tiering: as configured, for one that trains in tiers.
+        epochs: of a device in a round, for one that trains in epochs.
     """
 
     tree: Tree
@@ -39,6 +41,8 @@ class Given:
     options: Block = field(default_factory=NoOptions)
     seed: int = 0
     zones: ZonesConfig = ZonesConfig()
+    tiering: TieringConfig = TieringConfig()
+    epochs: int = 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,6 +93,12 @@ class TieringConfig(Block):
     initial_tier: Count = Field(
         default=1, description="Of clients of whom nothing has been observed."
     )
+    offload_to: Literal["anyone", "trusted"] = Field(
+        default="trusted",
+        description="Who trains the rest of a device's model: its parent if the tree trusts it, "
+        "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
     aggregate: Literal["samples", "uniform"] = Field(
         default="samples",
         description="Clients weigh by their records (samples, D eq. 1), or equally (uniform, D "

@@ -17,6 +17,7 @@ from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
 from m2fdp.experiments.proximal import check_proximal
 from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
+from m2fdp.experiments.tree_tiers import check_not_split, check_splits
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
@@ -38,6 +39,7 @@ def check_config(config: Config) -> None:
     plan = build_plan(config)
     check_participation(config, plan)
     check_proximal(config, plan)
+    check_splits(config, plan)
     check_model_name(config.model.name)
     check_tiers(config, plan)
     for key, name in (
@@ -242,7 +244,8 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
 
 
 def check_equal_rounds(config: Config) -> None:
-    """Refuse audit and bound of a controlled run, and of one whose devices join by chance.
+    """Refuse audit and bound of a controlled run, and of one whose devices join by chance or split
+    their model.
 
     Raises:
         InputError: it is one.
@@ -257,6 +260,7 @@ def check_equal_rounds(config: Config) -> None:
         raise InputError("training.participation", training.participation, f"{remedy}null")
     if training.estimator != "mean":
         raise InputError("training.estimator", training.estimator, f"{remedy}mean")
+    check_not_split(config, build_plan(config))
 
 
 def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:

@@ -38,6 +38,13 @@ from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.running import process_for, run_of
 from m2fdp.experiments.steps import key_of_steps, rounds_in_words, too_large
 from m2fdp.experiments.tiers import course_of, model_of
+from m2fdp.experiments.tree_tiers import (
+    plan_splits,
+    split_in_use,
+    splits_in_steps,
+    splits_of,
+    with_sent_labels,
+)
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import get_mechanism
@@ -60,6 +67,7 @@ from m2fdp.simulation.training import (
 )
 from m2fdp.streams import Randomness
 from m2fdp.tiering.course import TierCourse
+from m2fdp.tiering.tree_plan import TreeTiers
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, joined_by_chance, weighted
 
@@ -196,8 +204,19 @@ class Experiment:
     @cached_property
     def model(self) -> Model:
         """The configured model with its first weights."""
-        config, n_classes = self.config, self.dataset.n_classes
-        return model_of(config, self.input_shape, n_classes, config.seed)
+        shape, n_classes = self.input_shape, self.dataset.n_classes
+        if self.splits is not None:
+            return split_in_use(self.config, (shape, n_classes), self.splits)
+        return model_of(self.config, shape, n_classes, self.config.seed)
+
+    @cached_property
+    def splits(self) -> TreeTiers | None:
+        """Who has how much of the model when, where devices split it at every step."""
+        if not splits_in_steps(self.config, self.network):
+            return None
+        shape = self.input_shape, self.dataset.n_classes
+        devices = self.samples.sizes, self.sampling_rates
+        return plan_splits(self.config, self.run_plan, shape, *devices)
 
     @cached_property
     def course(self) -> TierCourse | None:
@@ -290,17 +309,18 @@ class Experiment:
             randomness: instead of the configured draws, whose noise is keyed by all that a
                 release depends on; noise must not be that of another simulation.
         """
+        config, n_classes = self.config, self.dataset.n_classes
+        sums = config.secure_aggregation
+        draws = randomness or randomness_of(config, self.network, self.inputs, self.samples)
         return Simulation(
             self.run_plan.networks,
             mechanisms or self.calibrate().mechanisms,
             model or self.model,
-            shards or self.shards(),
-            randomness or randomness_of(self.config, self.network, self.inputs, self.samples),
+            with_sent_labels(config, self.run_plan, shards or self.shards(), n_classes, draws),
+            draws,
             self.plan.rules,
-            SumRules(
-                stop=self.config.secure_aggregation.on_loss == "stop",
-                masks=self.config.secure_aggregation.protocol == "masks",
-            ),
+            SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks"),
+            splits_of(config, self.splits),
         )
 
     def shards(self) -> Shards:
@@ -364,6 +384,7 @@ class Experiment:
             self.records(self.held_out),
             self.controller,
             self.course,
+            self.splits,
         )
 
     @property

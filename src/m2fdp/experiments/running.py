@@ -20,6 +20,7 @@ from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.simulation.tree_process import build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.tiering.course import PlannedTiers, TierCourse
+from m2fdp.tiering.tree_plan import TreeTiers, tree_course
 
 
 def process_for(
@@ -45,6 +46,7 @@ def run_of(
     evaluated: tuple[Tensor, Tensor],
     controller: Controller | None,
     course: TierCourse | None,
+    splits: TreeTiers | None,
 ) -> Run:
     """The rounds, how they are decided, and what is measured meanwhile.
 
@@ -53,15 +55,15 @@ def run_of(
         evaluated: features and labels of the records that the cloud evaluates on.
         controller: what decides the rounds, if anything does.
         course: of a run in tiers.
+        splits: of a run whose devices split their model at every step.
     """
     simulation, rounds = process.simulation, run_plan.rounds
     model, mechanism = simulation.model, simulation.mechanisms[0]
-    if course is not None:
-        costs = course.totals
-    else:
-        lock_steps = [each.lock_step for each in simulation.mechanisms]
-        clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
-        costs = totals(clock, rounds)
+    lock_steps = [each.lock_step for each in simulation.mechanisms]
+    clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
+    if splits is not None:
+        course = tree_course(splits, clock, rounds, config.resources)
+    costs = totals(clock, rounds) if course is None else course.totals
     policy: RoundPolicy = FixedRounds(rounds)
     if controller is not None:
         policy = ControlledRounds(controller, rounds, simulation, config.control.smoothness)

@@ -12,10 +12,12 @@ from m2fdp.models.registry import Model, build_model, resnet_plan
 from m2fdp.models.split import SPLIT_MODELS, build_split_model
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.splits import Splits
 from m2fdp.streams import seeded
 from m2fdp.tiering.costs import ModuleCosts, module_costs
 from m2fdp.tiering.course import TierCourse, plan_course
 from m2fdp.tiering.local import LocalTraining
+from m2fdp.tiering.private_local import build_private_trainer
 from m2fdp.tiering.process import TierProcess, build_tier_process
 from m2fdp.topology.network import Network
 
@@ -200,8 +202,12 @@ def process_of(
 ) -> TierProcess:
     """How the rounds of a run in tiers are computed."""
     settings = local_training(config, int(simulation.shards.sizes.max()))
-    aggregate = config.tiering.aggregate
-    return build_tier_process(simulation, course.cuts, settings, aggregate, workers)
+    aggregate, privacy = config.tiering.aggregate, config.privacy
+    trainer = None
+    if simulation.mechanisms[0].private:
+        splits = Splits(course.cuts, privacy.client_share, privacy.activation_clip)
+        trainer = build_private_trainer(simulation, splits, settings)
+    return build_tier_process(simulation, course.cuts, settings, aggregate, workers, trainer)
 
 
 def seen_in_tiers(config: Config) -> dict[str, str]:

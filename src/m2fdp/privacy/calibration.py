@@ -14,7 +14,14 @@ from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, get_mechanism, silence, step_alone
+from m2fdp.privacy.mechanisms import (
+    Clipping,
+    Mechanism,
+    get_mechanism,
+    silence,
+    splits,
+    step_alone,
+)
 from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position, position_name
@@ -153,6 +160,7 @@ def build_mechanisms(
     alone = [replace(net, sums=OPEN) if _hides_separate_noise(net) else net for net in networks]
 
     check_weights(networks[0], privacy)
+    splits.refuse(networks[0], privacy)
     if privacy.calibration == "paper":
         noises = [mechanism.paper_noise(network, rates, plans, privacy) for network in networks]
         ledger = ledger_over(networks, noises)
@@ -174,11 +182,17 @@ def build_mechanisms(
         CalibratedMechanism(
             mechanism.clipping(privacy),
             lock_step,
-            mechanism.noise(network, lock_step, noise, privacy),
+            splits.with_client_noise(
+                network,
+                lock_step,
+                mechanism.noise(network, lock_step, noise, privacy),
+                unit,
+                privacy,
+            ),
             True,
             ledger,
         )
-        for network, lock_step, noise in zip(networks, lock_steps, noises, strict=True)
+        for network, lock_step, noise, unit in zip(networks, lock_steps, noises, units, strict=True)
     )
 
 
@@ -281,8 +295,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     """
 
     @cache
-    def least(composition: Composition) -> float:
-        return least_noise(composition, privacy.epsilon, privacy.delta, privacy.adjacency)
+    def least(composition: Composition, target: float) -> float:
+        return least_noise(composition, target, privacy.delta, privacy.adjacency)
 
     positions = _positions(laws)
     result = np.zeros(sum(len(position.members) for position in positions))
@@ -293,7 +307,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
         unit = 1.0
         if position.joins is not None:  # many weights, one law
             unit, composition = _in_its_largest(composition)
-        result[list(position.members)] = unit * least(composition)
+        target = privacy.epsilon - line.spent
+        result[list(position.members)] = unit * least(composition, target)
     return result
 
 

@@ -20,6 +20,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms.splits import lines_of_split
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.releases import (
@@ -79,7 +80,7 @@ class Ledger:
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""
-        return epsilon(self.composition(line, rounds), self.delta, self.adjacency)
+        return line.spent + epsilon(self.composition(line, rounds), self.delta, self.adjacency)
 
     def verified(self, rounds: int) -> float:
         """The largest epsilon over records and distrusted observers after some rounds."""
@@ -192,16 +193,20 @@ class Ledger:
         of_position: dict[tuple[object, ...], dict[tuple[float, ...], Release]] = {}
         for line in lines:
             noises = tuple(deviation for _, deviation in line.views)
-            seen_alike = (line.position, line.laws, line.joins_unseen, line.by_turns)
+            seen_alike = (line.position, line.laws, line.joins_unseen, line.by_turns, line.spent)
             of_position.setdefault(seen_alike, {})[noises] = line
-        compositions = {
-            self.composition(line, rounds)
-            for alike in of_position.values()
-            for noises, line in alike.items()
-            if not any(_quieter(other, noises) for other in alike)
-        }
+        compositions: dict[float, set[Composition]] = {}
+        for alike in of_position.values():
+            for noises, line in alike.items():
+                if not any(_quieter(other, noises) for other in alike):
+                    besides = compositions.setdefault(line.spent, set())
+                    besides.add(self.composition(line, rounds))
         return max(
-            (epsilon(c, self.delta, self.adjacency) for c in undominated(compositions)),
+            (
+                spent + epsilon(each, self.delta, self.adjacency)
+                for spent, together in compositions.items()
+                for each in undominated(together)
+            ),
             default=0.0,
         )
 
@@ -258,7 +263,9 @@ def build_ledger(
     lines = [
         line
         for position in positions(network, rates, noise, units, threat.colluding)
-        for line in mechanism.releases(position, travelling, laws)
+        for line in lines_of_split(
+            position, mechanism.releases(position, travelling, laws), privacy, laws
+        )
     ]
     distrusted = distrusted_kinds(threat, network.elected)
     present = {line.kind for line in lines}
@@ -267,7 +274,7 @@ def build_ledger(
             "threat.distrusted",
             ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
-            + ", ".join(sorted(present - {"trusted_servers"})),
+            + ", ".join(sorted(present - {"trusted_servers", "labels"})),
         )
     return Ledger(tuple(lines), tuple(plans), distrusted, privacy.delta, privacy.adjacency)
 

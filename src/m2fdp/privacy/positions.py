@@ -48,6 +48,7 @@ class Position:
             its joining; nor does anybody below the head tell.
         masked_up: whether nobody but who reads it can make sense of what is sent, on all the way
             up from the head to the cloud.
+        splits: whether the devices split their model with their parent.
     """
 
     members: tuple[int, ...]
@@ -71,6 +72,7 @@ class Position:
     joins: float | None = None
     unnoticed: bool = False
     masked_up: bool = False
+    splits: bool = False
 
     @property
     def is_device(self) -> bool:
@@ -150,6 +152,7 @@ def positions(
                 joins=network.chance,
                 unnoticed=bool(row["unnoticed"]),
                 masked_up=sums.masked_up(head),
+                splits=bool(row.get("splits", False)),
             )
         )
     return result
@@ -218,6 +221,10 @@ def _by_device(
         for at in range(layer + 1, depth + 1):
             shares = network.weights[at - 1][tree.ancestors[at][members]]
             table[f"share {at}"][members] = shares
+    if network.splits is not None:
+        table["splits"] = network.splits.astype(np.float64)
+        # Who is sent its activations sees which records come.
+        rates = np.where(network.splits & (heads[:, 0] == depth), 1.0, rates)
     columns = {"head_layer": heads[:, 0].astype(np.float64), "sampling_rate": rates, "unit": units}
     return columns | table
 

@@ -105,6 +105,7 @@ class Release:
         laws: of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
         otherwise: the deviation in rounds that the observer does not serve, if it does by turns.
+        spent: epsilon of a release that is made once, whatever the number of rounds.
     """
 
     position: Position
@@ -116,6 +117,7 @@ class Release:
     laws: Laws
     elsewhere: tuple[tuple[Position, float], ...] = ()
     otherwise: float | None = None
+    spent: float = 0.0
 
     @property
     def views(self) -> tuple[tuple[Position, float], ...]:

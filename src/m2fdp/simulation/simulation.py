@@ -12,6 +12,7 @@ from m2fdp.simulation.local_rules import GradientStep, LocalRule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.process import Process
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
+from m2fdp.simulation.splits import Splits
 from m2fdp.simulation.survivors import SumRules
 from m2fdp.simulation.workers import Workers
 from m2fdp.streams import Randomness
@@ -42,6 +43,7 @@ class Simulation:
         mechanisms: of each of them.
         randomness: its noise must not be that of another simulation, nor of other records.
         sums: how sums come about that hide their terms.
+        splits: who splits the model, which is then a `SplitModel`; None = nobody.
     """
 
     networks: tuple[Network, ...]
@@ -51,6 +53,7 @@ class Simulation:
     randomness: Randomness
     rules: Rules = Rules()
     sums: SumRules = SumRules()
+    splits: Splits | None = None
 
 
 class Execution(Protocol):

@@ -120,6 +120,13 @@ def tier_costs(
     if not 1 <= n_tiers <= most:
         raise ValueError(f"1 to {most} tiers, not {n_tiers}")
     cuts = np.arange(most - n_tiers + 1, most + 1)
+    return costs_of_cuts(costs, cuts, label_bytes, whole_model)
+
+
+def costs_of_cuts(
+    costs: ModuleCosts, cuts: np.ndarray, label_bytes: float, whole_model: bool = False
+) -> TierCosts:
+    """Of tiers that are cut after these modules (M,); see `tier_costs`."""
     flops, numbers = np.cumsum(costs.flops), np.cumsum(costs.parameters + costs.buffers)
     client_flops = flops[cuts - 1] + costs.head_flops[cuts - 1]
     server_flops = flops[-1] - flops[cuts - 1]

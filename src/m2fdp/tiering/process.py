@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -15,10 +15,25 @@ from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.workers import Workers, shared_tensor
+from m2fdp.streams import Streams
 from m2fdp.tiering.local import Client, LocalTraining, Trainer
 
 # Models of clients that are kept at a time.
 _RESULT_BYTES = 2**27
+
+
+class ClientTrainer(Protocol):
+    """Trains clients one after the other."""
+
+    def update(
+        self,
+        vector: Tensor,
+        records: tuple[Tensor, Tensor],
+        client: Client,
+        step_size: float,
+        draws: tuple[Streams, int],
+    ) -> Tensor:
+        """See `m2fdp.tiering.local.Trainer.update`."""
 
 
 @dataclass(eq=False)
@@ -30,7 +45,7 @@ class TierExecutor:
     """
 
     workers: Workers
-    trainer: Trainer
+    trainer: ClientTrainer
     results: Tensor
 
 
@@ -39,7 +54,7 @@ class TierProcess:
     """The rounds of a simulation whose clients train in tiers (a `Process`).
 
     Attributes:
-        simulation: its network is a star, its mechanism private in nothing.
+        simulation: its network is a star.
         model: the simulation's.
         cuts: int64 (R, K), the modules that each client trains itself in each round; below 1 =
             it does not take part.
@@ -134,6 +149,7 @@ def build_tier_process(
     settings: LocalTraining,
     aggregate: Literal["samples", "uniform"],
     workers: int,
+    trainer: ClientTrainer | None = None,
 ) -> TierProcess:
     """The rounds of a simulation in tiers, with the means to run them.
 
@@ -141,6 +157,7 @@ def build_tier_process(
         simulation: its model is split.
         cuts: see `TierProcess`.
         workers: processes that share the clients, on a CPU.
+        trainer: instead of one that noises nothing.
 
     Raises:
         TypeError: the model is not split.
@@ -153,7 +170,7 @@ def build_tier_process(
     most = min(int((cuts > 0).sum(axis=1).max()), at_a_time)
     executor = TierExecutor(
         Workers(workers if on_cpu else 1),
-        Trainer(model, settings, features),
+        trainer or Trainer(model, settings, features),
         shared_tensor(most, model.n_parameters, features.dtype).to(features.device),
     )
     return TierProcess(simulation, model, cuts, aggregate, executor)

@@ -62,6 +62,20 @@ class LockStep:
 
 
 @dataclass(frozen=True, eq=False)
+class ClientNoise:
+    """What devices draw that split their model below a server that nobody trusts; 0 for others.
+
+    Attributes:
+        gradients: float64 (N_L,), deviations in units of eta, added to the client's part of the
+            gradient at every local step.
+        activations: float64 (N_L,), deviations, added to every record's activations.
+    """
+
+    gradients: np.ndarray
+    activations: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Noise:
     """Noise standard deviations, all in units of the step size eta.
 
@@ -73,12 +87,15 @@ class Noise:
             by the cloud to what it broadcasts at a round's end.
         broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a trusted server to what it
             broadcasts after a local aggregation.
+        clients: of devices that noise what they send of a split model, whose `steps` are 0; None =
+            nobody does.
     """
 
     steps: np.ndarray
     heads: tuple[np.ndarray, ...]
     messages: tuple[np.ndarray, ...]
     broadcasts: tuple[np.ndarray, ...]
+    clients: ClientNoise | None = None
 
 
 class Mechanism(Protocol):

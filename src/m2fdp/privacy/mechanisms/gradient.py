@@ -29,6 +29,7 @@ from m2fdp.privacy.mechanisms.base import (
     step_together,
     weights_to_heads,
 )
+from m2fdp.privacy.mechanisms.splits import split_law
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.releases import (
     OBSERVERS,
@@ -142,9 +143,11 @@ class Gradient:
         )
 
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
-        """One release a local step."""
+        """One release a local step; where activations are noised too, both together are it."""
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
+            if position.splits and position.is_device:
+                return split_law(privacy.activation_share, len(plan.layers))
             rate = 1.0 if privacy.unit == "device" else position.sampling_rate
             return ((subsampled(rate), len(plan.layers)),)
 
