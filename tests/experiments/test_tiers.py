@@ -190,6 +190,7 @@ REFUSED = {
     "backend": ({"training.backend": "stacked"}, "training.backend = 'stacked': is not for tiers"),
     "step size": ({"training.step_size": "inverse_sqrt"}, "training.step_size = 'inverse_sqrt'"),
     "chance": ({"training.participation": 0.5}, "training.participation = 0.5: .* use null"),
+    "pull": ({"training.proximal": 0.1}, "training.proximal = 0.1: .* use 0.0"),
     "weights": ({"topology.weights": "samples"}, "topology.weights = 'samples': .*aggregate"),
     "entropy": ({"privacy.secure_rng": True}, "privacy.secure_rng = True: .* use false"),
     "sums": ({"secure_aggregation.layers": [1]}, "secure_aggregation.layers"),

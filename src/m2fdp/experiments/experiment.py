@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.algorithms import Plan, build_plan
 from m2fdp.config import Config
-from m2fdp.control.controller import Controller, build_controller
+from m2fdp.control.controller import Controller
 from m2fdp.control.policy import controlled_plan
 from m2fdp.convergence.measurement import measure_run
 from m2fdp.data.dataset import Dataset
@@ -35,7 +35,7 @@ from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
-from m2fdp.experiments.running import process_for, run_of
+from m2fdp.experiments.running import controller_of, process_for, run_of
 from m2fdp.experiments.steps import key_of_steps, rounds_in_words, too_large
 from m2fdp.experiments.tiers import course_of, model_of
 from m2fdp.experiments.tree_tiers import (
@@ -47,7 +47,6 @@ from m2fdp.experiments.tree_tiers import (
 )
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
@@ -227,21 +226,10 @@ class Experiment:
     @cached_property
     def controller(self) -> Controller | None:
         """What chooses the rounds, if anything does."""
-        plan, config = self.plan, self.config
-        if not config.control.enabled:
+        if not self.config.control.enabled:
             return None
-        return build_controller(
-            self.network,
-            get_mechanism(config.privacy.mechanism).lock_step(
-                self.network, plan.schedule.round_plans()
-            ),
-            plan.schedule,
-            self.model.n_parameters,
-            float(self.sampling_rates.max()),
-            config.resources,
-            config.privacy,
-            config.control,
-        )
+        rate, schedule = float(self.sampling_rates.max()), self.plan.schedule
+        return controller_of(self.config, self.network, schedule, self.model.n_parameters, rate)
 
     @cached_property
     def run_plan(self) -> RunPlan:

@@ -74,6 +74,7 @@ def check_tiers(config: Config, plan: Plan) -> None:
     unweighed = "is nothing that algorithms in tiers know; use"
     for key, value, usual in (
         ("training.participation", training.participation, None),
+        ("training.proximal", training.proximal, 0.0),
         ("topology.weights", config.topology.weights, "uniform"),
         ("secure_aggregation.layers", config.secure_aggregation.layers, []),
         ("privacy.secure_rng", config.privacy.secure_rng, False),
