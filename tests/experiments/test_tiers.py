@@ -14,6 +14,7 @@ from tests.builders import digits, records_of
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
+from m2fdp.experiments.checks import surprises
 from m2fdp.simulation.training import Checkpointing
 
 SMALL = {
@@ -109,6 +110,14 @@ def test_shards_sizes_enter_tiers_and_seconds():
 def test_the_two_party_protocol_is_a_backend():
     joint, apart = trained("dtfl"), trained("dtfl", **{"training.backend": "reference"})
     torch.testing.assert_close(vector(joint), vector(apart))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_trains_the_same_and_repeats_itself():
+    there, again = (trained("dtfl", device="cuda", **{"model.norm": "group"}) for _ in range(2))
+    assert torch.equal(vector(there), vector(again))
+    here = trained("dtfl", **{"model.norm": "group"})
+    torch.testing.assert_close(vector(there), vector(here), rtol=1e-2, atol=1e-3)
 
 
 def test_a_trained_models_buffers_and_heads_are_in_its_state_dict_and_count():
@@ -225,6 +234,15 @@ def test_what_only_runs_in_tiers_read_is_refused_elsewhere(keys, words):
 def test_means_against_leakage_need_a_clients_own_loss(algorithm):
     with pytest.raises(InputError, match="is of clients with losses of their own"):
         experiment(algorithm, **{"leakage.patch_shuffling": True})
+
+
+def test_steps_of_adam_that_are_gradient_descents_are_told_of():
+    line = "training.learning_rate = 0.5 is far above D's 0.001"
+    told = surprises(experiment("dtfl", **{"training.learning_rate": 0.5}).config)
+    assert [one for one in told if one.startswith(line)]
+    assert not surprises(experiment("dtfl").config)
+    sgd = {"training.learning_rate": 0.5, "training.optimizer": "sgd"}
+    assert not surprises(experiment("dtfl", **sgd).config)
 
 
 def test_batch_norm_over_one_number_is_refused():

@@ -75,6 +75,18 @@ class TrainingConfig(Block):
         default="constant",
         description="eta^t = gamma (constant), or gamma / sqrt(t + 1) (inverse_sqrt, J Thm 1).",
     )
+    proximal: NonNegative = Field(
+        default=0.0,
+        description="mu: every local step also goes -eta mu (w - centre), un-clipped and un-noised "
+        "(G Alg. 1, FedProx); at most 1/eta.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    proximal_center: Literal["received", "global"] = Field(
+        default="received",
+        description="The centre of the proximal term: the model that the device last received, or "
+        "the one that the round began with.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
     evaluate_every: Count = Field(default=1, description="Rounds between two evaluations.")
     evaluate_on: Literal["test", "validation"] = Field(
         default="test",

@@ -16,7 +16,7 @@ from m2fdp.control.problem import Choice, present_devices
 from m2fdp.convergence.measurement import first_look, gradients_at
 from m2fdp.convergence.smoothness import from_tensors, observe
 from m2fdp.errors import InputError
-from m2fdp.schedule.rounds import RoundPlan, RunPlan
+from m2fdp.schedule.rounds import RoundPlan, RunPlan, check_pull
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.process import State
 from m2fdp.simulation.simulation import Simulation
@@ -69,7 +69,7 @@ class ControlledRounds:
         """The next round, with the step size that beta allows.
 
         Raises:
-            InputError: nothing is known of beta.
+            InputError: nothing is known of beta, or the proximal term would pull past its centre.
         """
         beta = self.smoothness or from_tensors(reached.course_state).beta
         if not beta:
@@ -80,7 +80,14 @@ class ControlledRounds:
             )
         between = _after(self.controller, self.rounds[: reached.state.round])
         control, _ = plan_round(self.controller, between, beta)
-        plan = replace(self.rounds[reached.state.round], step_size=control.step_size)
+        proximal, center = self.controller.proximal, self.controller.center
+        check_pull(proximal, control.step_size)
+        plan = replace(
+            self.rounds[reached.state.round],
+            step_size=control.step_size,
+            proximal=proximal,
+            center=center,
+        )
         return Decision(plan, _logged(control))
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:

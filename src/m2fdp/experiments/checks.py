@@ -15,7 +15,8 @@ from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
-from m2fdp.experiments.tiers import check_batches, check_tiers, model_of
+from m2fdp.experiments.proximal import check_proximal
+from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
 from m2fdp.experiments.tree_tiers import check_not_split, check_splits
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, check_model_name
@@ -38,6 +39,7 @@ def check_config(config: Config) -> None:
     plan = build_plan(config)
     check_participation(config, plan)
     check_splits(config, plan)
+    check_proximal(config, plan)
     check_model_name(config.model.name)
     check_tiers(config, plan)
     for key, name in (
@@ -156,7 +158,7 @@ def _check_super_nodes(config: Config, plan: Plan) -> None:
 def surprises(config: Config) -> list[str]:
     """A line for each thing that is allowed and is seldom what was meant."""
     plan = build_plan(config)
-    schedule, lines = plan.schedule, []
+    schedule, lines = plan.schedule, surprises_in_tiers(config)
     if plan.private and config.secure_aggregation.layers and not plan.network.sums.shared:
         lines.append(
             "secure_aggregation.noise = separate: every sender's noise is enough by itself, and "
@@ -294,6 +296,8 @@ def _certify_non_expansive(
 ) -> None:
     """Clipped steps of eta <= 2/beta never part two models, if the clipped loss is convex.
 
+    A pull of eta mu to one point is then a contraction by 1 - eta mu if eta <= 2/(beta + 2 mu).
+
     It is for sums over classes of convex functions of the class's own score, each class
     clipped by itself. A minibatch of n records divided by B has beta at most n/B times
     curvature times the largest squared norm of features, `longest`, and n/B is at most 1/q.
@@ -306,11 +310,12 @@ def _certify_non_expansive(
             "convex; use model.name: logistic or drift: worst_case",
         )
     rate = float(sampling_rates(shard_sizes, training.batch_size).min())
-    largest = 2 * rate / (model.class_curvature * longest)
+    largest = 2 * rate / (model.class_curvature * longest + 2 * rate * training.proximal)
     if training.learning_rate > largest:
+        most = "2/(beta/q + 2 mu)" if training.proximal else "2q/beta"
         raise InputError(
             "training.learning_rate",
             training.learning_rate,
             f"is too large for privacy.drift: non_expansive, which needs at most "
-            f"2q/beta = {largest:.4g} here",
+            f"{most} = {largest:.4g} here",
         )

@@ -23,6 +23,7 @@ from m2fdp.topology.network import Network
 
 # The places where each model can be cut.
 _CUTS = {"resnet": 7, "cnn12": 3}
+_LARGE_FOR_ADAM = 0.05
 # Keys that only runs in tiers read.
 _OF_TIERS = ("local_epochs", "optimizer", "weight_decay", "plateau")
 
@@ -80,6 +81,18 @@ def check_tiers(config: Config, plan: Plan) -> None:
         if value != usual:
             remedy = {"topology.weights": "tiering.aggregate"}.get(key, str(usual).lower())
             raise InputError(key, value, f"{unweighed} {remedy.replace('none', 'null')}")
+
+
+def surprises_in_tiers(config: Config) -> list[str]:
+    """A line for each thing that is allowed in tiers and is seldom what was meant."""
+    training = config.training
+    adam = get_algorithm(config.algorithm).tiers is not None and training.optimizer == "adam"
+    if not adam or training.learning_rate <= _LARGE_FOR_ADAM:
+        return []
+    return [
+        f"training.learning_rate = {training.learning_rate:g} is far above D's 0.001: steps of "
+        "Adam are of that length whatever the gradient (training.optimizer)"
+    ]
 
 
 def _check_no_tiers(config: Config) -> None:

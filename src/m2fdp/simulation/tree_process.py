@@ -31,11 +31,13 @@ from m2fdp.simulation.aggregation import (
 from m2fdp.simulation.clipping import clip_layers
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
+from m2fdp.simulation.local_rules import LocalRule, ProximalStep
 from m2fdp.simulation.masked_sums import Senders
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import add_noise, summed_deviations
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.starts import Starts, first_starts, next_starts
 from m2fdp.simulation.step_sums import StepSums, step_sums, steps_by_device, summed_step
 from m2fdp.simulation.survivors import draw_survivors
 from m2fdp.topology.network import Network
@@ -61,8 +63,7 @@ class TreeProcess:
         are drawn as one, so the two rounds are equal in distribution, not to the bit.
         """
         current = _begin(self, plan, state.round + 1, tap)
-        models = state.weights[None]
-        starts = _broadcast(current, models, 0, {0: models})
+        starts = first_starts(current.learners, state.weights)
         references = first_references(current.network.tree, state.weights)
         for stretch in _stretches(current):
             own, models = _run_stretch(current, stretch, starts, references)
@@ -71,7 +72,8 @@ class TreeProcess:
                 _add_noise(current, stretch.last, "downlink-noise", stretch.top, broadcasts, models)
                 if tap is not None:
                     tap("down", stretch.top, models)
-            starts = _broadcast(current, models, stretch.top, own)
+            tree, top = current.network.tree, stretch.top
+            starts = next_starts(starts, current.learners, tree, models, top, own)
             references = references.after(stretch.top, models)
         cloud = current.mechanism.noise.messages[0]
         _add_noise(current, len(plan.layers), "cloud-noise", 0, cloud, models)
@@ -109,6 +111,12 @@ class _Round:
     alive: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     @property
+    def local(self) -> LocalRule:
+        """One local step: the algorithm's, with the proximal term that is planned."""
+        rule, mu = self.simulation.rules.local, self.plan.proximal
+        return ProximalStep(mu, rule) if mu else rule
+
+    @property
     def masked(self) -> bool:
         """Whether the protocol of secure aggregation is run."""
         return self.simulation.sums.masks
@@ -117,14 +125,6 @@ class _Round:
     def separate(self) -> bool:
         """Whether every message has a noise of its own; else those that only feed a sum are one."""
         return self.tap is not None or self.masked
-
-
-@dataclass(frozen=True, eq=False)
-class _Starts:
-    """Where learners start: learner i of a block has the model `models[rows[i]]`."""
-
-    models: Tensor
-    rows: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,27 +212,8 @@ def _stretches(current: _Round) -> Iterator[_Stretch]:
             first = step + 1
 
 
-def _broadcast(
-    current: _Round, models: Tensor, layer: int, own: dict[int, Tensor]
-) -> dict[int, _Starts]:
-    """Learners below a layer take the model of their ancestor there; the others keep their own.
-
-    Args:
-        models: (N_l, M), of that layer.
-        own: (n, M), of the learners of a block, by head layer.
-    """
-    learners = current.learners
-    ancestors = current.network.tree.ancestors[layer][learners.first_devices]
-    return {
-        head_layer: _Starts(models, ancestors[block.start : block.stop])
-        if head_layer > layer
-        else _Starts(own[head_layer], np.arange(len(block)))
-        for head_layer, block in learners.blocks.items()
-    }
-
-
 def _run_stretch(
-    current: _Round, stretch: _Stretch, starts: dict[int, _Starts], references: References
+    current: _Round, stretch: _Stretch, starts: dict[int, Starts], references: References
 ) -> tuple[dict[int, Tensor], Tensor]:
     """Step all learners, then aggregate.
 
@@ -306,7 +287,7 @@ def _heads(learners: Learners, part: range, like: Tensor) -> Tensor:
 
 
 def _stepped(
-    current: _Round, stretch: _Stretch, block: range, starts: _Starts
+    current: _Round, stretch: _Stretch, block: range, starts: Starts
 ) -> Iterator[tuple[range, Tensor]]:
     """The learners of a block after the stretch, so many (n, M) at a time, in order.
 
@@ -314,15 +295,15 @@ def _stepped(
     """
     executor = current.executor
     results, tile_size = executor.results, executor.tile
+    center = current.plan.center if current.plan.proximal else "received"
 
     def work(part: range) -> None:
         for start in range(part.start, part.stop, tile_size):
             tile = wave[start : min(start + tile_size, part.stop)]
-            rows = starts.rows[tile.start - block.start : tile.stop - block.start]
-            models = results[start : start + len(tile)]
-            places = torch.as_tensor(rows, device=starts.models.device)
-            torch.index_select(starts.models, 0, places, out=models)
-            _step_tile(current, stretch, tile, models)
+            inside = slice(tile.start - block.start, tile.stop - block.start)
+            models = starts.own.of(inside, out=results[start : start + len(tile)])
+            anchors = starts.anchors(center).of(inside) if current.local.anchored else None
+            _step_tile(current, stretch, tile, models, anchors)
 
     steps = stretch.last - stretch.first + 1
     for start in range(0, len(block), len(results)):
@@ -331,21 +312,22 @@ def _stepped(
         yield wave, results[: len(wave)]
 
 
-def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) -> None:
+def _step_tile(
+    current: _Round, stretch: _Stretch, tile: range, models: Tensor, anchors: Tensor | None
+) -> None:
     """Take the models (n, M) of some learners through the steps of a stretch, in place."""
     learners, eta = current.learners, current.plan.step_size
-    rules, update_norm = current.simulation.rules, current.mechanism.clipping.update_norm
+    local, update_norm = current.local, current.mechanism.clipping.update_norm
     part = slice(tile.start, tile.stop)
     (layer, *_), nodes = learners.heads[part].T
     groups = learners.groups[part]
     # What is left for the last step: the aggregation above draws the others' noise as one.
     separate = current.separate or layer <= stretch.top
-    start = models.clone() if update_norm is not None or rules.local.anchored else None
-    anchors = start if rules.local.anchored else None
+    start = models.clone() if update_norm is not None else None
     together = current.separate and bool(current.steps[0].members)
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
         descend = partial(_descend, current, tile, step, minibatches)
-        rules.local.step(models, anchors, eta, descend)
+        local.step(models, anchors, eta, descend)
         if together and not current.masked:
             noise = _summed_step(current, step, None, (int(layer), nodes))
             models.add_(noise[torch.as_tensor(nodes, device=models.device)], alpha=eta)

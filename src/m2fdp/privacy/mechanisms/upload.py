@@ -8,9 +8,9 @@ releases: see `m2fdp.privacy.taint`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log, prod, sqrt
+from math import ceil, floor, log, prod, sqrt
 
 import numpy as np
 
@@ -40,13 +40,14 @@ from m2fdp.privacy.releases import (
     trusted_above,
     unsubtractable,
 )
-from m2fdp.privacy.taint import device_law, record_law, windows
+from m2fdp.privacy.taint import Pull, device_law, record_law, windows
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of
 
 # What the line of a device's siblings rests on.
 _ALONE = "siblings do not pool what they know of their own noises"
-# Beyond so many step sizes their growths are rounded up to share laws, each of which takes time.
+# Beyond so many step sizes their growths are rounded up, and pulls down, to share laws, each of
+# which takes time.
 _MOST_STEP_SIZES = 8
 
 
@@ -158,7 +159,9 @@ class Upload:
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
             spread = plan.step_size * (privacy.smoothness or 0.0)
-            growth = 1.0 + (_rounded_up(spread) if share_laws else spread)
+            growth = 1.0 + (_rounded(spread, ceil) if share_laws else spread)
+            part = _rounded(plan.pull, floor) if share_laws else plan.pull
+            pull = Pull(part, received=plan.center == "received")
             counts: Counter[ShiftLaw] = Counter()
             for window in windows(plan, position.head_layer, privacy.downlink_noise):
                 path = (window, position.head_layer, position.shares)
@@ -166,7 +169,7 @@ class Upload:
                     counts[device_law(*path)] += 1
                 else:
                     rate = position.sampling_rate
-                    counts[record_law(*path, rate, privacy.drift, growth)] += 1
+                    counts[record_law(*path, rate, privacy.drift, growth, pull)] += 1
             return tuple(counts.items())
 
         return laws
@@ -184,9 +187,10 @@ class Upload:
         return []
 
 
-def _rounded_up(growth: float) -> float:
-    """To the next power of 1.2, so that decaying step sizes share their laws."""
-    return 1.2 ** ceil(log(growth, 1.2) - 1e-9) if growth > 0 else 0.0
+def _rounded(value: float, way: Callable[[float], int]) -> float:
+    """To a power of 1.2, so that decaying step sizes share their laws: growths up, pulls down."""
+    slack = 1e-9 if way is floor else -1e-9
+    return 1.2 ** way(log(value, 1.2) + slack) if value > 0 else 0.0
 
 
 @dataclass(frozen=True)
