@@ -342,6 +342,14 @@ def test_what_is_not_defined_or_proven_is_refused_in_one_line(keys, key):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("tiering.offload_to", "anyone"), ("privacy.labels", "randomised")]
+)
+def test_keys_that_nobody_reads_are_refused(key, value):
+    with pytest.raises(InputError, match="belongs to algorithm: m2fdp_tiers or dtfl_dp"):
+        experiment_of(SETTING, {key: value})
+
+
 def test_audit_and_bound_are_refused():
     experiment = tiered()
     for refused in (experiment.audit, experiment.bound):

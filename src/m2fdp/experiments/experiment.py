@@ -27,7 +27,7 @@ from m2fdp.data.manifest import (
     shards_of,
 )
 from m2fdp.data.sources import load_dataset
-from m2fdp.experiments import promise
+from m2fdp.experiments import promise, tree_tiers
 from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.bounds import bound_run
 from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
@@ -38,13 +38,6 @@ from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.running import controller_of, process_for, run_of
 from m2fdp.experiments.steps import key_of_steps, rounds_in_words, too_large
 from m2fdp.experiments.tiers import course_of, model_of
-from m2fdp.experiments.tree_tiers import (
-    plan_splits,
-    split_in_use,
-    splits_in_steps,
-    splits_of,
-    with_sent_labels,
-)
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.schedule.rounds import RunPlan
@@ -205,17 +198,17 @@ class Experiment:
         """The configured model with its first weights."""
         shape, n_classes = self.input_shape, self.dataset.n_classes
         if self.splits is not None:
-            return split_in_use(self.config, (shape, n_classes), self.splits)
+            return tree_tiers.split_in_use(self.config, (shape, n_classes), self.splits)
         return model_of(self.config, shape, n_classes, self.config.seed)
 
     @cached_property
     def splits(self) -> TreeTiers | None:
         """Who has how much of the model when, where devices split it at every step."""
-        if not splits_in_steps(self.config, self.network):
+        if not tree_tiers.splits_in_steps(self.config, self.network):
             return None
         shape = self.input_shape, self.dataset.n_classes
         devices = self.samples.sizes, self.sampling_rates
-        return plan_splits(self.config, self.run_plan, shape, *devices)
+        return tree_tiers.plan_splits(self.config, self.run_plan, shape, *devices)
 
     @cached_property
     def course(self) -> TierCourse | None:
@@ -304,11 +297,13 @@ class Experiment:
             self.run_plan.networks,
             mechanisms or self.calibrate().mechanisms,
             model or self.model,
-            with_sent_labels(config, self.run_plan, shards or self.shards(), n_classes, draws),
+            tree_tiers.with_sent_labels(
+                config, self.run_plan, shards or self.shards(), n_classes, draws
+            ),
             draws,
             self.plan.rules,
             SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks"),
-            splits_of(config, self.splits),
+            tree_tiers.splits_of(config, self.splits),
         )
 
     def shards(self) -> Shards:

@@ -22,6 +22,16 @@ from m2fdp.tiering.course import clock_costs
 from m2fdp.tiering.tree_plan import Billed, TreeTiers, billed_at, plan_tree_tiers
 from m2fdp.topology.network import Network
 
+# Keys that only runs read whose devices split their model and have a promise.
+_OF_SPLITS = (
+    "tiering.offload_to",
+    "privacy.client_share",
+    "privacy.activation_clip",
+    "privacy.activation_share",
+    "privacy.labels",
+    "privacy.label_epsilon",
+)
+
 
 def splits_in_steps(config: Config, network: Network) -> bool:
     """Whether devices may split their model at every step, as they don't in epochs."""
@@ -102,6 +112,7 @@ def check_splits(config: Config, plan: Plan) -> None:
         InputError: naming the key.
     """
     if plan.network.splits is None:
+        _check_no_splits(config)
         return
     algorithm, privacy, training = config.algorithm, config.privacy, config.training
     splits.refuse(plan.network, privacy)
@@ -165,6 +176,20 @@ def check_splits(config: Config, plan: Plan) -> None:
     for wrong, key, value, remedy in cases:
         if wrong:
             raise InputError(key, value, remedy)
+
+
+def _check_no_splits(config: Config) -> None:
+    """Refuse keys that nobody reads."""
+    usual = Config()
+    for key in _OF_SPLITS:
+        block, name = key.split(".")
+        value = getattr(getattr(config, block), name)
+        if value != getattr(getattr(usual, block), name):
+            raise InputError(
+                key,
+                value,
+                f"belongs to algorithm: m2fdp_tiers or dtfl_dp, not to {config.algorithm}",
+            )
 
 
 def check_not_split(config: Config, plan: Plan) -> None:

@@ -56,7 +56,7 @@ class PrivateTrainer:
         optimizer: torch.optim.Optimizer = kind(
             [values], lr=step_size, weight_decay=self.settings.weight_decay
         )
-        trained = self.splitter.trained(client.cut)
+        trained = self.splitter.trained(client.cut).to(vector.device)
         step = 0
         for _ in range(self.settings.epochs):
             shuffled = client.rows.start + order.permutation(size)
