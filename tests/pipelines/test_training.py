@@ -63,6 +63,8 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
         "model.pt",
         "network.csv",
         "network.png",
+        "privacy_card.html",
+        "privacy_card.md",
         "privacy_ledger.csv",
         "privacy_ledger.png",
         "privacy_summary.json",

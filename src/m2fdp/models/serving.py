@@ -43,7 +43,7 @@ class Served:
                 or anything that becomes that, such as a table with a column a number.
             params: none are known.
         """
-        inputs = np.asarray(data, dtype=np.float32).reshape(-1, *self.shape)
+        inputs = np.array(data, dtype=np.float32).reshape(-1, *self.shape)
         with torch.inference_mode():
             return self.module(torch.from_numpy(inputs)).numpy()
 
@@ -80,5 +80,5 @@ def _load_pyfunc(path: str) -> Served:
     shape = (channels, height, width)
     module = build_model(config, shape, about["n_classes"], seed=0).module
     state = torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True)
-    module.load_state_dict(state, strict=False)
+    module.load_state_dict(state)
     return Served(module.eval(), shape)
