@@ -57,7 +57,10 @@ def _check_description(run, reporting):
     # Links and pictures of artifacts that are there, of this run.
     artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
     shown = re.findall(r"get-artifact\?path=([\w.]+)&run_uuid=(\w+)\)", note)
-    page = rf"\(#/experiments/{run.info.experiment_id}/runs/(\w+)/artifacts/([\w.]+)\)"
+    page = (
+        rf"\(#/experiments/{run.info.experiment_id}/runs/(\w+)/artifacts/([\w.]+)"
+        r"\?workflowType=machine_learning\)"
+    )
     linked = [(path, run_id) for run_id, path in re.findall(page, note)]
     assert shown == [("accuracy_curve.png", run.info.run_id)] and len(linked) == 6
     assert {run_id for _, run_id in shown + linked} == {run.info.run_id}

@@ -12,6 +12,7 @@ from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 
 DESCRIPTION = "mlflow.note.content"  # the tag that MLflow's pages show as Markdown
+TRAINING_PAGES = "workflowType=machine_learning"  # MLflow's pages begin with those for GenAI
 LONGEST = 7_900  # characters; MLflow cuts a tag off at 8,000
 SHOWN = "accuracy_curve.png"  # in the page itself; others are linked
 
@@ -23,7 +24,8 @@ def picture(run_id: str, path: str, shows: str) -> str:
 
 def artifact_link(experiment_id: str, run_id: str, path: str, shows: str) -> str:
     """A link to an artifact on the run's page."""
-    return f"[{shows}](#/experiments/{experiment_id}/runs/{run_id}/artifacts/{path})"
+    page = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/{path}"
+    return f"[{shows}]({page}?{TRAINING_PAGES})"
 
 
 def described(card: Card, experiment_id: str, run_id: str, files: Sequence[str]) -> str:

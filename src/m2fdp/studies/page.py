@@ -9,7 +9,13 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import TAGS
-from m2fdp.pipelines.descriptions import DESCRIPTION, LONGEST, artifact_link, picture
+from m2fdp.pipelines.descriptions import (
+    DESCRIPTION,
+    LONGEST,
+    TRAINING_PAGES,
+    artifact_link,
+    picture,
+)
 from m2fdp.reporting import claim_tables
 from m2fdp.reporting.tables import to_markdown
 from m2fdp.studies.report import REPORT, Report
@@ -90,7 +96,7 @@ def view_link(parent: Run, mode: str) -> str:
     study = parent.data.tags["study"]
     return (
         f"#/experiments/{parent.info.experiment_id}/runs?viewStateShareKey={study}"
-        f"&compareRunsMode={mode}&workflowType=machine_learning"
+        f"&compareRunsMode={mode}&{TRAINING_PAGES}"
     )
 
 
