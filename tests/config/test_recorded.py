@@ -83,6 +83,7 @@ def test_every_later_key_is_tried_here():
         "features.map": "pixels",
         "features.dimension": None,
         "features.ridge": 1e-3,
+        "features.weights": "variance",
         "features.public": "photographs",
         "features.folder": "data/04_feature",
         "tiering.tiers": 7,

@@ -77,6 +77,12 @@ class FeaturesConfig(Block):
         description="How little small public variances are blown up: what is added to each before "
         "it is divided out, as a share of the largest.",
     )
+    weights: Literal["variance", "invariance"] = Field(
+        default="variance",
+        description="What axes are weighed by: variance, one over the root of the public variance; "
+        "invariance, more where small deformations of public images move less as well.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
     public: str = Field(
         default="photographs",
         description="What the map is fitted on: photographs (the two that scikit-learn bundles), "

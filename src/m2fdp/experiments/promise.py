@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.algorithms import Plan
-from m2fdp.config import Config, PrivacyConfig, ThreatConfig
-from m2fdp.data.features.mapping import fitted_on
+from m2fdp.config import Config, FeaturesConfig, PrivacyConfig, ThreatConfig
+from m2fdp.data.features.mapping import PIXELS, fitted_on
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
@@ -190,6 +190,18 @@ def _of_lost_sums(config: Config, calibrated: Calibration, run_plan: RunPlan) ->
     ]
 
 
+def _of_idle_keys(features: FeaturesConfig) -> list[str]:
+    """What was asked of features where there are none."""
+    if features.map != PIXELS:
+        return []
+    default = FeaturesConfig().model_dump()
+    return [
+        f"features.{key} changes nothing, as features.map is {PIXELS}"
+        for key, value in features.model_dump().items()
+        if value != default[key]
+    ]
+
+
 def warn(
     config: Config, calibrated: Calibration, manifest: pd.DataFrame, run_plan: RunPlan
 ) -> list[str]:
@@ -203,6 +215,7 @@ def warn(
             f"training.batch_size = {batch_size:g} is more than any device's records, at most "
             f"{most}: every step uses all of them, as with null, and sampling protects nobody"
         )
+    lines += _of_idle_keys(config.features)
     lines += warnings(mechanism, rounds, privacy, conditions_of(config))
     planned = len(mechanism.ledger.plans)
     if rounds < planned:
