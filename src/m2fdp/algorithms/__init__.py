@@ -11,6 +11,7 @@ import numpy as np
 from m2fdp import own_code
 from m2fdp.algorithms.base import Algorithm, Given, NoOptions, Plan
 from m2fdp.algorithms.cdp import CDP
+from m2fdp.algorithms.global_dp import GLOBAL_DP
 from m2fdp.algorithms.hdp import HDP
 from m2fdp.algorithms.hdp_mixed import HDP_MIXED
 from m2fdp.algorithms.hfl import HFL
@@ -32,7 +33,7 @@ from m2fdp.topology.trust import Trust, build_trust
 # In the order in which tables and figures list them.
 ALGORITHMS = {
     algorithm.name: algorithm
-    for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP, LDP, HDP, CDP, HDP_MIXED)
+    for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP, LDP, HDP, CDP, HDP_MIXED, GLOBAL_DP)
 }
 
 __all__ = [

@@ -72,6 +72,7 @@ class Algorithm:
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
         zoned: whether it reads the configuration's `zones`.
+        mechanisms: the names of those that it is defined for; None = any.
     """
 
     name: str
@@ -81,3 +82,4 @@ class Algorithm:
     controllable: bool = False
     options: type[Block] = NoOptions
     zoned: bool = False
+    mechanisms: frozenset[str] | None = None

@@ -28,6 +28,12 @@ class DatasetConfig(Block):
     download: bool = Field(
         default=False, description="Whether missing files may be fetched over the network."
     )
+    scale: Literal["pixels", "unit_norm"] = Field(
+        default="pixels",
+        description="pixels, each from 0 to 1, or unit_norm: every image over its own length, so "
+        "that none is longer than one (features.map: pixels).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
 
 
 class PartitionConfig(Block):
@@ -100,7 +106,8 @@ class ModelConfig(Block):
 
     name: str = Field(
         default="softmax",
-        description=f"softmax, logistic, svm, cnn12, or {FORM} for a torch module of your own.",
+        description="softmax, logistic, svm, cnn2 (G's), cnn12 (J's), or "
+        f"{FORM} for a torch module of your own.",
     )
     hinge: Literal["one_vs_rest", "crammer_singer"] = Field(
         default="one_vs_rest", description="Which multi-class hinge (svm)."

@@ -41,7 +41,7 @@ class Config(Block):
     algorithm: str = Field(
         default="m2fdp",
         description="What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and "
-        f"hdp_mixed, or {FORM} for an algorithm of your own.",
+        f"hdp_mixed, G's global_dp, or {FORM} for an algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0)] = Field(
         default=0,
