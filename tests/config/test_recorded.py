@@ -33,6 +33,8 @@ LATER = [
     ({"features": {"map": "scattering"}}, "features.map"),
     ({"tiering": {"tiers": 6}}, "tiering.tiers"),
     ({"clock": {"model": "resnet110"}}, "clock.model"),
+    ({"dataset": {"scale": "unit_norm"}}, "dataset.scale"),
+    ({"privacy": {"exposures": {"uplinks": 0}}}, "privacy.exposures.uplinks"),
 ]
 
 
@@ -109,6 +111,14 @@ def test_every_later_key_is_tried_here():
         "clock.switch_every": 50,
         "clock.switch_share": 0.3,
         "clock.label_bytes": 8.0,
+        "dataset.scale": "pixels",
+        "privacy.epsilon_cloud": None,
+        "privacy.exposures.uplinks": None,
+        "privacy.exposures.downlinks": None,
+        "privacy.exposures.cloud_rounds": None,
+        "privacy.exposures.edge_uplinks": None,
+        "privacy.exposures.cloud_downlinks": None,
+        "privacy.downlink": "top_up",
     }
     assert {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()

@@ -1,5 +1,5 @@
-"""The mechanism `weights` (G): its rule, its ledger, and the least noise, against numbers that other
-programs found, and against the formulas written out anew."""
+"""The mechanism `weights` (G): its rule, its ledger, and the least noise, against numbers that
+other programs found, and against the formulas written out anew."""
 
 from math import inf, log, sqrt
 
@@ -313,7 +313,7 @@ def test_a_replaced_record_moves_a_model_no_further():
 
 
 def test_positions_are_told_apart_by_local_noise_too():
-    """Edge servers of unequal size differ where nothing is sent to the cloud but noise-free means."""
+    """Edge servers of unequal size, where what is sent to the cloud carries no noise."""
     parents = (np.array([0, 0]), np.array([0, 0, 1, 1, 1, 1, 1]))
     names = (("cloud",), ("a", "b"), tuple(f"d{i}" for i in range(7)))
     network = network_of(tree=Tree(parents, names))

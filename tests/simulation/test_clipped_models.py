@@ -1,13 +1,14 @@
-"""`weights` in the engine: models are clipped, noise is absolute, drawn at every hop, and ends in what
-an exact recursion says.
+"""`weights` in the engine: models are clipped, noise is absolute, drawn at every hop, and ends in
+what an exact recursion says.
 
-On quadratic losses h/2 ||w - a_i||^2 every stretch of steps brings a device's model r times as far from
-its minimiser as it was. Then the error e of the broadcast model after a global round, of k2 stretches, is
+On quadratic losses h/2 ||w - a_i||^2 every stretch of steps brings a device's model r times as far
+from its minimiser as it was. Then the error e of the broadcast model after a global round is
 
     e' = r^k2 e + noise,
     v = s_U2^2/(sN) + s_E^2/N + n_C^2 + sum over i = 1…k2-1 of r^2i (s_U1^2/(sN) + n_E^2/N)
 
-a coordinate. Coordinates are independent, so that a model of many is as many repetitions.
+a coordinate, where a round has k2 stretches. Coordinates are independent, so that a model of many
+is as many repetitions.
 """
 
 from dataclasses import replace
