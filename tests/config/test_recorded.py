@@ -35,6 +35,8 @@ LATER = [
     ({"clock": {"model": "resnet110"}}, "clock.model"),
     ({"training": {"plateau": {"factor": 0.9}}}, "training.plateau.factor"),
     ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
+    ({"dataset": {"scale": "unit_norm"}}, "dataset.scale"),
+    ({"privacy": {"exposures": {"uplinks": 0}}}, "privacy.exposures.uplinks"),
 ]
 
 
@@ -124,6 +126,14 @@ def test_every_later_key_is_tried_here():
         "clock.label_bytes": 8.0,
         "leakage.distance_correlation": 0.0,
         "leakage.patch_shuffling": False,
+        "dataset.scale": "pixels",
+        "privacy.epsilon_cloud": None,
+        "privacy.exposures.uplinks": None,
+        "privacy.exposures.downlinks": None,
+        "privacy.exposures.cloud_rounds": None,
+        "privacy.exposures.edge_uplinks": None,
+        "privacy.exposures.cloud_downlinks": None,
+        "privacy.downlink": "top_up",
     }
     assert {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()

@@ -47,6 +47,9 @@ _KINDS = 4
 _EXPECTED_FILLERS = 4
 # Gradient norms over the clipping norm, far beyond it; one canary outweighs all fillers.
 _FILLER_SIZE, _CANARY_SIZE = 10.0, 1e7
+# The same of a filler whose step is not clipped, but the model that it ends in: it crosses the ball
+# from wherever noise has put the model that the device received.
+_FAR = 1e5
 # The part of a canary's step that marks the model, and what counts as a mark, over eta·G:
 # averages over a subtree leave more, rounding leaves less.
 _MARK, _LEAST_MARK = 1e-2, 1e-8
@@ -130,8 +133,9 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     present = np.arange(copies) % 2 == 1
     copied = _copied_network(network, int(layer), ranges, copies)
     # Only between noised releases can others' steps follow a canary's.
-    active = not by_record and not get_mechanism(privacy.mechanism).noises_every_step
-    marked = active and privacy.drift == "worst_case"
+    configured = get_mechanism(privacy.mechanism)
+    active = not by_record and not configured.noises_every_step
+    marked = active and privacy.drift == "worst_case" and not configured.sends_models
     shards = _shards(per_copy, copies, device - first, rate, fillers, active)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
     starts = np.cumsum(shards.sizes) - shards.sizes
@@ -158,6 +162,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
                 renewed=bool(plan.pull),
             ),
             outweigh=not by_record,
+            filler=_FAR if configured.sends_models else _FILLER_SIZE,
         ),
         shards,
         _randomness(privacy, position, seed),
@@ -260,14 +265,14 @@ class _Marks:
         return (models[:, 1, None] - unmarked).abs().amin(1)
 
 
-def _model(norm: float, marks: _Marks, outweigh: bool) -> Model:
+def _model(norm: float, marks: _Marks, outweigh: bool, filler: float) -> Model:
     """A linear map of the constant feature 1: scores are the parameters (x, mark), or x alone."""
 
     def loss(scores: Tensor, labels: Tensor) -> Tensor:
         kinds, owners = labels % _KINDS, labels // _KINDS
         here = scores.detach()
         push = torch.zeros_like(here)
-        push[:, 0] = (kinds == FILLER) * _FILLER_SIZE
+        push[:, 0] = (kinds == FILLER) * filler
         if marks.used:
             moved = marks.of(here, owners) > marks.least
             push[:, 0] = torch.where(moved, -push[:, 0], push[:, 0])
@@ -380,6 +385,10 @@ def _copied_mechanism(
             tiled(mechanism.noise.heads),
             tiled(mechanism.noise.messages),
             tiled(mechanism.noise.broadcasts),
+            None
+            if mechanism.noise.local_messages is None
+            else tiled(mechanism.noise.local_messages),
+            mechanism.noise.unit,
         ),
         mechanism.private,
         mechanism.ledger,

@@ -15,6 +15,7 @@ from m2fdp.algorithms.dtfl import DTFL
 from m2fdp.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.algorithms.fedavg import FEDAVG
 from m2fdp.algorithms.fedyogi import FEDYOGI
+from m2fdp.algorithms.global_dp import GLOBAL_DP
 from m2fdp.algorithms.hdp import HDP
 from m2fdp.algorithms.hdp_mixed import HDP_MIXED
 from m2fdp.algorithms.hfl import HFL
@@ -48,6 +49,7 @@ ALGORITHMS = {
         HDP,
         CDP,
         HDP_MIXED,
+        GLOBAL_DP,
         FEDAVG,
         SPLITFED,
         FEDYOGI,

@@ -79,6 +79,7 @@ class Algorithm:
         zoned: whether it reads the configuration's `zones`.
         tiers: how its rounds are billed, if its devices train a split model in epochs of their
             own; None = local steps on the tree.
+        mechanisms: the names of those that it is defined for; None = any.
     """
 
     name: str
@@ -89,3 +90,4 @@ class Algorithm:
     options: type[Block] = NoOptions
     zoned: bool = False
     tiers: Way | None = None
+    mechanisms: frozenset[str] | None = None

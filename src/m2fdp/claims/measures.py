@@ -52,6 +52,10 @@ MEASURES: Mapping[str, Measure] = {
     "epsilon_super_node": Measure("ε, the super-node", digits=3, bound=True),
     "epsilon_elected": Measure("ε, an elected super-node", digits=3, bound=True),
     "noise": Measure("noise over shift, broadcast"),
+    "ledger_servers": Measure("ε, untrusted servers (ledger)", digits=1, bound=True),
+    "ledger_cloud": Measure("ε, the cloud (ledger)", digits=1, bound=True),
+    "ledger_siblings": Measure("ε, siblings (ledger)", digits=1, bound=True),
+    "ledger_downlinks": Measure("ε, downlinks (ledger)", digits=1, bound=True),
 }
 # The controller's decisions in a round.
 DECISIONS = ("K", "s_trusted", "s_untrusted")
@@ -75,6 +79,10 @@ OF_ZONES: Mapping[str, str] = {
     "epsilon_super_node": "zones/epsilon/super-node",
     "epsilon_elected": "zones/epsilon/elected_super-node",
     "noise": "zones/noise_over_shift/public",
+    "ledger_servers": "epsilon_observer/servers",
+    "ledger_cloud": "epsilon_observer/cloud",
+    "ledger_siblings": "epsilon_observer/siblings",
+    "ledger_downlinks": "epsilon_observer/downlinks",
 }
 
 

@@ -24,7 +24,7 @@ from m2fdp.config.network import (
     ZonesConfig,
 )
 from m2fdp.config.parsing import parse_block, parse_config
-from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config.privacy import AuditConfig, ExposuresConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.root import (
     INCIDENTAL,
     UNRELEASED,
@@ -66,6 +66,7 @@ __all__ = [
     "Count",
     "DatasetConfig",
     "Decibel",
+    "ExposuresConfig",
     "FeaturesConfig",
     "LeakageConfig",
     "ModelConfig",

@@ -37,6 +37,12 @@ class DatasetConfig(Block):
     download: bool = Field(
         default=False, description="Whether missing files may be fetched over the network."
     )
+    scale: Literal["pixels", "unit_norm"] = Field(
+        default="pixels",
+        description="pixels, each from 0 to 1, or unit_norm: every image over its own length, so "
+        "that none is longer than one (features.map: pixels).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
 
 
 class PartitionConfig(Block):
@@ -115,7 +121,7 @@ class ModelConfig(Block):
 
     name: str = Field(
         default="softmax",
-        description="softmax, logistic, svm, cnn12, resnet, or "
+        description="softmax, logistic, svm, cnn2 (G's), cnn12 (J's), resnet (D's), or "
         f"{FORM} for a torch module of your own.",
     )
     hinge: Literal["one_vs_rest", "crammer_singer"] = Field(

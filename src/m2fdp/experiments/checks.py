@@ -49,6 +49,13 @@ def check_config(config: Config) -> None:
     ):
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
+    _check_mechanism(config, plan)
+    if config.dataset.scale != "pixels" and config.features.map != PIXELS:
+        raise InputError(
+            "dataset.scale",
+            config.dataset.scale,
+            f"is for features.map: {PIXELS}; other maps scale by themselves; use pixels",
+        )
     if plan.private:
         _check_rules(config, plan)
         _check_steps(config, plan)
@@ -63,11 +70,26 @@ def check_config(config: Config) -> None:
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
 
 
+def _check_mechanism(config: Config, plan: Plan) -> None:
+    """The mechanism is one of the algorithm's, and defined for its network and schedule."""
+    privacy, mechanism = config.privacy, get_mechanism(config.privacy.mechanism)
+    able = get_algorithm(config.algorithm).mechanisms
+    if able is not None and privacy.mechanism not in able:
+        raise InputError(
+            "privacy.mechanism",
+            privacy.mechanism,
+            f"is not that of algorithm: {config.algorithm}; use {', '.join(sorted(able))}",
+        )
+    if plan.private:
+        mechanism.check(plan.network, plan.schedule.round_plans(), privacy)
+
+
 def _check_rules(config: Config, plan: Plan) -> None:
     """What the ledger takes for granted of a step holds for the algorithm's own rules too."""
     privacy = config.privacy
     steps_count = privacy.unit == "record"  # a device's update is clipped as a whole
-    noised = get_mechanism(privacy.mechanism).noises_every_step
+    mechanism = get_mechanism(privacy.mechanism)
+    noised = mechanism.noises_every_step or mechanism.sends_models
     if steps_count and not noised and privacy.drift not in plan.rules.local.drifts:
         known = ", ".join(sorted(plan.rules.local.drifts)) or "none"
         raise InputError(
@@ -208,6 +230,13 @@ def _check_control(config: Config, plan: Plan) -> None:
             deeper[0],
             "is a layer that the controller does not aggregate at; valid: 1",
         )
+    if get_mechanism(config.privacy.mechanism).sends_models:
+        raise InputError(
+            "privacy.mechanism",
+            config.privacy.mechanism,
+            "clips no step that the controller (control.enabled) could price; use gradient or "
+            "upload",
+        )
     unpriced = "is nothing that the controller (control.enabled) prices; use"
     if plan.network.sums.layers:
         layers = config.secure_aggregation.layers
@@ -286,7 +315,7 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
         steps, of = training.rounds, "rounds"
     check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
-        mapped = config.features.map != PIXELS
+        mapped = config.features.map != PIXELS or config.dataset.scale == "unit_norm"
         longest = LONGEST_SQUARED if mapped else float(prod(shape))  # pixels are in [0, 1]
         _certify_non_expansive(built, longest, shard_sizes, training)
 

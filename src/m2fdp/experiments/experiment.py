@@ -40,6 +40,7 @@ from m2fdp.experiments.steps import key_of_steps, rounds_in_words, too_large
 from m2fdp.experiments.tiers import course_of, model_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.summary import drowned
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
@@ -272,7 +273,9 @@ class Experiment:
 
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""
-        return promise.warn(self.config, self.calibrate(), self.manifest, self.run_plan)
+        calibrated = self.calibrate()
+        lines = promise.warn(self.config, calibrated, self.manifest, self.run_plan)
+        return lines + drowned(calibrated.mechanism, self.model.n_parameters)
 
     def simulation(
         self,

@@ -1,4 +1,5 @@
-"""Models by name: svm, softmax, logistic, cnn12, resnet, or one's own `package.module:function`."""
+"""Models by name: svm, softmax, logistic, cnn2, cnn12, resnet, or one's own
+`package.module:function`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from m2fdp.models.resnet import ResnetPlan, resnet_modules
 from m2fdp.own_code import FORM, guarded, is_own, load
 from m2fdp.streams import torch_seed
 
-MODELS = ("svm", "softmax", "logistic", "cnn12", "resnet")
+MODELS = ("svm", "softmax", "logistic", "cnn2", "cnn12", "resnet")
 _KEY = "model.name"
 
 
@@ -96,8 +97,8 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     Linear models start at zero; others at torch's own initialisation, drawn with the seed.
 
     Raises:
-        InputError: an unknown name, images too small for `cnn12`, a key that the model does
-            not have, or own code that raises or that `check_module` or `check_loss` refuses.
+        InputError: an unknown name, images too small for a CNN, a key that the model does not have,
+             or own code that raises or that `check_module` or `check_loss` refuses.
     """
     if config.channels is not None and config.name != "cnn12":
         raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
@@ -149,6 +150,8 @@ def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
 
 def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     check_model_name(config.name)
+    if config.name == "cnn2":
+        return Model("cnn2", _cnn2(shape, n_classes), losses.cross_entropy, linear=False)
     if config.name == "cnn12":
         modules = cnn12_modules(config.channels, shape, n_classes)
         layers = [layer for module in modules for layer in module]
@@ -182,6 +185,32 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     else:
         loss, gradient = losses.crammer_singer_hinge, None
     return Model(config.name, module, loss, linear=True, loss_gradient=gradient)
+
+
+def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
+    """Twice conv-pool-relu, then a hidden layer: M = 21,840 for 28 x 28 x 1 and ten classes (G Sec.
+    5, by the code of its reference [14])."""
+    inputs, height, width = shape
+    if min(height, width) < 16:
+        raise InputError(
+            "model.name",
+            "cnn2",
+            f"halves images twice after convolutions of 5 x 5, so they need at least 16 x 16 "
+            f"pixels; these have {height} x {width}",
+        )
+    sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+    return nn.Sequential(
+        nn.Conv2d(inputs, 10, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(10, 20, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(20 * prod(sides), 50),
+        nn.ReLU(),
+        nn.Linear(50, n_classes),
+    )
 
 
 def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:

@@ -61,6 +61,7 @@ def summary(
         "mechanism": privacy.mechanism,
         "calibration": privacy.calibration,
         "epsilon_nominal": nominal_epsilon(ledger, rounds, privacy),
+        **_at_cloud(privacy),
         "epsilon_verified": _for_json(mechanism.epsilon(rounds)),
         "delta": privacy.delta,
         "clipping_norm": privacy.clipping_norm,
@@ -83,6 +84,13 @@ def summary(
         "rounds": rounds,
         "rounds_planned": len(ledger.plans),
     }
+
+
+def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
+    """epsilon_2 of G's rule, beside which epsilon_1 is the nominal one."""
+    if privacy.calibration != "paper" or not get_mechanism(privacy.mechanism).sends_models:
+        return {}
+    return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
 
 
 def _for_json(value: float) -> float | str:
@@ -234,6 +242,21 @@ def _pooled(ledger: Ledger, rounds: int) -> list[str]:
     ]
 
 
+def drowned(mechanism: CalibratedMechanism, n_parameters: int) -> list[str]:
+    """A line where the noise of a message, n_parameters numbers, is longer than a clipped model."""
+    norm = mechanism.clipping.model_norm
+    if norm is None:
+        return []
+    of_message = max(float(of_layer.max()) for of_layer in mechanism.noise.messages)
+    length = of_message * n_parameters**0.5
+    if length <= norm:
+        return []
+    return [
+        f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
+        f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
+    ]
+
+
 def outside_the_promise(n_validation: int, n_test: int) -> list[str]:
     """What epsilon says nothing about: the cloud's own records, and un-noised diagnostics."""
     sentences = []
@@ -288,5 +311,6 @@ def warnings(
     verified = mechanism.epsilon(rounds)
     if verified > target:
         asked = f"{target:g}" if privacy.noise_multiplier is None else f"{target:.3g}"
+        asked += "".join(f" and {cloud:g}" for cloud in _at_cloud(privacy).values())
         lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {asked}")
     return lines

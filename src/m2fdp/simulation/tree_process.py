@@ -259,7 +259,7 @@ def _send(
     current: _Round, stretch: _Stretch, updates: Updates | None, layer: int, messages: Tensor
 ) -> None:
     """Noise what nodes of a layer send, (N_l, M), in place; masked or open, somebody gets it."""
-    noise, scales = torch.zeros_like(messages), current.mechanism.noise.messages[layer]
+    noise, scales = torch.zeros_like(messages), current.mechanism.noise.sent(stretch.top)[layer]
     scales = scales * (layer < current.network.tree.depth or current.learners.present)
     _add_noise(current, stretch.last, "message-noise", layer, scales, noise)
     if current.masked and updates is not None and layer in current.alive:
@@ -337,6 +337,8 @@ def _step_tile(
     if update_norm is not None and start is not None:
         updates = _clipped(current, models - start, eta * update_norm)
         torch.add(start, updates, out=models)
+    if current.mechanism.clipping.model_norm is not None:
+        _clipped(current, models, current.mechanism.clipping.model_norm)
 
 
 def _clipped(current: _Round, vectors: Tensor, norm: float) -> Tensor:
@@ -391,7 +393,7 @@ def _add_summed_noise(current: _Round, stretch: _Stretch, models: Tensor) -> Non
     """Draw all noise of the last step and of the messages below each model as one."""
     noise, lock_step = current.mechanism.noise, current.mechanism.lock_step
     steps = current.steps[stretch.last - 1].noise
-    deviations = [scales.copy() for scales in noise.messages]
+    deviations = [scales.copy() for scales in noise.sent(stretch.top)]
     for layer in range(stretch.top + 1, len(deviations)):
         here = lock_step.nodes[:, 0] == layer
         nodes = lock_step.nodes[here, 1]
@@ -415,7 +417,7 @@ def _add_noise(
 
     Args:
         step: when.
-        scales: float64 (n,), its standard deviations, in units of eta.
+        scales: float64 (n,), its standard deviations, in the unit of the mechanism's noise.
         nodes: int64 (n,), the nodes of the layer that draw it; all of them, unless given.
     """
     rows = np.flatnonzero(scales)
@@ -423,4 +425,5 @@ def _add_noise(
         return
     stream = current.simulation.randomness.noise.generator(purpose, current.number, step, layer)
     nodes = rows if nodes is None else nodes[rows]
-    add_noise(models, rows, current.plan.step_size * scales[rows], stream, nodes)
+    unit = current.mechanism.noise.scale(current.plan.step_size)
+    add_noise(models, rows, unit * scales[rows], stream, nodes)

@@ -22,12 +22,13 @@ from m2fdp.privacy.mechanisms.base import (
     Noise,
     layers_of_records,
     multiplier_alone,
+    parts_of_full_noise,
     refuse_first,
     silence,
     smoothness_without_drift,
     step_alone,
 )
-from m2fdp.privacy.positions import Position
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.releases import (
     OBSERVERS,
     Laws,
@@ -57,6 +58,8 @@ class Upload:
 
     name: str = "upload"
     noises_every_step: bool = False
+    sends_models: bool = False
+    knows_weights: bool = False
 
     def refuse(self, privacy: PrivacyConfig) -> None:
         refuse_first(
@@ -82,6 +85,9 @@ class Upload:
                 "calibration: paper knows records, clipped minibatches and uplinks only",
             ),
         )
+
+    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
+        """Any network and any rounds will do."""
 
     def clips_records(self, privacy: PrivacyConfig) -> bool:
         return privacy.unit == "record" and privacy.drift == "non_expansive"
@@ -117,6 +123,7 @@ class Upload:
     def paper_noise(
         self,
         network: Network,
+        shard_sizes: np.ndarray,
         rates: np.ndarray,
         plans: Sequence[RoundPlan],
         privacy: PrivacyConfig,
@@ -136,6 +143,11 @@ class Upload:
             noise.append(parts * (factor * sensitivity))
         return noise
 
+    def in_parts(
+        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+    ) -> list[np.ndarray]:
+        return parts_of_full_noise(network, protecting, below_heads=True)
+
     def noise(
         self,
         network: Network,
@@ -152,6 +164,16 @@ class Upload:
                 node = network.tree.ancestors[layer][device]
                 broadcasts[layer][node] = deviations[head_layer][head]
         return replace(still, messages=tuple(deviations), broadcasts=tuple(broadcasts))
+
+    def positions(
+        self,
+        network: Network,
+        rates: np.ndarray,
+        noise: Sequence[np.ndarray],
+        units: np.ndarray,
+        colluding: int,
+    ) -> list[Position]:
+        return positions(network, rates, noise, units, colluding)
 
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
         """One release a window; many step sizes share laws, rounded up."""
@@ -174,7 +196,9 @@ class Upload:
 
         return laws
 
-    def releases(self, position: Position, traffic: Traffic, laws: Laws) -> list[Release]:
+    def releases(
+        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
+    ) -> list[Release]:
         """Who sees which message at the end of a window."""
         return _Lines(position, traffic, laws).all()
 
