@@ -43,7 +43,6 @@ ALGORITHMS = {
         PEDPFL,
         HFL_DP,
         M2FDP,
-        M2FDP_TIERS,
         LDP,
         HDP,
         CDP,
@@ -53,6 +52,7 @@ ALGORITHMS = {
         FEDYOGI,
         DTFL,
         DTFL_DP,
+        M2FDP_TIERS,
     )
 }
 
