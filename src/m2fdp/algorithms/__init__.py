@@ -44,7 +44,6 @@ ALGORITHMS = {
         PEDPFL,
         HFL_DP,
         M2FDP,
-        M2FDP_TIERS,
         LDP,
         HDP,
         CDP,
@@ -55,6 +54,7 @@ ALGORITHMS = {
         FEDYOGI,
         DTFL,
         DTFL_DP,
+        M2FDP_TIERS,
     )
 }
 
