@@ -35,6 +35,8 @@ LATER = [
     ({"clock": {"model": "resnet110"}}, "clock.model"),
     ({"dataset": {"scale": "unit_norm"}}, "dataset.scale"),
     ({"privacy": {"exposures": {"uplinks": 0}}}, "privacy.exposures.uplinks"),
+    ({"training": {"plateau": {"factor": 0.9}}}, "training.plateau.factor"),
+    ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
 ]
 
 
@@ -63,6 +65,10 @@ def test_every_later_key_is_tried_here():
         "topology.super_nodes.kind": "fixed",
         "topology.super_nodes.tolerance": "byzantine",
         "model.loss": None,
+        "model.depth": 20,
+        "model.width": 16,
+        "model.norm": "batch",
+        "model.stem_stride": 1,
         "zones.device_noise": 0.5,
         "zones.device_noise_of": "zones",
         "zones.server_noise": 0.5,
@@ -79,6 +85,12 @@ def test_every_later_key_is_tried_here():
         "training.estimator": "mean",
         "training.example_cap": None,
         "training.least_weight": None,
+        "training.local_epochs": 1,
+        "training.optimizer": "adam",
+        "training.weight_decay": 0.0,
+        "training.plateau.factor": 1.0,
+        "training.plateau.patience": 10,
+        "training.plateau.threshold": 1e-4,
         "privacy.noise_multiplier": None,
         "privacy.clip": "flat",
         "threat.colluding": 0,
@@ -96,6 +108,7 @@ def test_every_later_key_is_tried_here():
         "tiering.ema": 0.6667,
         "tiering.remember": False,
         "tiering.initial_tier": 1,
+        "tiering.aggregate": "samples",
         "clock.model": "resnet56",
         "clock.width": 16,
         "clock.clients": 10,
@@ -119,6 +132,8 @@ def test_every_later_key_is_tried_here():
         "privacy.exposures.edge_uplinks": None,
         "privacy.exposures.cloud_downlinks": None,
         "privacy.downlink": "top_up",
+        "leakage.distance_correlation": 0.0,
+        "leakage.patch_shuffling": False,
     }
     assert {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()

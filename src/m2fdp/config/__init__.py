@@ -37,8 +37,8 @@ from m2fdp.config.root import (
     recorded,
     released,
 )
-from m2fdp.config.tiers import ClockConfig, TieringConfig
-from m2fdp.config.training import TrainingConfig
+from m2fdp.config.tiers import TRAINED, ClockConfig, LeakageConfig, TieringConfig
+from m2fdp.config.training import PlateauConfig, TrainingConfig
 from m2fdp.config.types import (
     SINCE,
     Alternatives,
@@ -55,6 +55,7 @@ __all__ = [
     "INCIDENTAL",
     "SCHEMES",
     "SINCE",
+    "TRAINED",
     "UNRELEASED",
     "Alternatives",
     "AuditConfig",
@@ -67,9 +68,11 @@ __all__ = [
     "Decibel",
     "ExposuresConfig",
     "FeaturesConfig",
+    "LeakageConfig",
     "ModelConfig",
     "NonNegative",
     "PartitionConfig",
+    "PlateauConfig",
     "Positive",
     "PrivacyConfig",
     "Probability",

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from m2fdp.config.types import SINCE, Block, Count, FromText, NonNegative, Positive, one_of
+from m2fdp.config.types import (
+    SINCE,
+    Block,
+    Count,
+    FromText,
+    NonNegative,
+    Number,
+    Positive,
+    one_of,
+)
 from m2fdp.own_code import FORM
 
 DATASETS = ("digits", "fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100", "npz")
@@ -101,12 +110,18 @@ class FeaturesConfig(Block):
     )
 
 
+def _depth(depth: int) -> int:
+    if depth % 18 != 2:
+        raise ValueError("valid: 18 b + 2 layers, such as 20, 38, 56 and 110")
+    return depth
+
+
 class ModelConfig(Block):
     """What is trained."""
 
     name: str = Field(
         default="softmax",
-        description="softmax, logistic, svm, cnn2 (G's), cnn12 (J's), or "
+        description="softmax, logistic, svm, cnn2 (G's), cnn12 (J's), resnet, or "
         f"{FORM} for a torch module of your own.",
     )
     hinge: Literal["one_vs_rest", "crammer_singer"] = Field(
@@ -129,4 +144,25 @@ class ModelConfig(Block):
         description=f"{FORM} for a loss of your own, scores (B, C) and labels (B,) to a loss a "
         "record (B,); null = the model's.",
         json_schema_extra={SINCE: "0.2.0"},
+    )
+    depth: Annotated[int, Number, Field(ge=20, le=1010), AfterValidator(_depth)] = Field(
+        default=20,
+        description="Layers of resnet: 18 b + 2, such as D's 56 and 110.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    width: Annotated[Count, Field(le=1024)] = Field(
+        default=16,
+        description="Channels of resnet's first module; D's is 16.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    norm: Literal["batch", "group"] = Field(
+        default="batch",
+        description="How resnet normalises: over the batch (D; no privacy, and algorithms that "
+        "train in tiers only), or over groups of a record's own channels.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    stem_stride: Annotated[int, Number, Field(ge=1, le=2)] = Field(
+        default=1,
+        description="Of resnet's first convolution: 1 (D), or 2, which quarters all maps.",
+        json_schema_extra={SINCE: "0.5.0"},
     )

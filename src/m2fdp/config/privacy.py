@@ -9,6 +9,8 @@ from pydantic import Field
 from m2fdp.config.types import SINCE, Block, Count, FromText, Number, Positive
 
 Caught = Annotated[int, Number, Field(ge=0, le=10_000_000)] | None
+# Of what two releases share: neither may have all of it.
+Share = Annotated[float, Number, Field(gt=0, lt=1)]
 
 
 class ExposuresConfig(Block):
@@ -119,6 +121,34 @@ class PrivacyConfig(Block):
         description="Noise, minibatches and participants from the operating system's entropy "
         "instead of the seed. No run repeats then, and one that is resumed goes on with other "
         "draws.",
+    )
+    client_share: Share = Field(
+        default=0.5,
+        description="beta: where a model is split below a trusted server, the client's part of a "
+        "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    activation_clip: Positive = Field(
+        default=1.0,
+        description="C_z, of a record's activations where they go to an untrusted server.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    activation_share: Share = Field(
+        default=0.5,
+        description="a: the part of the budget (of its squared shift) that goes to the "
+        "activations; the rest goes to the client's gradients.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    labels: Literal["public", "randomised"] = Field(
+        default="public",
+        description="Labels that go with activations to an untrusted server: in clear and not "
+        "protected (public), or by randomised response, drawn once a record (randomised).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    label_epsilon: Positive = Field(
+        default=1.0,
+        description="Of a randomised label; a part of epsilon, spent once.",
+        json_schema_extra={SINCE: "0.5.0"},
     )
 
 

@@ -20,7 +20,7 @@ from m2fdp.schedule.rounds import RoundPlan, RunPlan, check_pull
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.process import State
 from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.training import CourseState, Decision
+from m2fdp.simulation.training import CourseState, Decision, Progress
 from m2fdp.topology.network import Network
 
 
@@ -65,25 +65,25 @@ class ControlledRounds:
         gradients = gradients_at(self.simulation, state.weights).gradients
         return first_look(self.simulation, state.weights, gradients).tensors()
 
-    def decide(self, state: State, course_state: CourseState) -> Decision:
+    def decide(self, reached: Progress) -> Decision:
         """The next round, with the step size that beta allows.
 
         Raises:
             InputError: nothing is known of beta, or the proximal term would pull past its centre.
         """
-        beta = self.smoothness or from_tensors(course_state).beta
+        beta = self.smoothness or from_tensors(reached.course_state).beta
         if not beta:
             raise InputError(
                 "control.smoothness",
                 None,
                 "can't be estimated, as no gradient changes with the model; declare it",
             )
-        between = _after(self.controller, self.rounds[: state.round])
+        between = _after(self.controller, self.rounds[: reached.state.round])
         control, _ = plan_round(self.controller, between, beta)
         proximal, center = self.controller.proximal, self.controller.center
         check_pull(proximal, control.step_size)
         plan = replace(
-            self.rounds[state.round],
+            self.rounds[reached.state.round],
             step_size=control.step_size,
             proximal=proximal,
             center=center,

@@ -16,8 +16,10 @@ from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
 from m2fdp.experiments.proximal import check_proximal
+from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
+from m2fdp.experiments.tree_tiers import check_not_split, check_splits
 from m2fdp.models.checks import Shape
-from m2fdp.models.registry import Model, build_model, check_model_name
+from m2fdp.models.registry import Model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
@@ -37,7 +39,9 @@ def check_config(config: Config) -> None:
     plan = build_plan(config)
     check_participation(config, plan)
     check_proximal(config, plan)
+    check_splits(config, plan)
     check_model_name(config.model.name)
+    check_tiers(config, plan)
     for key, name in (
         ("model.loss", config.model.loss),
         ("partition.scheme", config.partition.scheme),
@@ -176,7 +180,7 @@ def _check_super_nodes(config: Config, plan: Plan) -> None:
 def surprises(config: Config) -> list[str]:
     """A line for each thing that is allowed and is seldom what was meant."""
     plan = build_plan(config)
-    schedule, lines = plan.schedule, []
+    schedule, lines = plan.schedule, surprises_in_tiers(config)
     if plan.private and config.secure_aggregation.layers and not plan.network.sums.shared:
         lines.append(
             "secure_aggregation.noise = separate: every sender's noise is enough by itself, and "
@@ -269,12 +273,15 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
 
 
 def check_equal_rounds(config: Config) -> None:
-    """Refuse audit and bound of a controlled run, and of one whose devices join by chance.
+    """Refuse audit and bound of a controlled run, and of one whose devices join by chance or split
+    their model.
 
     Raises:
         InputError: it is one.
     """
     remedy = "audit and bound are made for rounds that are all alike; use "
+    if get_algorithm(config.algorithm).tiers is not None:
+        raise InputError("algorithm", config.algorithm, f"{remedy}one of local steps")
     if config.control.enabled:
         raise InputError("control.enabled", True, f"{remedy}false")
     training = config.training
@@ -282,6 +289,7 @@ def check_equal_rounds(config: Config) -> None:
         raise InputError("training.participation", training.participation, f"{remedy}null")
     if training.estimator != "mean":
         raise InputError("training.estimator", training.estimator, f"{remedy}mean")
+    check_not_split(config, build_plan(config))
 
 
 def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:
@@ -296,7 +304,8 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
             a non-expansive drift that model and step size do not have.
     """
     training, privacy = config.training, config.privacy
-    built = build_model(config.model, shape, n_classes, seed=0)
+    built = model_of(config, shape, n_classes, seed=0)
+    check_batches(config, shape, shard_sizes)
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.algorithms import Plan
+from m2fdp.algorithms import Plan, get_algorithm
 from m2fdp.config import Config, FeaturesConfig, PrivacyConfig, ThreatConfig
 from m2fdp.data.features.mapping import PIXELS, fitted_on
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
+from m2fdp.experiments.tiers import seen_in_tiers
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.offices import Offices
@@ -21,10 +22,12 @@ from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.privacy.summary import (
     assumptions_of_elections,
     assumptions_of_features,
+    assumptions_of_splits,
     assumptions_of_sums,
     conditions_of,
     elections_summary,
     outside_the_promise,
+    splits_summary,
     summary,
     warnings,
 )
@@ -69,7 +72,8 @@ def calibrate(
             offices,
         )
     else:
-        without = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat)
+        sees = seen_in_tiers(config)
+        without = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat, sees)
         mechanisms = (replace(without, ledger=replace(without.ledger, offices=offices)),)
     rounds = mechanisms[0].affordable_rounds(privacy.budget)
     if rounds == 0:
@@ -164,7 +168,10 @@ def summarise(
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     sources = fitted_on(config.features)
     others = of_sums + assumptions_of_elections(served) + assumptions_of_features(sources)
+    others += assumptions_of_splits(mechanism.ledger, config.privacy)
+    in_epochs = get_algorithm(config.algorithm).tiers is not None
     return promised | {
+        **splits_summary(mechanism.ledger, config.privacy, in_epochs),
         "assumptions": promised["assumptions"] + others,
         **({"features_fitted_on": sources} if sources else {}),
         "records_in_clear": held,

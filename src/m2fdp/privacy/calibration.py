@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import expm1, log, log1p
@@ -14,7 +14,14 @@ from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, get_mechanism, silence, step_alone
+from m2fdp.privacy.mechanisms import (
+    Clipping,
+    Mechanism,
+    get_mechanism,
+    silence,
+    splits,
+    step_alone,
+)
 from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position, position_name
@@ -68,9 +75,17 @@ def check_delta(
 
 
 def no_privacy(
-    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+    network: Network,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+    sees: Mapping[str, str] | None = None,
 ) -> CalibratedMechanism:
-    """The local step of the configured mechanism with clipping and noise off."""
+    """The local step of the configured mechanism with clipping and noise off.
+
+    Args:
+        sees: what some kinds of observers see, in words, if it is more than models.
+    """
     single = step_alone(network)
     divisor = get_mechanism(privacy.mechanism).clipping(privacy).divide_by
     return CalibratedMechanism(
@@ -78,7 +93,7 @@ def no_privacy(
         single,
         silence(network, single),
         private=False,
-        ledger=open_ledger(network, plans, privacy, threat),
+        ledger=open_ledger(network, plans, privacy, threat, sees),
     )
 
 
@@ -148,6 +163,7 @@ def build_mechanisms(
     alone = [replace(net, sums=OPEN) if _hides_separate_noise(net) else net for net in networks]
 
     check_weights(networks[0], privacy)
+    splits.refuse(networks[0], privacy)
     if privacy.calibration == "paper":
         noises = [
             mechanism.paper_noise(network, shard_sizes, rates, plans, privacy)
@@ -174,11 +190,17 @@ def build_mechanisms(
         CalibratedMechanism(
             mechanism.clipping(privacy),
             lock_step,
-            mechanism.noise(network, lock_step, noise, privacy),
+            splits.with_client_noise(
+                network,
+                lock_step,
+                mechanism.noise(network, lock_step, noise, privacy),
+                unit,
+                privacy,
+            ),
             True,
             ledger,
         )
-        for network, lock_step, noise in zip(networks, lock_steps, noises, strict=True)
+        for network, lock_step, noise, unit in zip(networks, lock_steps, noises, units, strict=True)
     )
 
 
@@ -283,8 +305,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     """
 
     @cache
-    def least(composition: Composition) -> float:
-        return least_noise(composition, privacy.epsilon, privacy.delta, privacy.adjacency)
+    def least(composition: Composition, target: float) -> float:
+        return least_noise(composition, target, privacy.delta, privacy.adjacency)
 
     positions = _positions(laws)
     result = np.zeros(sum(len(position.members) for position in positions))
@@ -295,7 +317,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
         unit = 1.0
         if position.joins is not None:  # many weights, one law
             unit, composition = _in_its_largest(composition)
-        result[list(position.members)] = unit * least(composition)
+        target = privacy.epsilon - line.spent
+        result[list(position.members)] = unit * least(composition, target)
     return result
 
 

@@ -9,7 +9,7 @@ epsilon, never dropped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
@@ -20,6 +20,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms.splits import lines_of_split
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.releases import (
@@ -61,7 +62,7 @@ class Ledger:
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""
-        return epsilon(self.composition(line, rounds), self.delta, self.adjacency)
+        return line.spent + epsilon(self.composition(line, rounds), self.delta, self.adjacency)
 
     def verified(self, rounds: int) -> float:
         """The largest epsilon over records and distrusted observers after some rounds."""
@@ -184,16 +185,21 @@ class Ledger:
                 line.joins_unseen,
                 line.by_turns,
                 line.accounts,
+                line.spent,
             )
             of_position.setdefault(seen_alike, {})[noises] = line
-        compositions = {
-            self.composition(line, rounds)
-            for alike in of_position.values()
-            for noises, line in alike.items()
-            if not any(_quieter(other, noises) for other in alike)
-        }
+        compositions: dict[float, set[Composition]] = {}
+        for alike in of_position.values():
+            for noises, line in alike.items():
+                if not any(_quieter(other, noises) for other in alike):
+                    besides = compositions.setdefault(line.spent, set())
+                    besides.add(self.composition(line, rounds))
         return max(
-            (epsilon(c, self.delta, self.adjacency) for c in undominated(compositions)),
+            (
+                spent + epsilon(each, self.delta, self.adjacency)
+                for spent, together in compositions.items()
+                for each in undominated(together)
+            ),
             default=0.0,
         )
 
@@ -262,7 +268,9 @@ def build_ledger(
     lines = [
         line
         for position in mechanism.positions(network, rates, noise, units, threat.colluding)
-        for line in mechanism.releases(position, travelling, laws, privacy)
+        for line in lines_of_split(
+            position, mechanism.releases(position, travelling, laws, privacy), privacy, laws
+        )
     ]
     distrusted = distrusted_kinds(threat, network.elected)
     present = {line.kind for line in lines}
@@ -273,15 +281,23 @@ def build_ledger(
             "threat.distrusted",
             ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
-            + ", ".join(sorted(present - {"trusted_servers"})),
+            + ", ".join(sorted(present - {"trusted_servers", "labels"})),
         )
     return Ledger(tuple(lines), tuple(plans), distrusted, privacy.delta, privacy.adjacency)
 
 
 def open_ledger(
-    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+    network: Network,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+    sees: Mapping[str, str] | None = None,
 ) -> Ledger:
-    """The ledger of a run without noise: everybody sees everything in clear."""
+    """The ledger of a run without noise: everybody sees everything in clear.
+
+    Args:
+        sees: what some kinds of observers see, in words, if it is more than models.
+    """
     everybody = Position(
         members=tuple(range(network.tree.n_devices)),
         head_layer=0,
@@ -300,7 +316,10 @@ def open_ledger(
     everywhere = Traffic(frozenset({0}), True, False, False, False)
     kinds = replace(everywhere, colluding=threat.colluding, elected=network.elected).kinds
     return Ledger(
-        tuple(in_clear(everybody, kind, "un-noised models", _one_release) for kind in kinds),
+        tuple(
+            in_clear(everybody, kind, (sees or {}).get(kind, "un-noised models"), _one_release)
+            for kind in kinds
+        ),
         tuple(plans),
         distrusted_kinds(threat, network.elected),
         privacy.delta,

@@ -86,6 +86,7 @@ class Position:
             up from the head to the cloud.
         models: what noise there is of models that are bounded themselves; None under mechanisms
             that bound steps.
+        splits: whether the devices split their model with their parent.
     """
 
     members: tuple[int, ...]
@@ -110,6 +111,7 @@ class Position:
     unnoticed: bool = False
     masked_up: bool = False
     models: ModelNoise | None = None
+    splits: bool = False
 
     @property
     def is_device(self) -> bool:
@@ -189,6 +191,7 @@ def positions(
                 joins=network.chance,
                 unnoticed=bool(row["unnoticed"]),
                 masked_up=sums.masked_up(head),
+                splits=bool(row.get("splits", False)),
             )
         )
     return result
@@ -257,6 +260,10 @@ def _by_device(
         for at in range(layer + 1, depth + 1):
             shares = network.weights[at - 1][tree.ancestors[at][members]]
             table[f"share {at}"][members] = shares
+    if network.splits is not None:
+        table["splits"] = network.splits.astype(np.float64)
+        # Who is sent its activations sees which records come.
+        rates = np.where(network.splits & (heads[:, 0] == depth), 1.0, rates)
     columns = {"head_layer": heads[:, 0].astype(np.float64), "sampling_rate": rates, "unit": units}
     return columns | table
 

@@ -136,6 +136,7 @@ class Release:
         accounts: ways to count what the observer is shown where releases differ in shift and
             noise, in place of `laws` and `deviation`. Each is an upper bound: the least counts.
         alone: such an account of who knows all noise but that on the device's own path.
+        spent: epsilon of a release that is made once, whatever the number of rounds.
     """
 
     position: Position
@@ -149,6 +150,7 @@ class Release:
     otherwise: float | None = None
     accounts: tuple[Account, ...] = ()
     alone: Account | None = None
+    spent: float = 0.0
 
     @property
     def views(self) -> tuple[tuple[Position, float], ...]:

@@ -13,6 +13,7 @@ from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms.splits import LABELS
 from m2fdp.privacy.multiplier import nominal_epsilon
 
 # The grid of masked sums, over the deviation of their noise.
@@ -185,6 +186,39 @@ def assumptions_of_elections(served: pd.DataFrame) -> list[str]:
     ]
 
 
+def splits_summary(ledger: Ledger, privacy: PrivacyConfig, in_epochs: bool) -> dict[str, Any]:
+    """How records come to who is sent their activations, and what becomes of their labels; nothing
+    where nobody is who is not trusted.
+
+    Args:
+        in_epochs: whether devices train in epochs, else in drawn minibatches.
+    """
+    if not _sends_activations(ledger):
+        return {}
+    share = privacy.activation_share
+    return {
+        "sampling": "epochs" if in_epochs else "poisson, seen by who is sent activations",
+        "labels": privacy.labels,
+        "activations": {"clip": privacy.activation_clip, "share_of_budget": share},
+    }
+
+
+def assumptions_of_splits(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
+    """What epsilon rests on where activations go to a server that nobody trusts."""
+    if not _sends_activations(ledger):
+        return []
+    if privacy.labels == "public":
+        return ["neighbours differ in a record's features: its label is public (privacy.labels)"]
+    return [
+        f"labels are drawn once a record and for ever: {privacy.label_epsilon:g} of epsilon is "
+        "theirs, and another run on the same records draws, and spends, anew"
+    ]
+
+
+def _sends_activations(ledger: Ledger) -> bool:
+    return any(line.kind == LABELS for line in ledger.lines)
+
+
 def assumptions_of_features(sources: Mapping[str, str]) -> list[str]:
     """What features that were fitted on public images add; nothing where there are none.
 
@@ -267,7 +301,7 @@ def warnings(
     exposed: dict[str, float] = {
         kind: value
         for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > target
+        if kind not in {*mechanism.ledger.distrusted, "trusted_servers", LABELS} and value > target
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]

@@ -38,7 +38,7 @@ from m2fdp.simulation.noise import add_noise, summed_deviations
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.starts import Starts, first_starts, next_starts
-from m2fdp.simulation.step_sums import StepSums, step_in_sums, step_sums, summed_step
+from m2fdp.simulation.step_sums import StepSums, step_sums, steps_by_device, summed_step
 from m2fdp.simulation.survivors import draw_survivors
 from m2fdp.topology.network import Network
 
@@ -148,8 +148,8 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
     network = simulation.networks[plan.network]
     mechanism = simulation.mechanisms[plan.network]
     streams = simulation.randomness.sampling
-    masked = simulation.sums.masks and step_in_sums(network, mechanism)
-    learners = draw_learners(network, mechanism, streams, number, by_device=masked)
+    by_device = steps_by_device(simulation, network, mechanism)
+    learners = draw_learners(network, mechanism, streams, number, by_device)
     present, like = learners.present, simulation.shards.features
     aggregator, missing = executor.aggregators[plan.network], None
     if network.participation is not None:
@@ -259,8 +259,9 @@ def _send(
     current: _Round, stretch: _Stretch, updates: Updates | None, layer: int, messages: Tensor
 ) -> None:
     """Noise what nodes of a layer send, (N_l, M), in place; masked or open, somebody gets it."""
-    noise = torch.zeros_like(messages)
-    _add_message_noise(current, stretch, layer, noise)
+    noise, scales = torch.zeros_like(messages), current.mechanism.noise.sent(stretch.top)[layer]
+    scales = scales * (layer < current.network.tree.depth or current.learners.present)
+    _add_noise(current, stretch.last, "message-noise", layer, scales, noise)
     if current.masked and updates is not None and layer in current.alive:
         senders = Senders(
             current.network,
@@ -358,6 +359,8 @@ def _descend(
     current: _Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
+    if (splitter := current.executor.splitter) is not None:
+        return splitter.descend(current, tile, step, minibatches, models)
     learners, clipping = current.learners, current.mechanism.clipping
     backend, eta = current.executor.backend, current.plan.step_size
     units = learners.units_of(tile)
@@ -384,14 +387,6 @@ def _descend(
         models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)
         return
     models.index_add_(0, owners, gradients, alpha=-eta)
-
-
-def _add_message_noise(current: _Round, stretch: _Stretch, layer: int, messages: Tensor) -> None:
-    """Noise those of the messages (N_l, M) of a layer that carry some, in place."""
-    scales = current.mechanism.noise.sent(stretch.top)[layer]
-    if layer == current.network.tree.depth:
-        scales = scales * current.learners.present
-    _add_noise(current, stretch.last, "message-noise", layer, scales, messages)
 
 
 def _add_summed_noise(current: _Round, stretch: _Stretch, models: Tensor) -> None:

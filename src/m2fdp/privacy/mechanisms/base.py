@@ -64,6 +64,20 @@ class LockStep:
 
 
 @dataclass(frozen=True, eq=False)
+class ClientNoise:
+    """What devices draw that split their model below a server that nobody trusts; 0 for others.
+
+    Attributes:
+        gradients: float64 (N_L,), deviations in units of eta, added to the client's part of the
+            gradient at every local step.
+        activations: float64 (N_L,), deviations, added to every record's activations.
+    """
+
+    gradients: np.ndarray
+    activations: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Noise:
     """Noise standard deviations.
 
@@ -78,12 +92,15 @@ class Noise:
         local_messages: instead of `messages`, where models travel up to a server for a local
             aggregation; None = the same.
         unit: what all of them are in: in the step size eta, or in the model's own unit.
+        clients: of devices that noise what they send of a split model, whose `steps` are 0; None =
+            nobody does.
     """
 
     steps: np.ndarray
     heads: tuple[np.ndarray, ...]
     messages: tuple[np.ndarray, ...]
     broadcasts: tuple[np.ndarray, ...]
+    clients: ClientNoise | None = None
     local_messages: tuple[np.ndarray, ...] | None = None
     unit: Literal["step", "model"] = "step"
 

@@ -30,6 +30,7 @@ from m2fdp.privacy.mechanisms.base import (
     step_together,
     weights_to_heads,
 )
+from m2fdp.privacy.mechanisms.splits import split_law
 from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.releases import (
     OBSERVERS,
@@ -164,9 +165,11 @@ class Gradient:
         return positions(network, rates, noise, units, colluding)
 
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
-        """One release a local step."""
+        """One release a local step; where activations are noised too, both together are it."""
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
+            if position.splits and position.is_device:
+                return split_law(privacy.activation_share, len(plan.layers))
             rate = 1.0 if privacy.unit == "device" else position.sampling_rate
             return ((subsampled(rate), len(plan.layers)),)
 
