@@ -221,9 +221,9 @@ def _lead(
 
 
 def _below(subject: Mapping[str, Any]) -> str:
-    """` below 10 servers, 5 of them trusted`, or nothing in a star."""
+    """` below 10 servers, 5 of them trusted,`, or nothing in a star."""
     n, trusted = sum(subject["servers"]), sum(subject["trusted"])
-    return f" below {n:,} servers, {trusted:,} of them trusted" if n else ""
+    return f" below {n:,} servers, {trusted:,} of them trusted," if n else ""
 
 
 def _numbers(
