@@ -22,6 +22,7 @@ from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
+from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.files import shown
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
@@ -131,6 +132,8 @@ class RunHooks:
             check_continues(self._unfinished, pipeline)
         if {"audit", "bound"} & pipeline.all_outputs():
             check_equal_rounds(self._config)
+        if "bound" in pipeline.all_outputs():
+            check_no_proximal(self._config)
 
     def _record_start(self, run: Run, pipeline: Pipeline) -> None:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""

@@ -42,7 +42,7 @@ def test_the_four_rows_of_the_design():
     assert plan_of("pedpfl").schedule.aggregation_layer(2) is None
     assert plan_of("hfl_dp").schedule.aggregation_layer(2) == 1
     methods = [a.name for a in ALGORITHMS.values() if a.role == "method"]
-    assert methods == ["m2fdp", "hdp", "hdp_mixed"]
+    assert methods == ["m2fdp", "hdp", "hdp_mixed", "dtfl"]
 
 
 def test_without_trusted_servers_m2fdp_is_hfl_dp():
@@ -93,5 +93,5 @@ def test_an_own_algorithm_whose_trusted_cloud_adds_no_noise_is_refused(monkeypat
 
 
 def test_unknown_algorithm():
-    with pytest.raises(InputError, match="algorithm = 'fedavg': .*hfl, pedpfl, hfl_dp, m2fdp"):
-        get_algorithm("fedavg")
+    with pytest.raises(InputError, match="algorithm = 'fedprox': .*hfl, pedpfl, hfl_dp, m2fdp"):
+        get_algorithm("fedprox")

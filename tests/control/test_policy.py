@@ -17,7 +17,7 @@ from m2fdp.experiments import Experiment
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.process import State
-from m2fdp.simulation.training import CourseState, Decision
+from m2fdp.simulation.training import CourseState, Decision, Progress
 
 EDGES = "parent,child\nc,A\nc,B\nA,0\nA,1\nA,2\nB,3\nB,4\nB,5\nB,6\n"
 GRADIENT = {"epsilon": 4, "clipping_norm": 0.5}
@@ -74,7 +74,7 @@ class Setting:
         course_state = self.policy.start(state) if course_state is None else course_state
         done = []
         while state.round < len(self.plan.rounds):
-            decision = self.policy.decide(state, course_state)
+            decision = self.policy.decide(Progress(state, course_state=course_state))
             state = self.process.round(state, decision.plan)
             course_state = self.policy.learn(state, course_state)
             done.append(Done(state, decision, course_state))

@@ -288,7 +288,7 @@ def refused() -> list[Configuration]:
     upload = {"mechanism": "upload"}
     control = {"enabled": True}
     return [
-        _wrong("algorithm", algorithm="fedavg"),
+        _wrong("algorithm", algorithm="fedprox"),
         _wrong("participants", training={"participants": 4}),
         _wrong("aggregation_layer", training={"local_aggregation": {"2": 1}}),
         _wrong("untrusted_name", topology={"trust": {"untrusted": ["server-9-0"]}}),

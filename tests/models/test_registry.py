@@ -28,6 +28,17 @@ def test_the_papers_7840_parameters(name, shape):
     assert model.scores(vector, torch.rand(2, *shape)).shape == (2, 10)
 
 
+@pytest.mark.parametrize(("shape", "parameters"), [((1, 28, 28), 21_840), ((3, 32, 32), 31_340)])
+def test_the_two_convolutions_of_g(shape, parameters):
+    """Counted by hand: 10 and 20 channels of 5 x 5 and a bias, 50 hidden numbers, ten scores."""
+    model = build_model(ModelConfig(name="cnn2"), shape, 10, seed=0)
+    assert model.n_parameters == parameters
+    assert model.scores(model.initial_vector(), torch.rand(2, *shape)).shape == (2, 10)
+    with pytest.raises(InputError, match="cnn2.*at least 16 x 16"):
+        build_model(ModelConfig(name="cnn2"), (1, 8, 28), 10, seed=0)
+    assert build_model(ModelConfig(name="cnn2"), (1, 16, 16), 2, seed=0).n_parameters > 0
+
+
 def test_cnn12_has_twelve_layers_with_the_softmax_of_its_loss():
     module = build_model(ModelConfig(name="cnn12"), (1, 28, 28), 10, seed=0).module
     assert len(module) + 1 == 12
@@ -180,7 +191,7 @@ def test_own_module(importable):
         ({"name": "own_models:mixing"}, "when other records are beside it"),
         ({"name": "own_models:failing"}, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
         ({"name": "own_models:absent"}, "can't be imported"),
-        ({"name": "resnet"}, "none of svm, softmax, logistic, cnn12"),
+        ({"name": "vgg"}, "none of svm, softmax, logistic, cnn2, cnn12"),
         ({"name": "svm", "channels": [1, 2, 3]}, "belongs to model.name: cnn12"),
     ],
 )

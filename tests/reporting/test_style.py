@@ -31,5 +31,5 @@ def test_lines_that_stand_for_no_algorithm_are_distinct_and_differ_in_colour_fir
 
 
 def test_unknown_algorithm():
-    with pytest.raises(InputError, match="fedavg"):
-        look("fedavg")
+    with pytest.raises(InputError, match="fedprox"):
+        look("fedprox")

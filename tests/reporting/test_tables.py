@@ -139,8 +139,8 @@ def test_nothing_to_compare():
 
 
 def test_unknown_algorithm():
-    with pytest.raises(InputError, match="fedavg"):
-        comparison_table(frame(run("fedavg")))
+    with pytest.raises(InputError, match="fedprox"):
+        comparison_table(frame(run("fedprox")))
 
 
 def test_markdown():

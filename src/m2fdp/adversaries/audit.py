@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from scipy.special import logsumexp
 from scipy.stats import binom
 from torch import Tensor
@@ -17,11 +18,11 @@ from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.privacy.taint import windows
-from m2fdp.schedule.rounds import RoundPlan
 
 
 @dataclass(frozen=True)
@@ -126,19 +127,30 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     canary's push.
 
     Returns:
-        float64 (rounds, releases a round, copies), over the step size.
+        float64 (rounds, releases a round, copies), over the step size; where models are bounded
+        themselves, what they are in the copies.
     """
     process, public = canaries.process, canaries.public
-    network = process.simulation.networks[0]
+    simulation = process.simulation
+    network = simulation.networks[0]
     depth, ancestors = network.tree.depth, network.tree.ancestors
     audited = canaries.audited
     state = process.start()
     releases: list[np.ndarray] = []
     seen: list[list[np.ndarray]] = []
 
+    sends_models = simulation.mechanisms[0].clipping.model_norm is not None
+
     def release(models: Tensor, layer: int) -> None:
         nodes = ancestors[layer]
+        if sends_models:  # wherever they come from
+            releases.append(models[nodes[audited], 0].numpy().copy())
+            return
         received, expected = models[nodes[audited], 0].numpy(), public[:, 0].numpy()
+        if plan.center == "global":  # which the proximal term has pulled to since
+            window = windows(plan, canaries.head_layer, downlink_noise)[len(releases)]
+            gone = 1 - (1 - plan.pull) ** len(window.syncs)
+            expected = expected + gone * (float(canaries.origin[0]) - expected)
         if downlink_noise:  # devices below the node may have received different models
             shares = network.shares(depth, layer)
             means = np.bincount(nodes, weights=shares * expected) / np.bincount(nodes, shares)
@@ -156,6 +168,8 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     for plan in canaries.plans[:rounds]:
         eta = plan.step_size
         public.copy_(state.weights.expand_as(public))
+        canaries.origin.copy_(state.weights)
+        canaries.parts.copy_(1 - (1 - plan.pull) ** torch.arange(len(canaries.parts)))
         state = process.round(state, plan, tap)
         seen.append(releases.copy())
         releases.clear()
@@ -169,9 +183,10 @@ def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> l
     result = []
     for window in windows(plan, head, privacy.downlink_noise):
         top = 0 if window.release_layer == head else window.release_layer
-        ((law, count),) = line.laws(
-            line.position, RoundPlan((*window.syncs[:-1], top), plan.step_size)
-        )
+        alone = replace(plan, layers=(*window.syncs[:-1], top))
+        ((law, count),) = line.laws(line.position, alone)
+        if get_mechanism(privacy.mechanism).sends_models:
+            count = 1  # the copies' canary moves no device but its own
         if count > 1:  # the message holds the sum of several noised steps
             numbers = np.arange(count + 1)
             chances = binom.pmf(numbers, count, law.moved)

@@ -10,7 +10,8 @@ sends on what it reads.
 The losses attain the worst case that `m2fdp.privacy.taint` allows. They may depend on what is
 public, the last noised broadcast, as composition allows for every adaptively chosen step:
 a filler record pushes its device's model one way while the model carries no mark, and the
-opposite way as soon as it does; the canary pushes the opposite way and leaves the mark.
+opposite way as soon as it does; the canary pushes the opposite way and leaves the mark. Where a
+proximal term fades marks, fillers renew those that they find.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ _KINDS = 4
 _EXPECTED_FILLERS = 4
 # Gradient norms over the clipping norm, far beyond it; one canary outweighs all fillers.
 _FILLER_SIZE, _CANARY_SIZE = 10.0, 1e7
+# The same of a filler whose step is not clipped, but the model that it ends in: it crosses the ball
+# from wherever noise has put the model that the device received.
+_FAR = 1e5
 # The part of a canary's step that marks the model, and what counts as a mark, over eta·G:
 # averages over a subtree leave more, rounding leaves less.
 _MARK, _LEAST_MARK = 1e-2, 1e-8
@@ -61,6 +65,9 @@ class Canaries:
         plan: the first of them, as the audited run has it.
         public: float64 (N_L, M), the model each device last received that is public; whoever
             runs the rounds keeps it up to date, for the losses.
+        origin: float64 (M,), the model that the round began with; kept up to date likewise.
+        parts: float64 (K,), of the way from there to `origin` a proximal term has gone after
+            k = 0…K-1 steps; kept up to date likewise. Zeros, unless it is centred at `origin`.
         head_layer: the layer, among the copies, whose nodes are their heads.
         present: bool (copies,), whether a copy has the canary.
         audited: int64 (copies,), the audited devices.
@@ -72,6 +79,8 @@ class Canaries:
     plans: tuple[RoundPlan, ...]
     plan: RoundPlan
     public: Tensor
+    origin: Tensor
+    parts: Tensor
     head_layer: int
     present: np.ndarray
     audited: np.ndarray
@@ -124,8 +133,9 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     present = np.arange(copies) % 2 == 1
     copied = _copied_network(network, int(layer), ranges, copies)
     # Only between noised releases can others' steps follow a canary's.
-    active = not by_record and not get_mechanism(privacy.mechanism).noises_every_step
-    marked = active and privacy.drift == "worst_case"
+    configured = get_mechanism(privacy.mechanism)
+    active = not by_record and not configured.noises_every_step
+    marked = active and privacy.drift == "worst_case" and not configured.sends_models
     shards = _shards(per_copy, copies, device - first, rate, fillers, active)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
     starts = np.cumsum(shards.sizes) - shards.sizes
@@ -134,6 +144,9 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     owners = torch.as_tensor(np.repeat(np.arange(len(shards.sizes)), shards.sizes))
     shards.labels.add_(owners * _KINDS)
     public = torch.zeros(len(shards.sizes), 2 if marked else 1, dtype=torch.float64)
+    origin = public[0].clone()
+    drawn_away = bool(plan.pull) and plan.center == "global"
+    parts = torch.zeros(len(plan.layers) if drawn_away else 1, dtype=torch.float64)
     scale = float(run.shard_sizes[device]) if by_record else 1.0
     norm = privacy.clipping_norm
     simulation = Simulation(
@@ -141,16 +154,24 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
         (_copied_mechanism(mechanism, copied, ranges, copies, scale),),
         _model(
             norm,
-            public,
-            _LEAST_MARK * schedule.learning_rate * norm if marked else None,
+            _Marks(
+                public,
+                origin,
+                parts,
+                _LEAST_MARK * schedule.learning_rate * norm,
+                renewed=bool(plan.pull),
+            ),
             outweigh=not by_record,
+            filler=_FAR if configured.sends_models else _FILLER_SIZE,
         ),
         shards,
         _randomness(privacy, position, seed),
     )
     process = build_process(simulation, ExecutionSettings(chunk_size=8192))
     plans = schedule.round_plans()
-    return Canaries(process, plans, plan, public, int(layer), present, audited, scale, share)
+    return Canaries(
+        process, plans, plan, public, origin, parts, int(layer), present, audited, scale, share
+    )
 
 
 def _below_a_root(run: AuditedRun) -> AuditedRun:
@@ -216,25 +237,55 @@ def _key(position: Position) -> str:
     return f"Position({', '.join(f'{name}={fact!r}' for name, fact in facts.items())})"
 
 
-def _model(norm: float, public: Tensor, least_mark: float | None, outweigh: bool) -> Model:
+@dataclass(frozen=True, eq=False)
+class _Marks:
+    """How losses know a model that depends on a canary.
+
+    Attributes:
+        public, origin, parts: of `Canaries`; without a second parameter there are no marks.
+        least: what counts as one.
+        renewed: whether fillers push a mark that they find on.
+    """
+
+    public: Tensor
+    origin: Tensor
+    parts: Tensor
+    least: float
+    renewed: bool
+
+    @property
+    def used(self) -> bool:
+        """Whether models carry marks."""
+        return self.public.shape[1] > 1
+
+    def of(self, models: Tensor, owners: Tensor) -> Tensor:
+        """The marks of models (n, 2), (n,): how far each is from all that it may be without one."""
+        received = self.public[owners, 1, None]
+        unmarked = received + self.parts * (self.origin[1] - received)
+        return (models[:, 1, None] - unmarked).abs().amin(1)
+
+
+def _model(norm: float, marks: _Marks, outweigh: bool, filler: float) -> Model:
     """A linear map of the constant feature 1: scores are the parameters (x, mark), or x alone."""
 
     def loss(scores: Tensor, labels: Tensor) -> Tensor:
         kinds, owners = labels % _KINDS, labels // _KINDS
         here = scores.detach()
         push = torch.zeros_like(here)
-        push[:, 0] = (kinds == FILLER) * _FILLER_SIZE
-        if least_mark is not None:
-            moved = (here[:, 1] - public[owners, 1]).abs() > least_mark
+        push[:, 0] = (kinds == FILLER) * filler
+        if marks.used:
+            moved = marks.of(here, owners) > marks.least
             push[:, 0] = torch.where(moved, -push[:, 0], push[:, 0])
+            if marks.renewed:
+                push[:, 1] = torch.where(moved, push[:, 0] * _MARK, push[:, 1])
         sign = (kinds == CANARY) * 1.0 - (kinds == OPPOSITE) * 1.0
         size = _CANARY_SIZE if outweigh else _FILLER_SIZE
         push[:, 0] -= sign * size
-        if least_mark is not None:
+        if marks.used:
             push[:, 1] -= sign * size * _MARK
         return (scores * push * norm).sum(-1)
 
-    layer = nn.Linear(1, public.shape[1], bias=False, dtype=torch.float64)
+    layer = nn.Linear(1, marks.public.shape[1], bias=False, dtype=torch.float64)
     nn.init.zeros_(layer.weight)
     return Model("canary", nn.Sequential(nn.Flatten(), layer), loss, linear=True)
 
@@ -334,6 +385,10 @@ def _copied_mechanism(
             tiled(mechanism.noise.heads),
             tiled(mechanism.noise.messages),
             tiled(mechanism.noise.broadcasts),
+            None
+            if mechanism.noise.local_messages is None
+            else tiled(mechanism.noise.local_messages),
+            mechanism.noise.unit,
         ),
         mechanism.private,
         mechanism.ledger,

@@ -11,13 +11,20 @@ import numpy as np
 from m2fdp import own_code
 from m2fdp.algorithms.base import Algorithm, Given, NoOptions, Plan
 from m2fdp.algorithms.cdp import CDP
+from m2fdp.algorithms.dtfl import DTFL
+from m2fdp.algorithms.dtfl_dp import DTFL_DP
+from m2fdp.algorithms.fedavg import FEDAVG
+from m2fdp.algorithms.fedyogi import FEDYOGI
+from m2fdp.algorithms.global_dp import GLOBAL_DP
 from m2fdp.algorithms.hdp import HDP
 from m2fdp.algorithms.hdp_mixed import HDP_MIXED
 from m2fdp.algorithms.hfl import HFL
 from m2fdp.algorithms.hfl_dp import HFL_DP
 from m2fdp.algorithms.ldp import LDP
 from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
 from m2fdp.algorithms.pedpfl import PEDPFL
+from m2fdp.algorithms.splitfed import SPLITFED
 from m2fdp.config import Block, Config, ZonesConfig, parse_block
 from m2fdp.errors import InputError
 from m2fdp.schedule.schedule import build_schedule
@@ -32,7 +39,23 @@ from m2fdp.topology.trust import Trust, build_trust
 # In the order in which tables and figures list them.
 ALGORITHMS = {
     algorithm.name: algorithm
-    for algorithm in (HFL, PEDPFL, HFL_DP, M2FDP, LDP, HDP, CDP, HDP_MIXED)
+    for algorithm in (
+        HFL,
+        PEDPFL,
+        HFL_DP,
+        M2FDP,
+        LDP,
+        HDP,
+        CDP,
+        HDP_MIXED,
+        GLOBAL_DP,
+        FEDAVG,
+        SPLITFED,
+        FEDYOGI,
+        DTFL,
+        DTFL_DP,
+        M2FDP_TIERS,
+    )
 }
 
 __all__ = [
@@ -86,7 +109,16 @@ def build_plan(config: Config) -> Plan:
     schedule = build_schedule(config.training, tree.depth)
     options = parse_options(config.algorithm, config.options)
     _check_zones(config)
-    given = Given(tree, trust, schedule, options, config.seed, config.zones)
+    given = Given(
+        tree,
+        trust,
+        schedule,
+        options,
+        config.seed,
+        config.zones,
+        config.tiering,
+        config.training.local_epochs,
+    )
     plan = _plan_of(config.algorithm, given)
     if plan.private:
         _check_noise(config.algorithm, plan.network)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from m2fdp.config import Block, ZonesConfig
+from m2fdp.config import Block, TieringConfig, ZonesConfig
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.simulation import Rules
+from m2fdp.tiering.course import Way
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
@@ -30,6 +31,8 @@ class Given:
         options: the configuration's `options`, as the algorithm's own block.
         seed: of the run, for what an algorithm draws.
         zones: as configured, for an algorithm that is `zoned`.
+        tiering: as configured, for one that trains in tiers.
+        epochs: of a device in a round, for one that trains in epochs.
     """
 
     tree: Tree
@@ -38,6 +41,8 @@ class Given:
     options: Block = field(default_factory=NoOptions)
     seed: int = 0
     zones: ZonesConfig = ZonesConfig()
+    tiering: TieringConfig = TieringConfig()
+    epochs: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,9 @@ class Algorithm:
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
         zoned: whether it reads the configuration's `zones`.
+        tiers: how its rounds are billed, if its devices train a split model in epochs of their
+            own; None = local steps on the tree.
+        mechanisms: the names of those that it is defined for; None = any.
     """
 
     name: str
@@ -81,3 +89,5 @@ class Algorithm:
     controllable: bool = False
     options: type[Block] = NoOptions
     zoned: bool = False
+    tiers: Way | None = None
+    mechanisms: frozenset[str] | None = None

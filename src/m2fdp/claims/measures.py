@@ -34,6 +34,7 @@ MEASURES: Mapping[str, Measure] = {
     "rounds_to_target": Measure("rounds to the target", "rounds", 1),
     "energy_to_target": Measure("energy to the target (J)", "J"),
     "delay_to_target": Measure("delay to the target (s)", "s"),
+    "seconds_per_round": Measure("seconds of a round (s)", "s"),
     "local_steps": Measure("K (local steps a round)", "steps", 1),
     "s_trusted": Measure("s below trusted nodes (devices)", "devices", 1),
     "s_untrusted": Measure("s below untrusted nodes (devices)", "devices", 1),
@@ -51,6 +52,10 @@ MEASURES: Mapping[str, Measure] = {
     "epsilon_super_node": Measure("ε, the super-node", digits=3, bound=True),
     "epsilon_elected": Measure("ε, an elected super-node", digits=3, bound=True),
     "noise": Measure("noise over shift, broadcast"),
+    "ledger_servers": Measure("ε, untrusted servers (ledger)", digits=1, bound=True),
+    "ledger_cloud": Measure("ε, the cloud (ledger)", digits=1, bound=True),
+    "ledger_siblings": Measure("ε, siblings (ledger)", digits=1, bound=True),
+    "ledger_downlinks": Measure("ε, downlinks (ledger)", digits=1, bound=True),
 }
 # The controller's decisions in a round.
 DECISIONS = ("K", "s_trusted", "s_untrusted")
@@ -74,6 +79,10 @@ OF_ZONES: Mapping[str, str] = {
     "epsilon_super_node": "zones/epsilon/super-node",
     "epsilon_elected": "zones/epsilon/elected_super-node",
     "noise": "zones/noise_over_shift/public",
+    "ledger_servers": "epsilon_observer/servers",
+    "ledger_cloud": "epsilon_observer/cloud",
+    "ledger_siblings": "epsilon_observer/siblings",
+    "ledger_downlinks": "epsilon_observer/downlinks",
 }
 
 
@@ -101,6 +110,7 @@ def measure_runs(
             for fewer than three evaluations there.
         rounds_to_target, energy_to_target (J), delay_to_target (s): at the first evaluation that
             reaches `target_accuracy`, NaN if none does; only with a target.
+        seconds_per_round: simulated, the mean over all rounds.
         local_steps, s_trusted, s_untrusted: mean of K and of the devices that take part below a
             node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
             without a controller.
@@ -114,6 +124,8 @@ def measure_runs(
         reached = reached.set_index("run_id")
         for column, measure in _TO_TARGET.items():
             measured[measure] = _by_run(reached[column], runs)
+    last = history.drop_duplicates("run_id", keep="last").set_index("run_id")
+    measured["seconds_per_round"] = _by_run(last["delay_s"] / last["round"], runs)
     names = {"K": "local_steps"}
     for decision in DECISIONS:
         means = pd.Series(dtype=float)

@@ -24,7 +24,7 @@ from m2fdp.config.network import (
     ZonesConfig,
 )
 from m2fdp.config.parsing import parse_block, parse_config
-from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config.privacy import AuditConfig, ExposuresConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.root import (
     INCIDENTAL,
     UNRELEASED,
@@ -37,8 +37,8 @@ from m2fdp.config.root import (
     recorded,
     released,
 )
-from m2fdp.config.tiers import ClockConfig, TieringConfig
-from m2fdp.config.training import TrainingConfig
+from m2fdp.config.tiers import TRAINED, ClockConfig, LeakageConfig, TieringConfig
+from m2fdp.config.training import PlateauConfig, TrainingConfig
 from m2fdp.config.types import (
     SINCE,
     Alternatives,
@@ -55,6 +55,7 @@ __all__ = [
     "INCIDENTAL",
     "SCHEMES",
     "SINCE",
+    "TRAINED",
     "UNRELEASED",
     "Alternatives",
     "AuditConfig",
@@ -65,10 +66,13 @@ __all__ = [
     "Count",
     "DatasetConfig",
     "Decibel",
+    "ExposuresConfig",
     "FeaturesConfig",
+    "LeakageConfig",
     "ModelConfig",
     "NonNegative",
     "PartitionConfig",
+    "PlateauConfig",
     "Positive",
     "PrivacyConfig",
     "Probability",

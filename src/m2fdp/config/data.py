@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from m2fdp.config.types import SINCE, Block, Count, FromText, NonNegative, Positive, one_of
+from m2fdp.config.types import (
+    SINCE,
+    Block,
+    Count,
+    FromText,
+    NonNegative,
+    Number,
+    Positive,
+    one_of,
+)
 from m2fdp.own_code import FORM
 
 DATASETS = ("digits", "fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100", "npz")
@@ -27,6 +36,12 @@ class DatasetConfig(Block):
     )
     download: bool = Field(
         default=False, description="Whether missing files may be fetched over the network."
+    )
+    scale: Literal["pixels", "unit_norm"] = Field(
+        default="pixels",
+        description="pixels, each from 0 to 1, or unit_norm: every image over its own length, so "
+        "that none is longer than one (features.map: pixels).",
+        json_schema_extra={SINCE: "0.5.0"},
     )
 
 
@@ -77,6 +92,12 @@ class FeaturesConfig(Block):
         description="How little small public variances are blown up: what is added to each before "
         "it is divided out, as a share of the largest.",
     )
+    weights: Literal["variance", "invariance"] = Field(
+        default="variance",
+        description="What axes are weighed by: variance, one over the root of the public variance; "
+        "invariance, more where small deformations of public images move less as well.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
     public: str = Field(
         default="photographs",
         description="What the map is fitted on: photographs (the two that scikit-learn bundles), "
@@ -89,12 +110,19 @@ class FeaturesConfig(Block):
     )
 
 
+def _depth(depth: int) -> int:
+    if depth % 18 != 2:
+        raise ValueError("valid: 18 b + 2 layers, such as 20, 38, 56 and 110")
+    return depth
+
+
 class ModelConfig(Block):
     """What is trained."""
 
     name: str = Field(
         default="softmax",
-        description=f"softmax, logistic, svm, cnn12, or {FORM} for a torch module of your own.",
+        description="softmax, logistic, svm, cnn2 (G's), cnn12 (J's), resnet (D's), or "
+        f"{FORM} for a torch module of your own.",
     )
     hinge: Literal["one_vs_rest", "crammer_singer"] = Field(
         default="one_vs_rest", description="Which multi-class hinge (svm)."
@@ -116,4 +144,25 @@ class ModelConfig(Block):
         description=f"{FORM} for a loss of your own, scores (B, C) and labels (B,) to a loss a "
         "record (B,); null = the model's.",
         json_schema_extra={SINCE: "0.2.0"},
+    )
+    depth: Annotated[int, Number, Field(ge=20, le=1010), AfterValidator(_depth)] = Field(
+        default=20,
+        description="Layers of resnet: 18 b + 2, such as D's 56 and 110.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    width: Annotated[Count, Field(le=1024)] = Field(
+        default=16,
+        description="Channels of resnet's first module; D's is 16.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    norm: Literal["batch", "group"] = Field(
+        default="batch",
+        description="How resnet normalises: over the batch (D; no privacy, and algorithms that "
+        "train in tiers only), or over groups of a record's own channels.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    stem_stride: Annotated[int, Number, Field(ge=1, le=2)] = Field(
+        default=1,
+        description="Of resnet's first convolution: 1 (D), or 2, which quarters all maps.",
+        json_schema_extra={SINCE: "0.5.0"},
     )

@@ -8,6 +8,29 @@ from pydantic import Field
 
 from m2fdp.config.types import SINCE, Block, Count, FromText, Number, Positive
 
+# Of what two releases share: neither may have all of it.
+Share = Annotated[float, Number, Field(gt=0, lt=1)]
+Caught = Annotated[int, Number, Field(ge=0, le=10_000_000)] | None
+
+
+class ExposuresConfig(Block):
+    """How many messages somebody outside catches, for G's rule (G Sec. 3.2; weights)."""
+
+    uplinks: Caught = Field(
+        default=None,
+        description="t_1, a device's uploads; null = each of the schedule, here and below.",
+    )
+    downlinks: Caught = Field(
+        default=None, description="t_2, an edge server's broadcasts after local aggregations."
+    )
+    cloud_rounds: Caught = Field(
+        default=None, description="t_3, of the `uplinks` those of global aggregations."
+    )
+    edge_uplinks: Caught = Field(
+        default=None, description="t_4, an edge server's messages to the cloud."
+    )
+    cloud_downlinks: Caught = Field(default=None, description="t_5, the cloud's broadcasts.")
+
 
 class PrivacyConfig(Block):
     """The mechanism, its calibration and the target (J Sec. III-C).
@@ -15,15 +38,16 @@ class PrivacyConfig(Block):
     Which of them go together is a mechanism's affair: `m2fdp.privacy.mechanisms`.
     """
 
-    mechanism: Literal["gradient", "upload"] = Field(
+    mechanism: Literal["gradient", "upload", "weights"] = Field(
         default="gradient",
-        description="Where noise is added: at every local step (gradient), or to uploaded models "
-        "(upload, the papers').",
+        description="Where noise is added: at every local step (gradient), to uploaded models "
+        "(upload, the papers'), or to models that are clipped themselves (weights, G's).",
     )
     calibration: Literal["accountant", "paper", "multiplier"] = Field(
         default="accountant",
-        description="accountant: the least noise that meets epsilon. paper: J Prop. 1 (upload "
-        "only). multiplier: whoever adds noise takes noise_multiplier times its sensitivity.",
+        description="accountant: the least noise that meets epsilon. paper: J Prop. 1 (upload) or "
+        "G's rule (weights). multiplier: whoever adds noise takes noise_multiplier times its "
+        "sensitivity.",
     )
     noise_multiplier: Positive | None = Field(
         default=None,
@@ -37,6 +61,21 @@ class PrivacyConfig(Block):
     epsilon: Annotated[Positive, Field(le=1e6)] = Field(
         default=4.0, description="The target that every distrusted observer stays within."
     )
+    epsilon_cloud: Annotated[Positive, Field(le=1e6)] | None = Field(
+        default=None,
+        description="epsilon_2 of G's rule, for what passes the cloud (weights, calibration: "
+        "paper); null = epsilon.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    exposures: ExposuresConfig = Field(
+        default=ExposuresConfig(), json_schema_extra={SINCE: "0.5.0"}
+    )
+    downlink: Literal["top_up", "full", "none"] = Field(
+        default="top_up",
+        description="What servers and cloud add to broadcasts under G's rule (weights, "
+        "calibration: paper): what uploads lack (top_up, G eqs 4.10, 4.11), all of it, or none.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=1e-5,
         description="The target's delta, below one over the records of the largest shard.",
@@ -44,7 +83,7 @@ class PrivacyConfig(Block):
     clipping_norm: Positive = Field(
         default=1.0,
         description="C of a record's gradient (gradient), G of a minibatch gradient (upload, J "
-        "Assumption 2), or S of a device's (unit: device).",
+        "Assumption 2), S of a device's (unit: device), or C of a model (weights).",
     )
     clip: Literal["flat", "per_layer"] = Field(
         default="flat",
@@ -55,7 +94,7 @@ class PrivacyConfig(Block):
     adjacency: Literal["add_remove", "zero_out", "replace_one"] = Field(
         default="add_remove",
         description="How two neighbouring data sets differ; replace_one is for mechanism: gradient "
-        "and unit: record.",
+        "and unit: record, or mechanism: weights.",
     )
     unit: Literal["record", "device"] = Field(
         default="record",
@@ -82,6 +121,34 @@ class PrivacyConfig(Block):
         description="Noise, minibatches and participants from the operating system's entropy "
         "instead of the seed. No run repeats then, and one that is resumed goes on with other "
         "draws.",
+    )
+    client_share: Share = Field(
+        default=0.5,
+        description="beta: where a model is split below a trusted server, the client's part of a "
+        "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    activation_clip: Positive = Field(
+        default=1.0,
+        description="C_z, of a record's activations where they go to an untrusted server.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    activation_share: Share = Field(
+        default=0.5,
+        description="a: the part of the budget (of its squared shift) that goes to the "
+        "activations; the rest goes to the client's gradients.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    labels: Literal["public", "randomised"] = Field(
+        default="public",
+        description="Labels that go with activations to an untrusted server: in clear and not "
+        "protected (public), or by randomised response, drawn once a record (randomised).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    label_epsilon: Positive = Field(
+        default=1.0,
+        description="Of a randomised label; a part of epsilon, spent once.",
+        json_schema_extra={SINCE: "0.5.0"},
     )
 
 

@@ -22,6 +22,7 @@ _FILES = {
     "dataset": "parameters_data.yml",
     "partition": "parameters_data.yml",
     "threat": "parameters_privacy.yml",
+    "leakage": "parameters_tiering.yml",
 }
 # A file would set them for all runs: commands and studies give each run its own.
 COMMAND_LINE = frozenset({"cell"})

@@ -12,7 +12,7 @@ from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DatasetConfig, FeaturesConfig, ModelConfig, PartitionConfig
 from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
 from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
-from m2fdp.config.tiers import ClockConfig, TieringConfig
+from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import SINCE, Block, Count, Number
 from m2fdp.own_code import FORM
@@ -41,7 +41,8 @@ class Config(Block):
     algorithm: str = Field(
         default="m2fdp",
         description="What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and "
-        f"hdp_mixed, or {FORM} for an algorithm of your own.",
+        "hdp_mixed, G's global_dp, D's dtfl, fedavg, splitfed and fedyogi (no privacy, in tiers), "
+        f"dtfl_dp, m2fdp_tiers, or {FORM} for an algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0)] = Field(
         default=0,
@@ -90,6 +91,7 @@ class Config(Block):
     control: ControlConfig = ControlConfig()
     tiering: TieringConfig = Field(default=TieringConfig(), json_schema_extra={SINCE: "0.4.0"})
     clock: ClockConfig = Field(default=ClockConfig(), json_schema_extra={SINCE: "0.4.0"})
+    leakage: LeakageConfig = Field(default=LeakageConfig(), json_schema_extra={SINCE: "0.5.0"})
 
     @model_validator(mode="after")
     def _validation_records(self) -> Config:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from m2fdp.config.types import (
+    SINCE,
     Block,
     Count,
     FromText,
@@ -16,6 +17,7 @@ from m2fdp.config.types import (
     Positive,
     Probability,
 )
+from m2fdp.errors import InputError
 
 # Deeper ones take longer to count than to describe.
 _DEEPEST = 1010
@@ -26,12 +28,18 @@ _MEASURED_CPUS = (0.1, 4.0)
 _PAPER_TIERS = 6
 
 
+# The model that is trained itself.
+TRAINED = "trained"
+
+
 def _model(name: str) -> str:
+    if name == TRAINED:
+        return name
     depth = int(name[6:]) if re.fullmatch(r"resnet\d{1,4}", name) else 0
     if not 20 <= depth <= _DEEPEST or depth % 18 != 2:
         raise ValueError(
-            f"valid: resnet56, resnet110, or any resnetN of N = 18 b + 2 layers, "
-            f"from resnet20 to resnet{_DEEPEST}"
+            f"valid: resnet56, resnet110, any resnetN of N = 18 b + 2 layers, "
+            f"from resnet20 to resnet{_DEEPEST}, or {TRAINED}"
         )
     return name
 
@@ -85,6 +93,18 @@ class TieringConfig(Block):
     initial_tier: Count = Field(
         default=1, description="Of clients of whom nothing has been observed."
     )
+    offload_to: Literal["anyone", "trusted"] = Field(
+        default="trusted",
+        description="Who trains the rest of a device's model: its parent if the tree trusts it, "
+        "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    aggregate: Literal["samples", "uniform"] = Field(
+        default="samples",
+        description="Clients weigh by their records (samples, D eq. 1), or equally (uniform, D "
+        "Algorithm 1).",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
 
     @model_validator(mode="after")
     def _tiers_that_exist(self) -> TieringConfig:
@@ -106,17 +126,22 @@ class ClockConfig(Block):
     model: Annotated[str, AfterValidator(_model)] = Field(
         default="resnet56",
         description="Whose FLOPs and bytes are billed: resnet56, resnet110, or any resnetN of "
-        "N = 18 b + 2 layers.",
+        "N = 18 b + 2 layers on D's images; or trained, those of the model that is trained.",
     )
     width: Annotated[Count, Field(le=1024)] = Field(
         default=16, description="Channels of its first module; D's is 16."
     )
-    clients: Annotated[Count, Field(le=1000)] = Field(default=10, description="K.")
+    clients: Annotated[Count, Field(le=1000)] = Field(
+        default=10, description="K; where a model is trained, its devices are the clients."
+    )
     records: Count = Field(
-        default=50_000, description="Training records of all clients, who hold equally many."
+        default=50_000,
+        description="Training records of all clients, who hold equally many; where a model is "
+        "trained, the devices' shards.",
     )
     rounds: Annotated[Count, Field(le=1000)] = Field(
-        default=150, description="R, rounds of the plan."
+        default=150,
+        description="R, rounds of the plan; where a model is trained, `training.rounds`.",
     )
     cpu_gflops: Positive = Field(
         default=150.0,
@@ -162,7 +187,14 @@ class ClockConfig(Block):
 
     @property
     def depth(self) -> int:
-        """Layers of the model."""
+        """Layers of the model.
+
+        Raises:
+            InputError: it is the one that is trained, which only a run that trains has.
+        """
+        if self.model == TRAINED:
+            remedy = "is known where a model is trained in tiers only; use resnet56 or resnet110"
+            raise InputError("clock.model", TRAINED, remedy)
         return int(self.model.removeprefix("resnet"))
 
     @model_validator(mode="after")
@@ -179,3 +211,18 @@ class ClockConfig(Block):
                 f"scaling: measured knows {least:g} to {most:g} CPUs; set it to linear"
             )
         return self
+
+
+class LeakageConfig(Block):
+    """D's means against what activations tell (D Sec. 4.4); neither has an epsilon."""
+
+    distance_correlation: Annotated[float, Number, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="alpha: a client descends (1 - alpha) loss + alpha times the distance "
+        "correlation of its images and activations.",
+    )
+    patch_shuffling: bool = Field(
+        default=False,
+        description="Whether the places of every record's activations are shuffled before they are "
+        "sent.",
+    )

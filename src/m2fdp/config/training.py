@@ -6,10 +6,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from m2fdp.config.types import SINCE, Block, Count, Number, Positive
+from m2fdp.config.types import SINCE, Block, Count, NonNegative, Number, Positive
 
 # Every step of a run is planned before the first.
 _MOST_STEPS = 10_000_000
+
+
+class PlateauConfig(Block):
+    """Smaller steps where the accuracy stands still (D A.4); algorithms that train in tiers."""
+
+    factor: Annotated[float, Number, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="What the step size is multiplied with; 1 = never, D's is 0.9.",
+    )
+    patience: Count = Field(
+        default=10, description="Rounds without a better accuracy that are waited for."
+    )
+    threshold: NonNegative = Field(
+        default=1e-4, description="By how much of the best accuracy another one must be better."
+    )
 
 
 class TrainingConfig(Block):
@@ -60,6 +75,18 @@ class TrainingConfig(Block):
         default="constant",
         description="eta^t = gamma (constant), or gamma / sqrt(t + 1) (inverse_sqrt, J Thm 1).",
     )
+    proximal: NonNegative = Field(
+        default=0.0,
+        description="mu: every local step also goes -eta mu (w - centre), un-clipped and un-noised "
+        "(G Alg. 1, FedProx); at most 1/eta.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    proximal_center: Literal["received", "global"] = Field(
+        default="received",
+        description="The centre of the proximal term: the model that the device last received, or "
+        "the one that the round began with.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
     evaluate_every: Count = Field(default=1, description="Rounds between two evaluations.")
     evaluate_on: Literal["test", "validation"] = Field(
         default="test",
@@ -73,13 +100,34 @@ class TrainingConfig(Block):
     backend: Literal["auto", "reference", "sequential", "stacked"] = Field(
         default="auto",
         description="How gradients are computed: one record at a time (reference), one learner "
-        "after the other (sequential), many in one product (stacked), or what is fastest (auto).",
+        "after the other (sequential), many in one product (stacked), or what is fastest (auto). "
+        "In tiers: client and server by themselves (reference), or in one step (auto).",
     )
     chunk_size: Count | None = Field(
         default=None,
         description="Learners stepped at a time, never changes a result; null = as many as fit the "
         "cache.",
     )
+
+    local_epochs: Count = Field(
+        default=1,
+        description="Passes of a device over its records in a round, in batches of `batch_size` "
+        "exactly; algorithms that train in tiers, for which it stands for `local_steps`.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    optimizer: Literal["adam", "sgd"] = Field(
+        default="adam",
+        description="What steps in an epoch, made anew in every round; algorithms that train in "
+        "tiers.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    weight_decay: NonNegative = Field(
+        default=0.0,
+        description="So much of every weight is added to its gradient; algorithms that train in "
+        "tiers.",
+        json_schema_extra={SINCE: "0.5.0"},
+    )
+    plateau: PlateauConfig = Field(default=PlateauConfig(), json_schema_extra={SINCE: "0.5.0"})
 
     @model_validator(mode="after")
     def _plannable(self) -> TrainingConfig:

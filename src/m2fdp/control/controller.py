@@ -15,6 +15,7 @@ from math import sqrt
 from m2fdp.config import ControlConfig, PrivacyConfig, ResourcesConfig
 from m2fdp.control.problem import Choice, Problem, Terms, build_problem, solve, terms_at
 from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.schedule.rounds import Center
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
@@ -26,10 +27,13 @@ class Controller:
     Attributes:
         problem: (P).
         step_size_factor: c; 1 is J's.
+        proximal, center: of the proximal term, as in `RoundPlan`; no part of (P).
     """
 
     problem: Problem
     step_size_factor: float
+    proximal: float = 0.0
+    center: Center = "received"
 
 
 @dataclass(frozen=True)
@@ -143,4 +147,4 @@ def build_controller(
     problem = build_problem(
         network, lock_step, schedule, n_parameters, sampling_rate, resources, privacy, config
     )
-    return Controller(problem, config.step_size_factor)
+    return Controller(problem, config.step_size_factor, schedule.proximal, schedule.center)

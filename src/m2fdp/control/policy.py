@@ -16,11 +16,11 @@ from m2fdp.control.problem import Choice, present_devices
 from m2fdp.convergence.measurement import first_look, gradients_at
 from m2fdp.convergence.smoothness import from_tensors, observe
 from m2fdp.errors import InputError
-from m2fdp.schedule.rounds import RoundPlan, RunPlan
+from m2fdp.schedule.rounds import RoundPlan, RunPlan, check_pull
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.process import State
 from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.training import CourseState, Decision
+from m2fdp.simulation.training import CourseState, Decision, Progress
 from m2fdp.topology.network import Network
 
 
@@ -65,22 +65,29 @@ class ControlledRounds:
         gradients = gradients_at(self.simulation, state.weights).gradients
         return first_look(self.simulation, state.weights, gradients).tensors()
 
-    def decide(self, state: State, course_state: CourseState) -> Decision:
+    def decide(self, reached: Progress) -> Decision:
         """The next round, with the step size that beta allows.
 
         Raises:
-            InputError: nothing is known of beta.
+            InputError: nothing is known of beta, or the proximal term would pull past its centre.
         """
-        beta = self.smoothness or from_tensors(course_state).beta
+        beta = self.smoothness or from_tensors(reached.course_state).beta
         if not beta:
             raise InputError(
                 "control.smoothness",
                 None,
                 "can't be estimated, as no gradient changes with the model; declare it",
             )
-        between = _after(self.controller, self.rounds[: state.round])
+        between = _after(self.controller, self.rounds[: reached.state.round])
         control, _ = plan_round(self.controller, between, beta)
-        plan = replace(self.rounds[state.round], step_size=control.step_size)
+        proximal, center = self.controller.proximal, self.controller.center
+        check_pull(proximal, control.step_size)
+        plan = replace(
+            self.rounds[reached.state.round],
+            step_size=control.step_size,
+            proximal=proximal,
+            center=center,
+        )
         return Decision(plan, _logged(control))
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:

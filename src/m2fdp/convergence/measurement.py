@@ -15,12 +15,11 @@ from m2fdp.convergence.smoothness import Smoothness, observe, probe
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.evaluation import LocalGradients, local_gradients
 from m2fdp.simulation.process import State, run_rounds
-from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.tree_process import TreeProcess
+from m2fdp.simulation.simulation import Simulation, SimulationProcess
 
 
 def measure_run(
-    process: TreeProcess, rounds: Sequence[RoundPlan], evaluate_every: int
+    process: SimulationProcess, rounds: Sequence[RoundPlan], evaluate_every: int
 ) -> pd.DataFrame:
     """Train, and measure the objective F at w^(1) and after every so many rounds and the last.
 

@@ -30,7 +30,11 @@ def totals(clock: Clock, rounds: Sequence[RoundPlan]) -> list[Cost]:
 
     Where all cost the same these are multiples, so that rounding does not add up.
     """
-    costs = [clock.round(plan) for plan in rounds]
+    return added_up([clock.round(plan) for plan in rounds])
+
+
+def added_up(costs: Sequence[Cost]) -> list[Cost]:
+    """What rounds have cost together after each of them, from what each costs; as `totals`."""
     if len(set(costs)) == 1:
         (each,) = set(costs)
         return [Cost(t * each.energy_j, t * each.delay_s) for t in range(1, len(costs) + 1)]

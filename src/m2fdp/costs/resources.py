@@ -61,11 +61,19 @@ class LinkClock:
         def cost(network: int, layers: tuple[int | None, ...]) -> Cost:
             return round_cost(networks[network], lock_steps[network], layers, n_parameters, config)
 
-        self._cost = cache(cost)
+        def above(network: int, layers: tuple[int | None, ...]) -> Cost:
+            whole = networks[network], lock_steps[network]
+            return servers_cost(*whole, layers, n_parameters, config)
+
+        self._cost, self._above = cache(cost), cache(above)
 
     def round(self, plan: RoundPlan) -> Cost:
         """See `round_cost`."""
         return self._cost(plan.network, plan.layers)
+
+    def servers(self, plan: RoundPlan) -> Cost:
+        """See `servers_cost`."""
+        return self._above(plan.network, plan.layers)
 
 
 def round_cost(
@@ -101,6 +109,32 @@ def round_cost(
         )
         sending = (*sending[:-1], sending[-1] * present)
         cost = _journey_cost(tree, sending, bits, config)
+        energy += cost.energy_j
+        delay += cost.delay_s
+    return Cost(energy, delay)
+
+
+def servers_cost(
+    network: Network,
+    lock_step: LockStep,
+    layers: tuple[int | None, ...],
+    n_parameters: int,
+    config: ResourcesConfig,
+) -> Cost:
+    """Of `round_cost` what servers send: their own messages up, without devices' and their steps.
+
+    Args:
+        layers: of a `RoundPlan`.
+    """
+    tree = network.tree
+    inside = _inside_groups(tree, lock_step)
+    bits = message_bits(network, n_parameters, config)
+    energy, delay = 0.0, 0.0
+    for top in layers:
+        sending = [
+            mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
+        ]
+        cost = _journey_cost(tree, (*sending[:-1], np.zeros(tree.n_devices)), bits, config)
         energy += cost.energy_j
         delay += cost.delay_s
     return Cost(energy, delay)

@@ -170,7 +170,7 @@ def _read(source: _Source, name: str, root: Path) -> Dataset:
 
 def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
     """The folder that holds the unpacked files, after downloading or unpacking them if need be."""
-    root = Path(config.root).expanduser()
+    root = Path(os.path.expanduser(config.root))  # of a user that there is not, as it stands
     if source.is_unpacked_in(root):
         return root
     if config.download:

@@ -15,8 +15,11 @@ from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
+from m2fdp.experiments.proximal import check_proximal
+from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
+from m2fdp.experiments.tree_tiers import check_not_split, check_splits
 from m2fdp.models.checks import Shape
-from m2fdp.models.registry import Model, build_model, check_model_name
+from m2fdp.models.registry import Model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
@@ -35,7 +38,10 @@ def check_config(config: Config) -> None:
     get_mechanism(config.privacy.mechanism).refuse(config.privacy)
     plan = build_plan(config)
     check_participation(config, plan)
+    check_proximal(config, plan)
+    check_splits(config, plan)
     check_model_name(config.model.name)
+    check_tiers(config, plan)
     for key, name in (
         ("model.loss", config.model.loss),
         ("partition.scheme", config.partition.scheme),
@@ -43,6 +49,13 @@ def check_config(config: Config) -> None:
     ):
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
+    _check_mechanism(config, plan)
+    if config.dataset.scale != "pixels" and config.features.map != PIXELS:
+        raise InputError(
+            "dataset.scale",
+            config.dataset.scale,
+            f"is for features.map: {PIXELS}; other maps scale by themselves; use pixels",
+        )
     if plan.private:
         _check_rules(config, plan)
         _check_steps(config, plan)
@@ -57,11 +70,26 @@ def check_config(config: Config) -> None:
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
 
 
+def _check_mechanism(config: Config, plan: Plan) -> None:
+    """The mechanism is one of the algorithm's, and defined for its network and schedule."""
+    privacy, mechanism = config.privacy, get_mechanism(config.privacy.mechanism)
+    able = get_algorithm(config.algorithm).mechanisms
+    if able is not None and privacy.mechanism not in able:
+        raise InputError(
+            "privacy.mechanism",
+            privacy.mechanism,
+            f"is not that of algorithm: {config.algorithm}; use {', '.join(sorted(able))}",
+        )
+    if plan.private:
+        mechanism.check(plan.network, plan.schedule.round_plans(), privacy)
+
+
 def _check_rules(config: Config, plan: Plan) -> None:
     """What the ledger takes for granted of a step holds for the algorithm's own rules too."""
     privacy = config.privacy
     steps_count = privacy.unit == "record"  # a device's update is clipped as a whole
-    noised = get_mechanism(privacy.mechanism).noises_every_step
+    mechanism = get_mechanism(privacy.mechanism)
+    noised = mechanism.noises_every_step or mechanism.sends_models
     if steps_count and not noised and privacy.drift not in plan.rules.local.drifts:
         known = ", ".join(sorted(plan.rules.local.drifts)) or "none"
         raise InputError(
@@ -152,7 +180,7 @@ def _check_super_nodes(config: Config, plan: Plan) -> None:
 def surprises(config: Config) -> list[str]:
     """A line for each thing that is allowed and is seldom what was meant."""
     plan = build_plan(config)
-    schedule, lines = plan.schedule, []
+    schedule, lines = plan.schedule, surprises_in_tiers(config)
     if plan.private and config.secure_aggregation.layers and not plan.network.sums.shared:
         lines.append(
             "secure_aggregation.noise = separate: every sender's noise is enough by itself, and "
@@ -202,6 +230,13 @@ def _check_control(config: Config, plan: Plan) -> None:
             deeper[0],
             "is a layer that the controller does not aggregate at; valid: 1",
         )
+    if get_mechanism(config.privacy.mechanism).sends_models:
+        raise InputError(
+            "privacy.mechanism",
+            config.privacy.mechanism,
+            "clips no step that the controller (control.enabled) could price; use gradient or "
+            "upload",
+        )
     unpriced = "is nothing that the controller (control.enabled) prices; use"
     if plan.network.sums.layers:
         layers = config.secure_aggregation.layers
@@ -238,12 +273,15 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
 
 
 def check_equal_rounds(config: Config) -> None:
-    """Refuse audit and bound of a controlled run, and of one whose devices join by chance.
+    """Refuse audit and bound of a controlled run, and of one whose devices join by chance or split
+    their model.
 
     Raises:
         InputError: it is one.
     """
     remedy = "audit and bound are made for rounds that are all alike; use "
+    if get_algorithm(config.algorithm).tiers is not None:
+        raise InputError("algorithm", config.algorithm, f"{remedy}one of local steps")
     if config.control.enabled:
         raise InputError("control.enabled", True, f"{remedy}false")
     training = config.training
@@ -251,6 +289,7 @@ def check_equal_rounds(config: Config) -> None:
         raise InputError("training.participation", training.participation, f"{remedy}null")
     if training.estimator != "mean":
         raise InputError("training.estimator", training.estimator, f"{remedy}mean")
+    check_not_split(config, build_plan(config))
 
 
 def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:
@@ -265,7 +304,8 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
             a non-expansive drift that model and step size do not have.
     """
     training, privacy = config.training, config.privacy
-    built = build_model(config.model, shape, n_classes, seed=0)
+    built = model_of(config, shape, n_classes, seed=0)
+    check_batches(config, shape, shard_sizes)
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
@@ -275,7 +315,7 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
         steps, of = training.rounds, "rounds"
     check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
-        mapped = config.features.map != PIXELS
+        mapped = config.features.map != PIXELS or config.dataset.scale == "unit_norm"
         longest = LONGEST_SQUARED if mapped else float(prod(shape))  # pixels are in [0, 1]
         _certify_non_expansive(built, longest, shard_sizes, training)
 
@@ -284,6 +324,8 @@ def _certify_non_expansive(
     model: Model, longest: float, shard_sizes: np.ndarray, training: TrainingConfig
 ) -> None:
     """Clipped steps of eta <= 2/beta never part two models, if the clipped loss is convex.
+
+    A pull of eta mu to one point is then a contraction by 1 - eta mu if eta <= 2/(beta + 2 mu).
 
     It is for sums over classes of convex functions of the class's own score, each class
     clipped by itself. A minibatch of n records divided by B has beta at most n/B times
@@ -297,11 +339,12 @@ def _certify_non_expansive(
             "convex; use model.name: logistic or drift: worst_case",
         )
     rate = float(sampling_rates(shard_sizes, training.batch_size).min())
-    largest = 2 * rate / (model.class_curvature * longest)
+    largest = 2 * rate / (model.class_curvature * longest + 2 * rate * training.proximal)
     if training.learning_rate > largest:
+        most = "2/(beta/q + 2 mu)" if training.proximal else "2q/beta"
         raise InputError(
             "training.learning_rate",
             training.learning_rate,
             f"is too large for privacy.drift: non_expansive, which needs at most "
-            f"2q/beta = {largest:.4g} here",
+            f"{most} = {largest:.4g} here",
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import nan
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,9 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.algorithms import Plan, build_plan
 from m2fdp.config import Config
-from m2fdp.control.controller import Controller, build_controller
-from m2fdp.control.policy import ControlledRounds, controlled_plan
+from m2fdp.control.controller import Controller
+from m2fdp.control.policy import controlled_plan
 from m2fdp.convergence.measurement import measure_run
-from m2fdp.costs.clock import totals
-from m2fdp.costs.resources import LinkClock
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import input_shape
 from m2fdp.data.manifest import (
@@ -30,41 +27,40 @@ from m2fdp.data.manifest import (
     shards_of,
 )
 from m2fdp.data.sources import load_dataset
-from m2fdp.experiments import promise
+from m2fdp.experiments import promise, tree_tiers
 from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.bounds import bound_run
 from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
 from m2fdp.experiments.inputs import compute_inputs, records_of
+from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
-from m2fdp.experiments.steps import key_of_steps, too_large
-from m2fdp.models.registry import Model, build_model
+from m2fdp.experiments.running import controller_of, process_for, run_of
+from m2fdp.experiments.steps import key_of_steps, rounds_in_words, too_large
+from m2fdp.experiments.tiers import course_of, model_of
+from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.summary import drowned
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
-from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.simulation import Simulation, SimulationProcess
 from m2fdp.simulation.survivors import SumRules
 from m2fdp.simulation.training import (
     SILENT,
     Checkpointing,
     DivergenceError,
-    FixedRounds,
     Listener,
-    Measures,
     Progress,
-    RoundPolicy,
     Run,
     divergence,
     train,
 )
-from m2fdp.simulation.tree_process import TreeProcess, build_process
-from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
+from m2fdp.tiering.course import TierCourse
+from m2fdp.tiering.tree_plan import TreeTiers
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, joined_by_chance, weighted
 
@@ -112,8 +108,7 @@ class Experiment:
         promised = f"{config.privacy.mechanism} at {promise.asked(config.privacy)}"
         return (
             f"Experiment({config.algorithm} on {config.dataset.name}: {n_devices} devices, "
-            f"{config.model.name}, {config.training.rounds} rounds of "
-            f"{config.training.local_steps} steps, "
+            f"{config.model.name}, {rounds_in_words(config)}, "
             f"{promised if self.plan.private else 'no privacy'}, seed {config.seed})"
         )
 
@@ -202,27 +197,33 @@ class Experiment:
     @cached_property
     def model(self) -> Model:
         """The configured model with its first weights."""
-        config, n_classes = self.config, self.dataset.n_classes
-        return build_model(config.model, self.input_shape, n_classes, config.seed)
+        shape, n_classes = self.input_shape, self.dataset.n_classes
+        if self.splits is not None:
+            return tree_tiers.split_in_use(self.config, (shape, n_classes), self.splits)
+        return model_of(self.config, shape, n_classes, self.config.seed)
+
+    @cached_property
+    def splits(self) -> TreeTiers | None:
+        """Who has how much of the model when, where devices split it at every step."""
+        if not tree_tiers.splits_in_steps(self.config, self.network):
+            return None
+        shape = self.input_shape, self.dataset.n_classes
+        devices = self.samples.sizes, self.sampling_rates
+        return tree_tiers.plan_splits(self.config, self.run_plan, shape, *devices)
+
+    @cached_property
+    def course(self) -> TierCourse | None:
+        """Who trains what in which round, and what that costs, where devices train in tiers."""
+        shape, n_classes = self.input_shape, self.dataset.n_classes
+        return course_of(self.config, self.network, self.samples.sizes, shape, n_classes)
 
     @cached_property
     def controller(self) -> Controller | None:
         """What chooses the rounds, if anything does."""
-        plan, config = self.plan, self.config
-        if not config.control.enabled:
+        if not self.config.control.enabled:
             return None
-        return build_controller(
-            self.network,
-            get_mechanism(config.privacy.mechanism).lock_step(
-                self.network, plan.schedule.round_plans()
-            ),
-            plan.schedule,
-            self.model.n_parameters,
-            float(self.sampling_rates.max()),
-            config.resources,
-            config.privacy,
-            config.control,
-        )
+        rate, schedule = float(self.sampling_rates.max()), self.plan.schedule
+        return controller_of(self.config, self.network, schedule, self.model.n_parameters, rate)
 
     @cached_property
     def run_plan(self) -> RunPlan:
@@ -272,7 +273,9 @@ class Experiment:
 
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""
-        return promise.warn(self.config, self.calibrate(), self.manifest, self.run_plan)
+        calibrated = self.calibrate()
+        lines = promise.warn(self.config, calibrated, self.manifest, self.run_plan)
+        return lines + drowned(calibrated.mechanism, self.model.n_parameters)
 
     def simulation(
         self,
@@ -290,17 +293,20 @@ class Experiment:
             randomness: instead of the configured draws, whose noise is keyed by all that a
                 release depends on; noise must not be that of another simulation.
         """
+        config, n_classes = self.config, self.dataset.n_classes
+        sums = config.secure_aggregation
+        draws = randomness or randomness_of(config, self.network, self.inputs, self.samples)
         return Simulation(
             self.run_plan.networks,
             mechanisms or self.calibrate().mechanisms,
             model or self.model,
-            shards or self.shards(),
-            randomness or randomness_of(self.config, self.network, self.inputs, self.samples),
-            self.plan.rules,
-            SumRules(
-                stop=self.config.secure_aggregation.on_loss == "stop",
-                masks=self.config.secure_aggregation.protocol == "masks",
+            tree_tiers.with_sent_labels(
+                config, self.run_plan, shards or self.shards(), n_classes, draws
             ),
+            draws,
+            self.plan.rules,
+            SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks"),
+            tree_tiers.splits_of(config, self.splits),
         )
 
     def shards(self) -> Shards:
@@ -310,25 +316,21 @@ class Experiment:
             *self.records(samples.samples), sizes=samples.sizes, rates=self.sampling_rates
         )
 
-    def process(self, simulation: Simulation | None = None) -> TreeProcess:
+    def process(self, simulation: Simulation | None = None) -> SimulationProcess:
         """How the rounds are computed.
 
         Args:
             simulation: instead of `simulation()`, such as one with a part replaced.
         """
         set_exact_arithmetic()
-        training = self.config.training
-        settings = ExecutionSettings(
-            training.backend, training.chunk_size, self.config.threads or available_cores()
-        )
-        return build_process(simulation or self.simulation(), settings)
+        return process_for(self.config, simulation or self.simulation(), self.course)
 
     def train(
         self,
         listener: Listener = SILENT,
         start: Progress | None = None,
         checkpointing: Checkpointing | None = None,
-        process: TreeProcess | None = None,
+        process: SimulationProcess | None = None,
     ) -> Trained:
         """Train the rounds that the budget affords.
 
@@ -354,31 +356,22 @@ class Experiment:
         named = model.unflatten(state.weights.cpu())
         return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
 
-    def run(self, process: TreeProcess | None = None) -> Run:
+    def run(self, process: SimulationProcess | None = None) -> Run:
         """The rounds, how they are decided, and what is measured meanwhile.
 
         Args:
             process: instead of `process()`, such as that of another simulation.
         """
-        process = process or self.process()
-        config, simulation, rounds = self.config, process.simulation, self.run_plan.rounds
-        model, mechanism = simulation.model, simulation.mechanisms[0]
-        lock_steps = [each.lock_step for each in simulation.mechanisms]
-        clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
-        costs = totals(clock, rounds)
-        evaluated = self.records(self.held_out)
-        policy: RoundPolicy = FixedRounds(rounds)
-        if self.controller is not None:
-            policy = ControlledRounds(
-                self.controller, rounds, simulation, config.control.smoothness
-            )
-        measures = Measures(
-            config.training.evaluate_every,
-            lambda weights: evaluate(model, weights, *evaluated, process.executor.workers),
-            lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
-            mechanism.epsilon if mechanism.private else lambda round_: nan,
+        return run_of(
+            self.config,
+            process or self.process(),
+            self.run_plan,
+            self.calibrate().affordable_rounds,
+            self.records(self.held_out),
+            self.controller,
+            self.course,
+            self.splits,
         )
-        return Run(process, policy, self.calibrate().affordable_rounds, measures)
 
     @property
     def held_out(self) -> np.ndarray:
@@ -431,9 +424,11 @@ class Experiment:
             measured: of `measure`, which is called where it is not given.
 
         Raises:
-            InputError: the rounds are a controller's, or beta can't be estimated.
+            InputError: the rounds are a controller's, steps have a proximal term, or beta can't
+                be estimated.
         """
         check_equal_rounds(self.config)
+        check_no_proximal(self.config)
         return bound_run(
             self.measure() if measured is None else measured,
             replace(self.plan, network=self.network),

@@ -1,4 +1,4 @@
-"""The records as models take them: pixels, or features."""
+"""The records as models take them: pixels, pixels over the image's length, or features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.config import Config
-from m2fdp.data.dataset import Dataset, features
+from m2fdp.data.dataset import Dataset, features, of_unit_norm
 from m2fdp.data.features.mapping import Computing, map_records
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.workers import available_cores
@@ -27,6 +27,8 @@ def compute_inputs(
         InputError: a feature map that can't be had for these images.
     """
     set_exact_arithmetic()
+    if config.dataset.scale == "unit_norm":
+        dataset = of_unit_norm(dataset)
     workers = config.threads or available_cores()
     return map_records(dataset, config.features, Computing(config.device, workers, on_chunk))
 

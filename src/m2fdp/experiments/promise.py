@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.algorithms import Plan
-from m2fdp.config import Config, PrivacyConfig, ThreatConfig
-from m2fdp.data.features.mapping import fitted_on
+from m2fdp.algorithms import Plan, get_algorithm
+from m2fdp.config import Config, FeaturesConfig, PrivacyConfig, ThreatConfig
+from m2fdp.data.features.mapping import PIXELS, fitted_on
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
 from m2fdp.experiments.results import Calibration
+from m2fdp.experiments.tiers import seen_in_tiers
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.offices import Offices
@@ -21,10 +22,12 @@ from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.privacy.summary import (
     assumptions_of_elections,
     assumptions_of_features,
+    assumptions_of_splits,
     assumptions_of_sums,
     conditions_of,
     elections_summary,
     outside_the_promise,
+    splits_summary,
     summary,
     warnings,
 )
@@ -69,7 +72,8 @@ def calibrate(
             offices,
         )
     else:
-        without = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat)
+        sees = seen_in_tiers(config)
+        without = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat, sees)
         mechanisms = (replace(without, ledger=replace(without.ledger, offices=offices)),)
     rounds = mechanisms[0].affordable_rounds(privacy.budget)
     if rounds == 0:
@@ -164,7 +168,10 @@ def summarise(
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     sources = fitted_on(config.features)
     others = of_sums + assumptions_of_elections(served) + assumptions_of_features(sources)
+    others += assumptions_of_splits(mechanism.ledger, config.privacy)
+    in_epochs = get_algorithm(config.algorithm).tiers is not None
     return promised | {
+        **splits_summary(mechanism.ledger, config.privacy, in_epochs),
         "assumptions": promised["assumptions"] + others,
         **({"features_fitted_on": sources} if sources else {}),
         "records_in_clear": held,
@@ -190,6 +197,18 @@ def _of_lost_sums(config: Config, calibrated: Calibration, run_plan: RunPlan) ->
     ]
 
 
+def _of_idle_keys(features: FeaturesConfig) -> list[str]:
+    """What was asked of features where there are none."""
+    if features.map != PIXELS:
+        return []
+    default = FeaturesConfig().model_dump()
+    return [
+        f"features.{key} changes nothing, as features.map is {PIXELS}"
+        for key, value in features.model_dump().items()
+        if value != default[key]
+    ]
+
+
 def warn(
     config: Config, calibrated: Calibration, manifest: pd.DataFrame, run_plan: RunPlan
 ) -> list[str]:
@@ -203,6 +222,7 @@ def warn(
             f"training.batch_size = {batch_size:g} is more than any device's records, at most "
             f"{most}: every step uses all of them, as with null, and sampling protects nobody"
         )
+    lines += _of_idle_keys(config.features)
     lines += warnings(mechanism, rounds, privacy, conditions_of(config))
     planned = len(mechanism.ledger.plans)
     if rounds < planned:

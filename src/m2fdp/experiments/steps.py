@@ -1,7 +1,8 @@
-"""What a user is told of steps that are too large."""
+"""What a user is told of steps."""
 
 from __future__ import annotations
 
+from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config
 from m2fdp.errors import InputError
 from m2fdp.simulation.training import DivergenceError
@@ -18,3 +19,12 @@ def too_large(config: Config, error: DivergenceError) -> InputError:
     if config.control.enabled:
         value = f"eta {error.step_size:.3g}"
     return InputError(key_of_steps(config), value, f"{error}; choose a smaller one")
+
+
+def rounds_in_words(config: Config) -> str:
+    """How many rounds there are, and what happens in one."""
+    training = config.training
+    what = f"{training.local_steps} steps"
+    if get_algorithm(config.algorithm).tiers is not None:
+        what = f"{training.local_epochs} epoch{'s' if training.local_epochs > 1 else ''}"
+    return f"{training.rounds} rounds of {what}"

@@ -1,4 +1,5 @@
-"""Models by name: svm, softmax, logistic, cnn12, or the user's `package.module:function`."""
+"""Models by name: svm, softmax, logistic, cnn2, cnn12, resnet, or one's own
+`package.module:function`."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models import losses
 from m2fdp.models.checks import Loss, Shape, check_loss, check_module
+from m2fdp.models.cnn12 import cnn12_modules
+from m2fdp.models.resnet import ResnetPlan, resnet_modules
 from m2fdp.own_code import FORM, guarded, is_own, load
 from m2fdp.streams import torch_seed
 
-MODELS = ("svm", "softmax", "logistic", "cnn12")
+MODELS = ("svm", "softmax", "logistic", "cnn2", "cnn12", "resnet")
 _KEY = "model.name"
-# The widths that give M = 7840 parameters at ten classes (J Sec. VI-A), by image channels.
-_CNN12_CHANNELS = {1: (16, 18, 20), 3: (5, 17, 22)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,11 +97,12 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     Linear models start at zero; others at torch's own initialisation, drawn with the seed.
 
     Raises:
-        InputError: an unknown name, images too small for `cnn12`, a key that the model does
-            not have, or own code that raises or that `check_module` or `check_loss` refuses.
+        InputError: an unknown name, images too small for a CNN, a key that the model does not have,
+             or own code that raises or that `check_module` or `check_loss` refuses.
     """
     if config.channels is not None and config.name != "cnn12":
         raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
+    check_resnet_keys(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
         model = _named(config, shape, n_classes)
@@ -115,10 +117,47 @@ def check_model_name(name: str) -> None:
         raise InputError(_KEY, name, f"is none of {', '.join(MODELS)}, and no {FORM}")
 
 
+def resnet_plan(config: ModelConfig) -> ResnetPlan:
+    """The configured ResNet."""
+    return ResnetPlan(config.depth, config.width, config.norm, config.stem_stride)
+
+
+def check_resnet_keys(config: ModelConfig) -> None:
+    """Raises InputError where a key of ResNets is changed for another model."""
+    if config.name == "resnet":
+        return
+    usual = ModelConfig()
+    for key in ("depth", "width", "norm", "stem_stride"):
+        if getattr(config, key) != getattr(usual, key):
+            raise InputError(
+                f"model.{key}", getattr(config, key), "belongs to model.name: resnet only"
+            )
+
+
+def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    """The whole of it, where gradients are taken record by record."""
+    plan = resnet_plan(config)
+    if plan.norm == "batch":
+        raise InputError(
+            "model.norm",
+            "batch",
+            "mixes the records of a batch, and keeps state that no step covers: it is for "
+            "algorithms that train in tiers without privacy; use group",
+        )
+    modules = resnet_modules(plan, shape, n_classes)
+    return Model(plan.name, nn.Sequential(*modules), losses.cross_entropy, linear=False)
+
+
 def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     check_model_name(config.name)
+    if config.name == "cnn2":
+        return Model("cnn2", _cnn2(shape, n_classes), losses.cross_entropy, linear=False)
     if config.name == "cnn12":
-        return Model("cnn12", _cnn12(config, shape, n_classes), losses.cross_entropy, linear=False)
+        modules = cnn12_modules(config.channels, shape, n_classes)
+        layers = [layer for module in modules for layer in module]
+        return Model("cnn12", nn.Sequential(*layers), losses.cross_entropy, linear=False)
+    if config.name == "resnet":
+        return _resnet(config, shape, n_classes)
     if config.name in MODELS:
         return _linear(config, shape, n_classes)
     module = _imported(config.name, shape, n_classes)
@@ -148,22 +187,30 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     return Model(config.name, module, loss, linear=True, loss_gradient=gradient)
 
 
-def _cnn12(config: ModelConfig, shape: Shape, n_classes: int) -> nn.Module:
-    """Three times conv-relu-pool, flatten, linear (and the softmax inside the loss)."""
+def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
+    """Twice conv-pool-relu, then a hidden layer: M = 21,840 for 28 x 28 x 1 and ten classes (G Sec.
+    5, by the code of its reference [14])."""
     inputs, height, width = shape
-    if min(height, width) < 8:
+    if min(height, width) < 16:
         raise InputError(
             "model.name",
-            "cnn12",
-            f"pools three times, so images need at least "
-            f"8 x 8 pixels; these have {height} x {width}",
+            "cnn2",
+            f"halves images twice after convolutions of 5 x 5, so they need at least 16 x 16 "
+            f"pixels; these have {height} x {width}",
         )
-    widths = config.channels or _CNN12_CHANNELS.get(inputs, _CNN12_CHANNELS[3])
-    layers: list[nn.Module] = []
-    for before, after in zip([inputs, *widths], widths):  # noqa: B905 (one longer by design)
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-    features = widths[-1] * (height // 8) * (width // 8)
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, n_classes))
+    sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+    return nn.Sequential(
+        nn.Conv2d(inputs, 10, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(10, 20, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(20 * prod(sides), 50),
+        nn.ReLU(),
+        nn.Linear(50, n_classes),
+    )
 
 
 def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:

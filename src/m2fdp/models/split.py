@@ -1,59 +1,216 @@
 """Split models: a chain of modules that a client and a server may share, cut after any of them.
 
-D's ResNets of bottlenecks (He et al. 2016) at any depth and width (D Tables 8 to 10). Tier m of D
-Sec. 3.2: the client has modules md1 … md_m and an auxiliary head, the server all that follow.
+Tier m of D Sec. 3.2: the client has modules md1 … md_m and an auxiliary head, the server all that
+follow. Everything that training changes is one flat vector: the chain's parameters, those of the
+heads in use, and the running means and variances of batch norm.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
-from m2fdp.models.checks import Loss, Shape
+from m2fdp.models.checks import Shape
+from m2fdp.models.cnn12 import cnn12_channels, cnn12_modules
 from m2fdp.models.losses import cross_entropy
+from m2fdp.models.registry import Model, resnet_plan
+from m2fdp.models.resnet import ResnetPlan, averaging_head, resnet_modules
 from m2fdp.streams import torch_seed
 
-# md2 … md7 have b bottlenecks of three convolutions each, and the first and the last layer are one.
-_LAYERS_PER_BLOCK = 18
-_EXPANSION = 4
-# Two convolutions have stride 2: smaller images have nothing left to halve.
-_LEAST_PIXELS = 4
+SPLIT_MODELS = ("resnet", "cnn12")
+# A head of cnn12 keeps a quarter of the image apart from the others.
+_CNN12_POOL = 2
+_SCORED_AT_A_TIME, _SCORED_ON_A_GPU = 64, 512
 
 
-@dataclass(frozen=True, eq=False)
-class SplitModel:
-    """Modules in a chain, and the heads that train each beginning of it by a loss of its own.
+@dataclass(frozen=True)
+class Part:
+    """One tensor of the vector.
 
     Attributes:
-        name: such as resnet56.
-        modules: md1 … md_n; the last maps to scores (B, classes).
-        heads: of tiers 1 … n − 1, from what module m gives to scores (B, classes).
-        loss: scores (B, C) and labels (B,) to a loss per record (B,).
-        shape: (C, H, W) of the images.
+        name: in the module.
+        place: in the vector.
+        shape: of the tensor.
+        kind: weight, which is stepped; or buffer, which batch norm keeps.
+        module: md1 … md_n that it belongs to; None for a head.
+        head: the tier whose head it belongs to; None for the chain.
     """
 
     name: str
-    modules: nn.ModuleList
-    heads: nn.ModuleList
-    loss: Loss
-    shape: Shape
+    place: slice
+    shape: torch.Size
+    kind: Literal["weight", "buffer"]
+    module: int | None
+    head: int | None
+
+
+class SplitChain(nn.Module):
+    """md1 … md_n, and heads by tier; as a module it is the chain alone."""
+
+    def __init__(self, modules: Sequence[nn.Module], heads: dict[int, nn.Module]) -> None:
+        super().__init__()
+        self.chain = nn.ModuleList(modules)
+        self.heads = nn.ModuleDict({str(tier): head for tier, head in heads.items()})
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores (B, classes) of images (B, C, H, W)."""
+        for module in self.chain:
+            features = module(features)
+        return features
+
+    def client(self, tier: int, features: Tensor) -> Tensor:
+        """What the client of a tier sends for images (B, C, H, W)."""
+        for module in self.chain[:tier]:
+            features = module(features)
+        return features
+
+    def server(self, tier: int, sent: Tensor) -> Tensor:
+        """The server's scores (B, classes) of what a client of a tier sends."""
+        for module in self.chain[tier:]:
+            sent = module(sent)
+        return sent
+
+    def scores_at(self, tier: int, features: Tensor) -> Tensor:
+        """See `SplitModel.scores_at`."""
+        if tier == len(self.chain):
+            return self(features)
+        features = self.client(tier, features)
+        scores = self.server(tier, features.detach())
+        return torch.cat((scores, self.heads[str(tier)](features)), dim=1)
+
+
+class AtTier(nn.Module):
+    """A chain with the one head that a tier trains: scores (B, 2 classes)."""
+
+    def __init__(self, whole: SplitChain, tier: int) -> None:
+        super().__init__()
+        heads = {} if tier == len(whole.chain) else {tier: whole.heads[str(tier)]}
+        self.split = SplitChain(list(whole.chain), heads)
+        self.tier = tier
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The server's scores and the client's, side by side."""
+        return self.split.scores_at(self.tier, features)
+
+
+@dataclass(frozen=True, eq=False)
+class SplitModel(Model):
+    """Modules in a chain, and the heads that train each beginning of it by a loss of its own.
+
+    As a `Model` it is the whole chain, with batch norm's running means and variances.
+
+    Attributes:
+        module: the chain and its heads.
+        shape: (C, H, W) of the images.
+    """
+
+    module: SplitChain
+    shape: Shape = field(kw_only=True)
+
+    @property
+    def modules(self) -> nn.ModuleList:
+        """md1 … md_n; the last maps to scores (B, classes)."""
+        return self.module.chain
+
+    @property
+    def heads(self) -> nn.ModuleDict:
+        """By tier, as text, those in use: from what module m gives to scores (B, classes)."""
+        return self.module.heads
 
     @property
     def n_tiers(self) -> int:
         """The places where the chain can be cut."""
-        return len(self.heads)
+        return len(self.modules) - 1
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The tensors of the vector, in their order."""
+        weights = [(name, w.shape, "weight") for name, w in self.module.named_parameters()]
+        # The count of batches is left out: nothing reads it where a momentum is given.
+        buffers = [
+            (name, buffer.shape, "buffer")
+            for name, buffer in self.module.named_buffers()
+            if buffer.is_floating_point()
+        ]
+        parts, start = [], 0
+        for name, shape, kind in weights + buffers:
+            place = slice(start, start + shape.numel())
+            kept: Literal["weight", "buffer"] = "weight" if kind == "weight" else "buffer"
+            where, number = name.split(".")[:2]
+            module = int(number) + 1 if where == "chain" else None
+            parts.append(Part(name, place, shape, kept, module, None if module else int(number)))
+            start = place.stop
+        return tuple(parts)
+
+    @property
+    def n_parameters(self) -> int:
+        """M, the numbers of the vector: weights, heads and buffers."""
+        return self.parts[-1].place.stop
+
+    @property
+    def weights_place(self) -> slice:
+        """Where the chain's own weights are, in the vector."""
+        return _span(part for part in self.parts if part.module and part.kind == "weight")
+
+    @property
+    def buffers_place(self) -> slice:
+        """Where batch norm's means and variances are, in the vector; nowhere without batch norm."""
+        first = sum(p.shape.numel() for p in self.parts if p.kind == "weight")
+        return slice(first, self.n_parameters)
+
+    def head_place(self, tier: int) -> slice:
+        """Where the head of a tier is, in the vector."""
+        return _span(part for part in self.parts if part.head == tier)
+
+    def places_at(self, tier: int) -> tuple[slice, ...]:
+        """Where the vector of `model_at` is in this one's, in order."""
+        if tier == len(self.modules):
+            return (self.weights_place,)
+        return self.weights_place, self.head_place(tier)
+
+    def model_at(self, tier: int) -> Model:
+        """What is stepped in a tier, as a model of its own: chain and head, its loss both losses.
+
+        Args:
+            tier: m = 1 … n_tiers; one more is the whole chain, which needs no head.
+        """
+        loss = self.loss if tier == len(self.modules) else self.tier_loss
+        return Model(f"{self.name} in tier {tier}", AtTier(self.module, tier), loss, linear=False)
+
+    def initial_vector(self) -> Tensor:
+        """w^(1): float32 (M,)."""
+        tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        return torch.cat([tensors[part.name].detach().flatten() for part in self.parts])
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """Parameters and buffers by name, as views of a flat vector (M,)."""
+        return {part.name: vector[part.place].view(part.shape) for part in self.parts}
+
+    def scores(self, vector: Tensor, features: Tensor) -> Tensor:
+        """Scores (B, classes) of the whole chain for features (B, C, H, W), batch norm by its
+        running means and variances."""
+        tensors = self.unflatten(vector)
+        # Maps of many channels, on a CPU twice as fast in that layout and while they fit its cache.
+        on_gpu = features.device.type != "cpu"
+        parts = features.contiguous(memory_format=torch.channels_last).split(
+            _SCORED_ON_A_GPU if on_gpu else _SCORED_AT_A_TIME
+        )
+        scores = [torch.func.functional_call(self.module, tensors, (part,)) for part in parts]
+        return torch.cat(scores)
 
     def whole(self, features: Tensor) -> Tensor:
-        """Scores (B, classes) of images (B, C, H, W)."""
-        for module in self.modules:
-            features = module(features)
-        return features
+        """Scores (B, classes) of images (B, C, H, W) at the initial weights."""
+        return self.module(features)
 
     def scores_at(self, tier: int, features: Tensor) -> Tensor:
-        """The server's and the client's scores, side by side.
+        """The server's and the client's scores, side by side, at the initial weights.
 
         No gradient of the server's scores flows back through what the client sends, as in
         training with local losses (D eqs 3 and 4).
@@ -67,12 +224,7 @@ class SplitModel:
         """
         if not 1 <= tier <= self.n_tiers:
             raise ValueError(f"a tier of 1 to {self.n_tiers}, not {tier}")
-        for module in self.modules[:tier]:
-            features = module(features)
-        sent = features.detach()
-        for module in self.modules[tier:]:
-            sent = module(sent)
-        return torch.cat((sent, self.heads[tier - 1](features)), dim=1)
+        return self.module.scores_at(tier, features)
 
     def tier_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         """What a split step descends, by record (B,): the server's loss and the client's.
@@ -85,26 +237,50 @@ class SplitModel:
         return self.loss(server, labels) + self.loss(client, labels)
 
 
-def blocks_of_depth(depth: int) -> int:
-    """b, the bottlenecks of each of md2 … md7 of a ResNet of that many layers.
+def build_split_model(
+    config: ModelConfig, shape: Shape, n_classes: int, seed: int | None, tiers: Sequence[int]
+) -> SplitModel:
+    """The configured model, to be cut.
+
+    The chain starts as the same model that is not cut does; heads have a stream of their own.
+
+    Args:
+        shape: (C, H, W) of the images.
+        seed: of the initial weights; null = shapes only, without numbers, for whoever counts.
+        tiers: m, the cuts whose heads are in use.
 
     Raises:
-        ValueError: no ResNet of this scheme has so many layers.
+        InputError: a model that can't be cut, images too small for it, or a loss of one's own.
     """
-    blocks, rest = divmod(depth - 2, _LAYERS_PER_BLOCK)
-    if rest or blocks < 1:
-        raise ValueError(f"a depth of 18 b + 2 layers (20, 38, 56, …), not {depth}")
-    return blocks
+    if config.name not in SPLIT_MODELS:
+        raise InputError(
+            "model.name",
+            config.name,
+            f"is none of {', '.join(SPLIT_MODELS)}, the models that are trained in tiers",
+        )
+    if config.loss is not None:
+        raise InputError("model.loss", config.loss, "is not for models in tiers; use null")
+    if config.name == "resnet":
+        return _split_resnet(resnet_plan(config), shape, n_classes, seed, tiers)
+    widths = cnn12_channels(config.channels, shape)
+
+    def head(tier: int) -> nn.Module:
+        pooled = [min(_CNN12_POOL, pixels >> tier) for pixels in shape[1:]]
+        features = widths[tier - 1] * pooled[0] * pooled[1]
+        return nn.Sequential(
+            nn.AdaptiveAvgPool2d((pooled[0], pooled[1])),
+            nn.Flatten(),
+            nn.Linear(features, n_classes),
+        )
+
+    chain = _drawn(seed, "initialisation", lambda: cnn12_modules(widths, shape, n_classes))
+    return _split("cnn12", chain, head, shape, seed, tiers)
 
 
 def split_resnet(
     depth: int, width: int, shape: Shape, n_classes: int, seed: int | None = None
 ) -> SplitModel:
     """D's ResNet in eight modules, with the heads of its seven tiers.
-
-    Convolutions have no bias; strides sit in the 3 x 3 ones. D's Tables 8 and 9 print stride 1
-    for the first of md4 and md6 beside a projection of stride 2, and a pooling in md1 that the
-    printed sizes have no room for: stride 2, and no pooling.
 
     Args:
         depth: 18 b + 2 layers, such as 56 and 110.
@@ -117,76 +293,54 @@ def split_resnet(
         InputError: images too small for the two strides.
         ValueError: no such depth.
     """
-    blocks = blocks_of_depth(depth)
-    channels, height, pixels = shape
-    if min(height, pixels) < _LEAST_PIXELS:
-        raise InputError(
-            "model.name",
-            f"resnet{depth}",
-            f"halves images twice, so they need at least {_LEAST_PIXELS} x {_LEAST_PIXELS} "
-            f"pixels; these have {height} x {pixels}",
-        )
+    return _split_resnet(ResnetPlan(depth, width), shape, n_classes, seed, range(1, 8))
+
+
+def _split_resnet(
+    plan: ResnetPlan, shape: Shape, n_classes: int, seed: int | None, tiers: Sequence[int]
+) -> SplitModel:
+    chain = _drawn(seed, "initialisation", lambda: resnet_modules(plan, shape, n_classes))
+    outputs = plan.outputs
+
+    def head(tier: int) -> nn.Module:
+        return averaging_head(outputs[tier - 1], n_classes)
+
+    return _split(plan.name, chain, head, shape, seed, tiers)
+
+
+def _split(
+    name: str,
+    chain: Sequence[nn.Module],
+    head: Callable[[int], nn.Module],
+    shape: Shape,
+    seed: int | None,
+    tiers: Sequence[int],
+) -> SplitModel:
+    """Args: head: of a tier."""
+    heads = {}
+    for tier in sorted(set(tiers) - {len(chain)}):
+        (heads[tier],) = _drawn(seed, f"head {tier}", partial(_listed, head, tier))
+    module = SplitChain(chain, heads).eval()
+    return SplitModel(name, module, cross_entropy, linear=False, shape=shape)
+
+
+def _listed(head: Callable[[int], nn.Module], tier: int) -> list[nn.Module]:
+    return [head(tier)]
+
+
+def _drawn(
+    seed: int | None, purpose: str, build: Callable[[], Sequence[nn.Module]]
+) -> Sequence[nn.Module]:
+    """Modules with weights drawn from the seed, or without any."""
     if seed is None:
         with torch.device("meta"):
-            modules = _modules(blocks, width, channels, n_classes)
-    else:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(torch_seed(seed, "initialisation"))
-            modules = _modules(blocks, width, channels, n_classes)
-    return SplitModel(f"resnet{depth}", modules[0], modules[1], cross_entropy, shape)
+            return build()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, purpose))
+        return build()
 
 
-def _modules(
-    blocks: int, width: int, channels: int, n_classes: int
-) -> tuple[nn.ModuleList, nn.ModuleList]:
-    modules: list[nn.Module] = [
-        nn.Sequential(_convolution(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU())
-    ]
-    outputs = [width]
-    for stage in range(3):
-        planes = width * 2**stage
-        for part in range(2):
-            stride = 2 if stage and not part else 1
-            first = _Bottleneck(outputs[-1], planes, stride)
-            outputs.append(planes * _EXPANSION)
-            others = [_Bottleneck(outputs[-1], planes, 1) for _ in range(blocks - 1)]
-            modules.append(nn.Sequential(first, *others))
-    modules.append(_head(outputs[-1], n_classes))
-    return nn.ModuleList(modules), nn.ModuleList(_head(size, n_classes) for size in outputs)
-
-
-class _Bottleneck(nn.Module):
-    """1 x 1, 3 x 3, 1 x 1, each normalised, beside the identity or a projection."""
-
-    def __init__(self, inputs: int, planes: int, stride: int) -> None:
-        super().__init__()
-        outputs = planes * _EXPANSION
-        self.body = nn.Sequential(
-            _convolution(inputs, planes, 1),
-            nn.BatchNorm2d(planes),
-            nn.ReLU(),
-            _convolution(planes, planes, 3, stride),
-            nn.BatchNorm2d(planes),
-            nn.ReLU(),
-            _convolution(planes, outputs, 1),
-            nn.BatchNorm2d(outputs),
-        )
-        self.shortcut = (
-            nn.Identity()
-            if stride == 1 and inputs == outputs
-            else nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
-        )
-
-    def forward(self, features: Tensor) -> Tensor:
-        return nn.functional.relu(self.body(features) + self.shortcut(features))
-
-
-def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-    return layer
-
-
-def _head(inputs: int, n_classes: int) -> nn.Module:
-    """The last module, and every auxiliary head."""
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, n_classes))
+def _span(parts: Iterable[Part]) -> slice:
+    """From the first of neighbouring parts to the last."""
+    places = [part.place for part in parts]
+    return slice(places[0].start, places[-1].stop)

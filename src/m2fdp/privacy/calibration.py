@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import expm1, log, log1p
@@ -14,7 +14,14 @@ from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
-from m2fdp.privacy.mechanisms import Clipping, Mechanism, get_mechanism, silence, step_alone
+from m2fdp.privacy.mechanisms import (
+    Clipping,
+    Mechanism,
+    get_mechanism,
+    silence,
+    splits,
+    step_alone,
+)
 from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position, position_name
@@ -23,7 +30,8 @@ from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import OPEN
 
-# For layer l = 0…L, float64 (N_l,): standard deviations, over eta.
+# For layer l = 0…L, float64 (N_l,): standard deviations, over eta; of models that are bounded
+# themselves, (N_l, 2), in the model's unit: at a global and at a local aggregation.
 Deviations = list[np.ndarray]
 # Noise that is so little short of its target is short by rounding alone.
 _ROUNDING = 1e-2
@@ -67,9 +75,17 @@ def check_delta(
 
 
 def no_privacy(
-    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+    network: Network,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+    sees: Mapping[str, str] | None = None,
 ) -> CalibratedMechanism:
-    """The local step of the configured mechanism with clipping and noise off."""
+    """The local step of the configured mechanism with clipping and noise off.
+
+    Args:
+        sees: what some kinds of observers see, in words, if it is more than models.
+    """
     single = step_alone(network)
     divisor = get_mechanism(privacy.mechanism).clipping(privacy).divide_by
     return CalibratedMechanism(
@@ -77,7 +93,7 @@ def no_privacy(
         single,
         silence(network, single),
         private=False,
-        ledger=open_ledger(network, plans, privacy, threat),
+        ledger=open_ledger(network, plans, privacy, threat, sees),
     )
 
 
@@ -126,6 +142,8 @@ def build_mechanisms(
     """
     mechanism = get_mechanism(privacy.mechanism)
     mechanism.refuse(privacy)
+    for network in networks:
+        mechanism.check(network, plans, privacy)
     lock_steps = [mechanism.lock_step(network, plans) for network in networks]
     units = [
         mechanism.units(network, shard_sizes, rates, privacy) * moved_by_joining(network)
@@ -145,15 +163,21 @@ def build_mechanisms(
     alone = [replace(net, sums=OPEN) if _hides_separate_noise(net) else net for net in networks]
 
     check_weights(networks[0], privacy)
+    splits.refuse(networks[0], privacy)
     if privacy.calibration == "paper":
-        noises = [mechanism.paper_noise(network, rates, plans, privacy) for network in networks]
+        noises = [
+            mechanism.paper_noise(network, shard_sizes, rates, plans, privacy)
+            for network in networks
+        ]
         ledger = ledger_over(networks, noises)
     elif privacy.noise_multiplier is not None:
         silent = ledger_over(networks, [list(no_noise(network.tree)) for network in networks])
         noises = []
         for number, (network, unit) in enumerate(zip(networks, units, strict=True)):
             moved = largest_shifts(silent, number) * unit
-            noises.append(_in_parts(mechanism, network, privacy.noise_multiplier * moved))
+            noises.append(
+                mechanism.in_parts(network, privacy.noise_multiplier * moved, silent.distrusted)
+            )
         ledger = ledger_over(networks, noises)
     else:
         noises, ledger = _least_noise(mechanism, alone, units, partial(ledger_over, alone), privacy)
@@ -166,11 +190,17 @@ def build_mechanisms(
         CalibratedMechanism(
             mechanism.clipping(privacy),
             lock_step,
-            mechanism.noise(network, lock_step, noise, privacy),
+            splits.with_client_noise(
+                network,
+                lock_step,
+                mechanism.noise(network, lock_step, noise, privacy),
+                unit,
+                privacy,
+            ),
             True,
             ledger,
         )
-        for network, lock_step, noise in zip(networks, lock_steps, noises, strict=True)
+        for network, lock_step, noise, unit in zip(networks, lock_steps, noises, units, strict=True)
     )
 
 
@@ -200,7 +230,8 @@ def check_weights(network: Network, privacy: PrivacyConfig) -> None:
     Raises:
         InputError: they are not uniform, and Prop. 1 is asked for.
     """
-    if network.rho is not None and privacy.calibration == "paper":
+    known = privacy.calibration != "paper" or get_mechanism(privacy.mechanism).knows_weights
+    if network.rho is not None and not known:
         raise InputError(
             "topology.weights",
             "samples",
@@ -218,9 +249,9 @@ def _least_noise(
 ) -> tuple[list[Deviations], Ledger]:
     """The least noise for which every distrusted observer stays within the target.
 
-    First each node gets its part of its full noise (`_full_noise`). Then all noises are multiplied
-    by one factor: less, where nobody distrusted sees every release of a head; more, where parts
-    are too small for what somebody sees.
+    First each node gets its part of its full noise (`Mechanism.in_parts`). Then all noises are
+    multiplied by one factor: less, where nobody distrusted sees every release of a head; more,
+    where parts are too small for what somebody sees.
 
     Args:
         networks: heads are the same nodes in all.
@@ -228,9 +259,10 @@ def _least_noise(
         ledger_of: the run's ledger under the noises of each network.
     """
     silent = [list(no_noise(network.tree)) for network in networks]
-    needed = _needed_by_device(ledger_of(silent), privacy)
+    laws = ledger_of(silent)
+    needed = _needed_by_device(laws, privacy)
     noises = [
-        _in_parts(mechanism, network, needed * unit)
+        mechanism.in_parts(network, needed * unit, laws.distrusted)
         for network, unit in zip(networks, units, strict=True)
     ]
     ledger = ledger_of(noises)
@@ -273,19 +305,20 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     """
 
     @cache
-    def least(composition: Composition) -> float:
-        return least_noise(composition, privacy.epsilon, privacy.delta, privacy.adjacency)
+    def least(composition: Composition, target: float) -> float:
+        return least_noise(composition, target, privacy.delta, privacy.adjacency)
 
     positions = _positions(laws)
     result = np.zeros(sum(len(position.members) for position in positions))
     for position, line in positions.items():
         elsewhere = tuple((other, 1.0) for other, _ in line.elsewhere)
-        at_one = replace(line, deviation=1.0, elsewhere=elsewhere)
+        at_one = replace(line, deviation=1.0, elsewhere=elsewhere, accounts=())
         composition = laws.composition(at_one, len(laws.plans))
         unit = 1.0
         if position.joins is not None:  # many weights, one law
             unit, composition = _in_its_largest(composition)
-        result[list(position.members)] = unit * least(composition)
+        target = privacy.epsilon - line.spent
+        result[list(position.members)] = unit * least(composition, target)
     return result
 
 
@@ -313,46 +346,6 @@ def _in_its_largest(composition: Composition) -> tuple[float, Composition]:
         (ShiftLaw(tuple(shift / largest for shift in law.shifts), law.probabilities), count)
         for law, count in composition
     )
-
-
-def _in_parts(mechanism: Mechanism, network: Network, protecting: np.ndarray) -> Deviations:
-    """Of its full noise, each node's part; see `_full_noise`."""
-    full = _full_noise(mechanism, network, protecting)
-    return [part * whole for part, whole in zip(network.noise, full, strict=True)]
-
-
-def _full_noise(mechanism: Mechanism, network: Network, protecting: np.ndarray) -> Deviations:
-    """The full noise of every node that adds any part of one.
-
-    A head's is what protects the most exposed record below it from whoever sees its every release.
-    Any other node's, above a head or below one, is as large against what a record moves its
-    message by: the deviations of the heads on the paths through it, times the weight of the head's
-    message in the node's above it, or over that of the node's in the head's below it; the largest
-    of them. Under noise at every step nothing is added below a head, where no message is sent.
-
-    Args:
-        protecting: float64 (N_L,), what protects each device's records, added by its head.
-    """
-    tree = network.tree
-    heads = heads_of(network)
-    full = list(no_noise(tree))
-    for layer in np.unique(heads[:, 0]):
-        members = heads[:, 0] == layer
-        np.maximum.at(full[layer], heads[members, 1], protecting[members])
-    result = [of_layer.copy() for of_layer in full]
-    for head_layer in np.unique(heads[:, 0]):
-        members = heads[:, 0] == head_layer
-        of_heads = full[head_layer][heads[members, 1]]
-        for layer, parts in enumerate(network.noise):
-            if layer == head_layer or (layer > head_layer and mechanism.noises_every_step):
-                continue
-            nodes = tree.ancestors[layer][members]
-            if layer < head_layer:
-                sensitivity = network.shares(head_layer, layer)[heads[members, 1]]
-            else:
-                sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
-            np.maximum.at(result[layer], nodes, of_heads * sensitivity * (parts[nodes] > 0))
-    return result
 
 
 def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:

@@ -9,7 +9,7 @@ epsilon, never dropped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
@@ -20,9 +20,11 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms.splits import lines_of_split
 from m2fdp.privacy.offices import Offices
-from m2fdp.privacy.positions import Position, positions
+from m2fdp.privacy.positions import Position
 from m2fdp.privacy.releases import (
+    AlikeRounds,
     Release,
     Traffic,
     distrusted_kinds,
@@ -35,25 +37,6 @@ from m2fdp.topology.network import Network
 
 # A law that moves the release for certain, without noise.
 _IN_CLEAR = ShiftLaw((inf,), (1.0,))
-
-
-@dataclass(frozen=True)
-class AlikeRounds:
-    """Rounds of one plan, as an observer of a position is shown them.
-
-    Attributes:
-        laws: of the releases of one of them.
-        times: how many of them count.
-        deviation: of the noise that the observer can't subtract.
-        joins_unseen: whether the laws hold the chance that the device joins at all; else only
-            rounds that it joins count.
-    """
-
-    plan: RoundPlan
-    laws: Composition
-    times: int
-    deviation: float
-    joins_unseen: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +62,7 @@ class Ledger:
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""
-        return epsilon(self.composition(line, rounds), self.delta, self.adjacency)
+        return line.spent + epsilon(self.composition(line, rounds), self.delta, self.adjacency)
 
     def verified(self, rounds: int) -> float:
         """The largest epsilon over records and distrusted observers after some rounds."""
@@ -104,6 +87,7 @@ class Ledger:
                 deviation=left(line.position, line.deviation),
                 elsewhere=tuple((other, left(other, noise)) for other, noise in line.elsewhere),
                 otherwise=None if line.otherwise is None else left(line.position, line.otherwise),
+                accounts=line.accounts if line.alone is None else (line.alone,),
             )
             for line in self.lines
             if line.kind in self.distrusted
@@ -119,17 +103,13 @@ class Ledger:
 
     def composition(self, line: Release, rounds: int) -> Composition:
         """What the observer sees in so many rounds, over the noise."""
-        sums: Counter[ShiftLaw] = Counter()
-        for alike in self.released(line, rounds):
-            if alike.deviation == inf:
-                continue
-            for law, count in alike.laws:
-                law = law.scaled(1.0 / alike.deviation) if alike.deviation else _IN_CLEAR
-                sums[law] += count * alike.times
-        return tuple(sums.items())
+        return _over_noise(self.released(line, rounds))
 
     def released(self, line: Release, rounds: int) -> Iterator[AlikeRounds]:
         """What an observer is shown in so many rounds."""
+        if line.accounts:
+            yield from self._least_told(line, rounds)
+            return
         if line.otherwise is not None and self.offices is not None:
             yield from self._by_turns(line, line.otherwise, rounds, self.offices)
             return
@@ -149,6 +129,13 @@ class Ledger:
                 joined = self.attendance[here][:, list(position.members)]
                 if most := int(joined.sum(axis=0).max()):
                     yield AlikeRounds(plan, laws, most, deviation)
+
+    def _least_told(self, line: Release, rounds: int) -> Sequence[AlikeRounds]:
+        """Of the ways to count what an observer is shown, that with the least epsilon."""
+        ways = [account(self._counted[rounds]) for account in line.accounts]
+        if len(ways) == 1:
+            return ways[0]
+        return min(ways, key=lambda way: epsilon(_over_noise(way), self.delta, self.adjacency))
 
     def _by_turns(
         self, line: Release, otherwise: float, rounds: int, offices: Offices
@@ -192,16 +179,27 @@ class Ledger:
         of_position: dict[tuple[object, ...], dict[tuple[float, ...], Release]] = {}
         for line in lines:
             noises = tuple(deviation for _, deviation in line.views)
-            seen_alike = (line.position, line.laws, line.joins_unseen, line.by_turns)
+            seen_alike = (
+                line.position,
+                line.laws,
+                line.joins_unseen,
+                line.by_turns,
+                line.accounts,
+                line.spent,
+            )
             of_position.setdefault(seen_alike, {})[noises] = line
-        compositions = {
-            self.composition(line, rounds)
-            for alike in of_position.values()
-            for noises, line in alike.items()
-            if not any(_quieter(other, noises) for other in alike)
-        }
+        compositions: dict[float, set[Composition]] = {}
+        for alike in of_position.values():
+            for noises, line in alike.items():
+                if not any(_quieter(other, noises) for other in alike):
+                    besides = compositions.setdefault(line.spent, set())
+                    besides.add(self.composition(line, rounds))
         return max(
-            (epsilon(c, self.delta, self.adjacency) for c in undominated(compositions)),
+            (
+                spent + epsilon(each, self.delta, self.adjacency)
+                for spent, together in compositions.items()
+                for each in undominated(together)
+            ),
             default=0.0,
         )
 
@@ -222,6 +220,18 @@ class Ledger:
             counts[plan] += 1
             result.append(Counter(counts))
         return tuple(result)
+
+
+def _over_noise(shown: Iterable[AlikeRounds]) -> Composition:
+    """What an observer is shown, over the noise that it can't subtract."""
+    sums: Counter[ShiftLaw] = Counter()
+    for alike in shown:
+        if alike.deviation == inf:
+            continue
+        for law, count in alike.laws:
+            law = law.scaled(1.0 / alike.deviation) if alike.deviation else _IN_CLEAR
+            sums[law] += count * alike.times
+    return tuple(sums.items())
 
 
 def _quieter(noises: tuple[float, ...], than: tuple[float, ...]) -> bool:
@@ -257,25 +267,37 @@ def build_ledger(
     travelling = traffic(network, plans, privacy.downlink_noise, threat.colluding)
     lines = [
         line
-        for position in positions(network, rates, noise, units, threat.colluding)
-        for line in mechanism.releases(position, travelling, laws)
+        for position in mechanism.positions(network, rates, noise, units, threat.colluding)
+        for line in lines_of_split(
+            position, mechanism.releases(position, travelling, laws, privacy), privacy, laws
+        )
     ]
     distrusted = distrusted_kinds(threat, network.elected)
     present = {line.kind for line in lines}
+    if "siblings" in distrusted:
+        distrusted |= {"coalition"} & present
     if not distrusted & present:
         raise InputError(
             "threat.distrusted",
             ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
-            + ", ".join(sorted(present - {"trusted_servers"})),
+            + ", ".join(sorted(present - {"trusted_servers", "labels"})),
         )
     return Ledger(tuple(lines), tuple(plans), distrusted, privacy.delta, privacy.adjacency)
 
 
 def open_ledger(
-    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
+    network: Network,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+    sees: Mapping[str, str] | None = None,
 ) -> Ledger:
-    """The ledger of a run without noise: everybody sees everything in clear."""
+    """The ledger of a run without noise: everybody sees everything in clear.
+
+    Args:
+        sees: what some kinds of observers see, in words, if it is more than models.
+    """
     everybody = Position(
         members=tuple(range(network.tree.n_devices)),
         head_layer=0,
@@ -294,7 +316,10 @@ def open_ledger(
     everywhere = Traffic(frozenset({0}), True, False, False, False)
     kinds = replace(everywhere, colluding=threat.colluding, elected=network.elected).kinds
     return Ledger(
-        tuple(in_clear(everybody, kind, "un-noised models", _one_release) for kind in kinds),
+        tuple(
+            in_clear(everybody, kind, (sees or {}).get(kind, "un-noised models"), _one_release)
+            for kind in kinds
+        ),
         tuple(plans),
         distrusted_kinds(threat, network.elected),
         privacy.delta,

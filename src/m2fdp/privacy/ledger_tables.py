@@ -9,10 +9,10 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from m2fdp.privacy.ledger import AlikeRounds, Ledger
+from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import position_name
-from m2fdp.privacy.releases import Release
+from m2fdp.privacy.releases import AlikeRounds, Release
 from m2fdp.secure_aggregation.elections import Exposure
 from m2fdp.topology.network import Network
 

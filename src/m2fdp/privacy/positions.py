@@ -12,6 +12,42 @@ from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import readers
 
 
+@dataclass(frozen=True)
+class ModelNoise:
+    """The noise about a device's model in a tree of two tiers, in the model's own unit.
+
+    Pairs are of a local aggregation at the device's edge server, and of a global one.
+
+    Attributes:
+        share: rho of the device at its edge server.
+        edge_share: rho of the edge server at the cloud.
+        own: deviations of the device's own noise.
+        mean: variances of the noise of all devices of the edge server in its mean.
+        sibling: how much of that the loudest sibling draws, who knows it; None without siblings.
+        coalition: how much of it the loudest siblings that tell each other draw.
+        added: variances that the edge server adds to its broadcast, and to its message.
+        cloud: the variance that the cloud adds to its broadcast.
+        total: the variance of all noise in what the cloud broadcasts.
+        far: how much of that the loudest device elsewhere draws; None without any.
+        trusted_elsewhere: how much of it the untrusted servers elsewhere don't know; None
+            without any.
+        edge_is_trusted: whether the edge server is.
+    """
+
+    share: float
+    edge_share: float
+    own: tuple[float, float]
+    mean: tuple[float, float]
+    sibling: tuple[float, float] | None
+    coalition: tuple[float, float]
+    added: tuple[float, float]
+    cloud: float
+    total: float
+    far: float | None
+    trusted_elsewhere: float | None
+    edge_is_trusted: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Position:
     """Devices in equal positions.
@@ -48,6 +84,9 @@ class Position:
             its joining; nor does anybody below the head tell.
         masked_up: whether nobody but who reads it can make sense of what is sent, on all the way
             up from the head to the cloud.
+        splits: whether the devices split their model with their parent.
+        models: what noise there is of models that are bounded themselves; None under mechanisms
+            that bound steps.
     """
 
     members: tuple[int, ...]
@@ -71,6 +110,8 @@ class Position:
     joins: float | None = None
     unnoticed: bool = False
     masked_up: bool = False
+    splits: bool = False
+    models: ModelNoise | None = None
 
     @property
     def is_device(self) -> bool:
@@ -150,6 +191,7 @@ def positions(
                 joins=network.chance,
                 unnoticed=bool(row["unnoticed"]),
                 masked_up=sums.masked_up(head),
+                splits=bool(row.get("splits", False)),
             )
         )
     return result
@@ -218,6 +260,10 @@ def _by_device(
         for at in range(layer + 1, depth + 1):
             shares = network.weights[at - 1][tree.ancestors[at][members]]
             table[f"share {at}"][members] = shares
+    if network.splits is not None:
+        table["splits"] = network.splits.astype(np.float64)
+        # Who is sent its activations sees which records come.
+        rates = np.where(network.splits & (heads[:, 0] == depth), 1.0, rates)
     columns = {"head_layer": heads[:, 0].astype(np.float64), "sampling_rate": rates, "unit": units}
     return columns | table
 

@@ -41,7 +41,7 @@ part. Devices of other zones may serve these, and know what is sent and added th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Literal
@@ -64,7 +64,12 @@ OBSERVERS = {
     "downlinks": "eavesdropper on downlinks",
     "colluders": "servers and some whose noise protects the record, together",
     "super_nodes": "another device of the zone, when it is elected",
+    "coalition": "devices of the same server, together",
+    "uplinks_caught": "who catches some uplinks",
+    "downlinks_caught": "who catches some downlinks",
 }
+# Those that only `weights` has.
+_OF_MODELS = ("coalition", "uplinks_caught", "downlinks_caught")
 # What others get of messages that are read as a sum only.
 WORDS = "uniformly random words"
 _MASKED = "secure aggregation hides the terms of its sums, computationally"
@@ -91,6 +96,29 @@ _NEVER_TOLD = frozenset({"servers", "cloud", "cousins", "far_devices", "public",
 
 
 @dataclass(frozen=True)
+class AlikeRounds:
+    """Rounds of one plan, as an observer of a position is shown them.
+
+    Attributes:
+        laws: of the releases of one of them.
+        times: how many of them count.
+        deviation: of the noise that the observer can't subtract.
+        joins_unseen: whether the laws hold the chance that the device joins at all; else only
+            rounds that it joins count.
+    """
+
+    plan: RoundPlan
+    laws: Composition
+    times: int
+    deviation: float
+    joins_unseen: bool = False
+
+
+# From how often each plan has occurred to what an observer is shown; hashable.
+Account = Callable[[Mapping[RoundPlan, int]], Sequence[AlikeRounds]]
+
+
+@dataclass(frozen=True)
 class Release:
     """One line of the ledger: what one kind of observer learns of the records of one position.
 
@@ -105,6 +133,10 @@ class Release:
         laws: of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
         otherwise: the deviation in rounds that the observer does not serve, if it does by turns.
+        spent: epsilon of a release that is made once, whatever the number of rounds.
+        accounts: ways to count what the observer is shown where releases differ in shift and
+            noise, in place of `laws` and `deviation`. Each is an upper bound: the least counts.
+        alone: such an account of who knows all noise but that on the device's own path.
     """
 
     position: Position
@@ -116,6 +148,9 @@ class Release:
     laws: Laws
     elsewhere: tuple[tuple[Position, float], ...] = ()
     otherwise: float | None = None
+    spent: float = 0.0
+    accounts: tuple[Account, ...] = ()
+    alone: Account | None = None
 
     @property
     def views(self) -> tuple[tuple[Position, float], ...]:
@@ -163,6 +198,7 @@ class Traffic:
     def kinds(self) -> list[str]:
         """The kinds of observers that there may be."""
         there = {"colluders": bool(self.colluding), "super_nodes": self.elected}
+        there |= dict.fromkeys(_OF_MODELS, False)
         return [kind for kind in OBSERVERS if there.get(kind, True)]
 
     def last_release(self, position: Position) -> int:

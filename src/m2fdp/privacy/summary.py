@@ -13,6 +13,7 @@ from m2fdp.privacy.accounting import ACCOUNTANT
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms.splits import LABELS
 from m2fdp.privacy.multiplier import nominal_epsilon
 
 # The grid of masked sums, over the deviation of their noise.
@@ -60,6 +61,7 @@ def summary(
         "mechanism": privacy.mechanism,
         "calibration": privacy.calibration,
         "epsilon_nominal": nominal_epsilon(ledger, rounds, privacy),
+        **_at_cloud(privacy),
         "epsilon_verified": _for_json(mechanism.epsilon(rounds)),
         "delta": privacy.delta,
         "clipping_norm": privacy.clipping_norm,
@@ -82,6 +84,13 @@ def summary(
         "rounds": rounds,
         "rounds_planned": len(ledger.plans),
     }
+
+
+def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
+    """epsilon_2 of G's rule, beside which epsilon_1 is the nominal one."""
+    if privacy.calibration != "paper" or not get_mechanism(privacy.mechanism).sends_models:
+        return {}
+    return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
 
 
 def _for_json(value: float) -> float | str:
@@ -177,6 +186,39 @@ def assumptions_of_elections(served: pd.DataFrame) -> list[str]:
     ]
 
 
+def splits_summary(ledger: Ledger, privacy: PrivacyConfig, in_epochs: bool) -> dict[str, Any]:
+    """How records come to who is sent their activations, and what becomes of their labels; nothing
+    where nobody is who is not trusted.
+
+    Args:
+        in_epochs: whether devices train in epochs, else in drawn minibatches.
+    """
+    if not _sends_activations(ledger):
+        return {}
+    share = privacy.activation_share
+    return {
+        "sampling": "epochs" if in_epochs else "poisson, seen by who is sent activations",
+        "labels": privacy.labels,
+        "activations": {"clip": privacy.activation_clip, "share_of_budget": share},
+    }
+
+
+def assumptions_of_splits(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
+    """What epsilon rests on where activations go to a server that nobody trusts."""
+    if not _sends_activations(ledger):
+        return []
+    if privacy.labels == "public":
+        return ["neighbours differ in a record's features: its label is public (privacy.labels)"]
+    return [
+        f"labels are drawn once a record and for ever: {privacy.label_epsilon:g} of epsilon is "
+        "theirs, and another run on the same records draws, and spends, anew"
+    ]
+
+
+def _sends_activations(ledger: Ledger) -> bool:
+    return any(line.kind == LABELS for line in ledger.lines)
+
+
 def assumptions_of_features(sources: Mapping[str, str]) -> list[str]:
     """What features that were fitted on public images add; nothing where there are none.
 
@@ -197,6 +239,21 @@ def _pooled(ledger: Ledger, rounds: int) -> list[str]:
     return [
         "distrusted observers do not pool what they know, such as siblings their own noises: "
         f"pooled, they could learn up to ε {pooled:.3g}"
+    ]
+
+
+def drowned(mechanism: CalibratedMechanism, n_parameters: int) -> list[str]:
+    """A line where the noise of a message, n_parameters numbers, is longer than a clipped model."""
+    norm = mechanism.clipping.model_norm
+    if norm is None:
+        return []
+    of_message = max(float(of_layer.max()) for of_layer in mechanism.noise.messages)
+    length = of_message * n_parameters**0.5
+    if length <= norm:
+        return []
+    return [
+        f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
+        f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
     ]
 
 
@@ -244,7 +301,7 @@ def warnings(
     exposed: dict[str, float] = {
         kind: value
         for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind not in {*mechanism.ledger.distrusted, "trusted_servers"} and value > target
+        if kind not in {*mechanism.ledger.distrusted, "trusted_servers", LABELS} and value > target
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
@@ -254,5 +311,6 @@ def warnings(
     verified = mechanism.epsilon(rounds)
     if verified > target:
         asked = f"{target:g}" if privacy.noise_multiplier is None else f"{target:.3g}"
+        asked += "".join(f" and {cloud:g}" for cloud in _at_cloud(privacy).values())
         lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {asked}")
     return lines

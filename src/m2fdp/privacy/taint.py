@@ -7,13 +7,19 @@ widen it, and every un-noised synchronisation averages it and hands it to all de
 
 The difference is tracked per *kin*: devices whose deepest common ancestor with j lies at the
 same layer differ equally, so a window costs one number a layer, whatever the tree.
+
+A proximal term takes every step a part a = eta mu of the way to a centre, un-noised. Two runs whose
+models differ by d and whose centres by c differ by (1-a) d + a c after that, so that towards one
+centre the difference shrinks before the step widens it again. Centres differ by nothing at a public
+reset: the model that was received there is a noised release, and so is what the round began with.
+After an un-noised synchronisation the model received differs, by what its models do now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil, fsum, prod
 from typing import Literal
 
 import numpy as np
@@ -30,6 +36,23 @@ _FINENESS = 32
 _MOST_POINTS = 20_000
 # Shifts rarer than this are rounded up to the largest.
 _RARE = 1e-10
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What the proximal term does to differences.
+
+    Attributes:
+        part: a = eta mu, at most 1.
+        received: whether the centre is the model that was last received; else it is what the
+            round began with.
+    """
+
+    part: float = 0.0
+    received: bool = True
+
+
+NO_PULL = Pull()
 
 
 @dataclass(frozen=True)
@@ -73,12 +96,14 @@ def record_law(
     sampling_rate: float,
     drift: Drift,
     growth: float = 1.0,
+    pull: Pull = NO_PULL,
 ) -> ShiftLaw:
     """The law of a record's shift at the window's release.
 
     Args:
         shares: rho of the nodes on the path from layer h+1 down to the device.
         growth: 1 + eta·beta, how far a step of a beta-smooth loss spreads two models.
+        pull: of the proximal term.
 
     Returns:
         In units of what one step can move: 2·eta·G for a clipped minibatch gradient, and
@@ -87,10 +112,11 @@ def record_law(
     n = len(window.syncs)
     share = prod(shares[window.release_layer - head_layer :])
     if drift == "non_expansive":
-        # Averages keep the weighted sum of differences, so each draw counts with j's share.
-        return _sum_law([share] * n, sampling_rate, cap=n * share)
+        contributions = _carried(window, share, 1.0, pull)
+        return _sum_law(contributions, sampling_rate, cap=fsum(contributions))
     shifts = [
-        _spread(window, head_layer, shares, first, own=1.0, others=1.0) for first in range(1, n + 1)
+        _spread(window, head_layer, shares, first, own=1.0, others=1.0, pull=pull)
+        for first in range(1, n + 1)
     ]
     # First drawn at step k: q (1-q)^(k-1).
     chances = sampling_rate * (1 - sampling_rate) ** np.arange(n)
@@ -99,12 +125,29 @@ def record_law(
         return worst
     # The differences of several draws add up at most, each grown since, and none beyond what
     # any model allows; of the two bounds the one with the smaller mean is kept.
-    contributions, grown = [], share
-    for shift in reversed(shifts):
-        contributions.append(min(grown, shift))
-        grown = min(grown * growth, worst.largest)
+    carried = _carried(window, share, growth, pull)
+    contributions = [min(own, shift) for own, shift in zip(carried, reversed(shifts), strict=True)]
     smooth = _sum_law(contributions, sampling_rate, cap=min(sum(contributions), worst.largest))
     return min(smooth, worst, key=lambda law: law.mean)
+
+
+def _carried(window: Window, share: float, growth: float, pull: Pull) -> list[float]:
+    """What a draw at step n, n-1, … 1 still moves the release by.
+
+    Averages keep the weighted sum D of differences, so each draw counts with j's share in it. With
+    C, the same sum of the centres' differences, a step makes (growth - a) D + a C of D, and an
+    un-noised synchronisation D of C. What D and C are worth at the release is carried back.
+    """
+    of_models, of_centers = share, 0.0
+    result = []
+    for sync in reversed(window.syncs):
+        if sync is not None and pull.part and pull.received:
+            of_models, of_centers = of_models + of_centers, 0.0
+        result.append(of_models)
+        if pull.part and pull.received:
+            of_centers += pull.part * of_models
+        of_models *= growth - pull.part
+    return result
 
 
 def device_law(window: Window, head_layer: int, shares: Sequence[float]) -> ShiftLaw:
@@ -126,6 +169,7 @@ def _spread(
     own: float,
     others: float,
     unit: Literal["step", "sync"] = "step",
+    pull: Pull = NO_PULL,
 ) -> float:
     """The release's shift when the difference starts at step `first`.
 
@@ -135,14 +179,20 @@ def _spread(
     depth = head_layer + len(shares)
     # differences[i]: of the kin at layer head_layer + i; the last is the device itself.
     differences = np.zeros(depth - head_layer + 1)
+    centers = np.zeros_like(differences)
     n = len(window.syncs)
     for step, sync in enumerate(window.syncs, start=1):
         ends = step == n or sync is not None
         if step >= first and (unit == "step" or ends):
-            differences[:-1][differences[:-1] > 0] += others
+            tainted = differences > 0
+            if pull.part:
+                differences += pull.part * (centers - differences)
+            differences[:-1][tainted[:-1]] += others
             differences[-1] += own
         if sync is not None:
             differences[sync - head_layer :] = _average(differences, shares, sync - head_layer)
+            if pull.received:  # by all devices, each from its own server of the layer
+                centers = differences.copy()
     return float(_average(differences, shares, window.release_layer - head_layer))
 
 

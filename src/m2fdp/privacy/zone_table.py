@@ -80,6 +80,8 @@ def zones_table(
     if any(top for plan in plans for top in plan.layers) or len({p.network for p in plans}) > 1:
         return empty
     lines = list(one_line_each(ledger).values())
+    if any(line.accounts for line in lines):  # of releases with noises of their own
+        return empty
     if network.sums.dropout or _weighs_noise(network):
         return empty
     zones = _zones(network, mechanism, lines, steps)

@@ -12,6 +12,7 @@ from m2fdp.reporting import style
 _RATES = {"mebibyte": "MiB/s", "megabit": "Mbit/s"}
 _DTFL, _ORACLE, _FEDAVG, _SPLITFED = (style.COLOURS[i] for i in (3, 2, 0, 5))
 _PRINTED, _OWN = style.COLOURS[1], style.COLOURS[3]
+_WIDTH = 0.38  # of a bar beside another
 _LINES = (
     ("splitfed_s", "SplitFed", _SPLITFED, ":"),
     ("fedavg_s", "FedAvg", _FEDAVG, "--"),
@@ -60,11 +61,10 @@ def both_units(table: pd.DataFrame) -> Figure:
         names = list(dict.fromkeys(rows["algorithm"]))
         for place, (unit, rate) in enumerate(_RATES.items()):
             chosen = rows[rows["rate_unit"] == unit].set_index("algorithm").loc[names]
-            at = np.arange(len(names)) + 0.4 * (place - 0.5)
             bars = axes.bar(
-                at,
+                _side_by_side(len(names), place),
                 chosen["over_fedavg"],
-                0.38,
+                _WIDTH,
                 color=(_OWN, _PRINTED)[place],
                 label=f"rates in {rate}",
             )
@@ -74,15 +74,9 @@ def both_units(table: pd.DataFrame) -> Figure:
         style.tidy(axes, "", "a round over FedAvg's" if axes is panels[0] else "")
         broken = [name.replace(" ", "\n") for name in names]
         axes.set_xticks(range(len(names)), broken, fontsize=7)
-        axes.set_title(f"times of {model}", fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+        _name(axes, f"times of {model}")
     panels[0].legend(fontsize=style.TICK_SIZE, frameon=False)
-    figure.suptitle(
-        "D's ten clients at the start",
-        fontsize=style.TITLE_SIZE,
-        color=style.INK,
-        x=0.01,
-        ha="left",
-    )
+    _headline(figure, "D's ten clients at the start")
     return figure
 
 
@@ -105,17 +99,23 @@ def one_tier_for_all(table: pd.DataFrame) -> Figure:
                 ("", "round_s", _OWN, "clock, a round"),
             )
         ):
-            at = np.arange(len(rows)) + 0.4 * (place - 0.5)
+            at = _side_by_side(len(rows), place)
             computation = rows[f"{prefix}computation_s"] / fedavg[total]
             sent = rows[f"{prefix}communication_s"] / fedavg[total]
-            axes.bar(at, computation, 0.38, color=colour, label=f"computation ({who})")
+            axes.bar(at, computation, _WIDTH, color=colour, label=f"computation ({who})")
             axes.bar(
-                at, sent, 0.38, computation, color=colour, alpha=0.4, label=f"communication ({who})"
+                at,
+                sent,
+                _WIDTH,
+                computation,
+                color=colour,
+                alpha=0.4,
+                label=f"communication ({who})",
             )
         names = ["FedAvg" if tier == 0 else f"tier {tier}" for tier in rows["tier"]]
         axes.set_xticks(range(len(rows)), names, rotation=30)
         style.tidy(axes, "", "seconds over FedAvg's" if axes is panels[0] else "")
-        axes.set_title(f"case {case}", fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+        _name(axes, f"case {case}")
     _legend_below(figure, panels[0], 2)
     _title(figure, table, "D Table 1: all clients in one tier of six")
     return figure
@@ -191,8 +191,11 @@ def splits(table: pd.DataFrame) -> Figure:
         label="server",
     )
     style.tidy(work, "MFLOP a record, forward and backward", "the client's modules")
-    sent.barh(at - 0.2, rows["record_bytes"] / 2**10, 0.38, color=_PRINTED, label="of a record")
-    sent.barh(at + 0.2, rows["model_bytes"] / 2**10, 0.38, color=_ORACLE, label="of the model")
+    for place, (column, colour, what) in enumerate(
+        (("record_bytes", _PRINTED, "a record"), ("model_bytes", _ORACLE, "the model"))
+    ):
+        beside = _side_by_side(len(rows), place)
+        sent.barh(beside, rows[column] / 2**10, _WIDTH, color=colour, label=f"of {what}")
     sent.set_xscale("log")
     style.tidy(sent, "KiB sent", "")
     for axes in (work, sent):
@@ -226,17 +229,27 @@ def rounds_by_tiers(table: pd.DataFrame) -> Figure:
                 )
         axes.set_ylim(bottom=0)
         style.tidy(axes, "M, tiers", "mean seconds of a round", whole_x=True)
-        axes.set_title(f"case {case}", fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+        _name(axes, f"case {case}")
     _legend_below(figure, panels[0], 3)
     _title(figure, table, "D Fig. 3: the number of tiers")
     return figure
 
 
+def _side_by_side(count: int, place: int) -> np.ndarray:
+    """Where the bars of the first (0) or second (1) of two series stand."""
+    return np.arange(count) + 0.4 * (place - 0.5)
+
+
+def _name(axes: Axes, text: str) -> None:
+    axes.set_title(text, fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+
+
 def _title(figure: Figure, table: pd.DataFrame, text: str) -> None:
-    model = table["model"].iloc[0]
-    figure.suptitle(
-        f"{text} (times of {model})", fontsize=style.TITLE_SIZE, color=style.INK, x=0.01, ha="left"
-    )
+    _headline(figure, f"{text} (times of {table['model'].iloc[0]})")
+
+
+def _headline(figure: Figure, text: str) -> None:
+    figure.suptitle(text, fontsize=style.TITLE_SIZE, color=style.INK, x=0.01, ha="left")
 
 
 def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:

@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from m2fdp.claims.measures import MEASURES
 from m2fdp.reporting import style
-from m2fdp.reporting.panels import ROUND, Content, Layout, panel_contents
+from m2fdp.reporting.panels import DELAY, OVER_A_RUN, ROUND, Content, Layout, panel_contents
 from m2fdp.reporting.seeds import draw_band, legend_below, legend_columns, over_seeds
 
 _PANEL_HEIGHT = 3.3
@@ -118,16 +118,19 @@ def _draw_panel(
         return
     if content.categories:
         _draw_bars(axes, content, looks, width, tell_seeds)
-    elif panel.x == ROUND:
+    elif panel.x in OVER_A_RUN:
         for line in content.lines:
             own = history[history["run_id"].isin(line.run_ids)]
             means = over_seeds(own)
             number = list(looks).index(line.label)
-            draw_band(axes, means["round"], means, looks[line.label], number, line.label)
+            x = means["round"]
+            if panel.x == DELAY:  # a round's seconds differ a little between seeds
+                x = x.map(own.groupby("round")[DELAY].mean())
+            draw_band(axes, x, means, looks[line.label], number, line.label)
     else:
         _draw_points(axes, content, looks)
         _fit_values(axes, content)
-    if panel.log_x and panel.x == ROUND:
+    if panel.log_x and panel.x in OVER_A_RUN:
         axes.set_xscale("log")
 
 
@@ -262,7 +265,7 @@ def _align(panels: Sequence[tuple[Axes, Content]]) -> None:
     kinds: dict[tuple[str, bool], list[Axes]] = {}
     for axes, content in panels:
         if not content.lack and not content.categories:
-            kind = (content.panel.y, content.panel.x == ROUND)
+            kind = (content.panel.y, content.panel.x in OVER_A_RUN)
             kinds.setdefault(kind, []).append(axes)
     for alike in kinds.values():
         low = min(axes.get_ylim()[0] for axes in alike)

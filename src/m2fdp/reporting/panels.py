@@ -17,7 +17,9 @@ from m2fdp.errors import InputError
 from m2fdp.formatting import parameter
 from m2fdp.reporting import style
 
-ROUND = "round"  # as x: accuracy over the rounds
+# As x: accuracy over the rounds, or over the simulated seconds that they took.
+ROUND, DELAY = "round", "delay_s"
+OVER_A_RUN = (ROUND, DELAY)
 # Columns that every frame of runs has and that tell runs apart.
 _ALWAYS = ("algorithm", "seed")
 NAMES = ("algorithm", *TAGS)  # never numbers
@@ -28,7 +30,7 @@ class Panel(Block):
     """One plot of a figure: which runs, over what, and what tells its lines apart."""
 
     title: str
-    # `round`, or a column in which the runs differ: lines if it has numbers, else bars.
+    # `round`, `delay_s`, or a column in which the runs differ: lines if it has numbers, else bars.
     x: str
     y: str = "accuracy"  # of m2fdp.claims.measures.MEASURES
     # For each column its value or a list of values; all runs where it is empty.
@@ -80,7 +82,7 @@ class Content:
         """Why there is nothing to draw; None if there is something."""
         if not self.lines:
             return "no finished runs"
-        if self.panel.x == ROUND or any(line.points["measured"].any() for line in self.lines):
+        if self.panel.x in OVER_A_RUN or any(line.points["measured"].any() for line in self.lines):
             return None
         if self.panel.y.endswith("to_target"):
             return "no finished run reached the target"
@@ -105,7 +107,7 @@ def check_layout(
         InputError: naming the first wrong key, and what is valid.
     """
     known = [*dict.fromkeys((*_ALWAYS, *columns))]
-    shown = [ROUND, *known, *SIZES]
+    shown = [*OVER_A_RUN, *known, *SIZES]
     for column in layout.names:
         if column not in shown:
             raise InputError("figure.names", column, f"is none of {', '.join(shown)}")
@@ -124,8 +126,9 @@ def check_layout(
                 check_measure(measure, columns, target_accuracy)
             except InputError as error:
                 raise InputError(f"{key}.{name}", measure, error.remedy) from None
-        if panel.x == ROUND and panel.y != "accuracy":
-            raise InputError(f"{key}.y", panel.y, "over rounds only accuracy is drawn")
+        if panel.x in OVER_A_RUN and panel.y != "accuracy":
+            over = "rounds" if panel.x == ROUND else "seconds"
+            raise InputError(f"{key}.y", panel.y, f"over {over} only accuracy is drawn")
         if panel.log_x and panel.x in NAMES:
             raise InputError(f"{key}.log_x", True, f"{panel.x} has no numbers")
 
@@ -165,7 +168,7 @@ def _content(
         InputError: naming the key of the panel.
     """
     for name, column, valid in (
-        ("x", panel.x, [ROUND, *runs.columns]),
+        ("x", panel.x, [*OVER_A_RUN, *runs.columns]),
         ("y", panel.y, [measure for measure in MEASURES if measure in runs]),
         ("lines", panel.lines, runs.columns),
     ):
@@ -175,11 +178,13 @@ def _content(
         selected = select_runs(runs, panel.where)
     except InputError as error:
         raise InputError(f"{key}.where", error.value, error.remedy) from None
-    x_label = "" if panel.x in NAMES else names.get(panel.x, panel.x)
+    usual = "simulated seconds" if panel.x == DELAY else panel.x
+    x_label = "" if panel.x in NAMES else names.get(panel.x, usual)
     if selected.empty:
         return Content(panel, x_label, (), ())
-    # Over rounds a line has but one number of seeds.
-    x = pd.Series(0.0, index=selected.index) if panel.x == ROUND else _numbers(selected[panel.x])
+    # Over a run a line has but one number of seeds.
+    over = panel.x in OVER_A_RUN
+    x = pd.Series(0.0, index=selected.index) if over else _numbers(selected[panel.x])
     categories: tuple[str, ...] = ()
     if x is None:
         if panel.log_x:

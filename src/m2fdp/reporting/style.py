@@ -21,8 +21,12 @@ EPSILON_COLOUR = "#D55E00"
 COLOURS = ("#555555", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#56B4E9")
 LINES = ((0, (5, 2)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), "-")
 MARKERS = ("s", "v", "^", "o", "D", "X", "P")
-# By the algorithms' order; one more of each.
-ALGORITHM_COLOURS, ALGORITHM_MARKERS = (*COLOURS, "#882255"), (*MARKERS, "*")
+# By the algorithms' order; more of each.
+ALGORITHM_COLOURS = (
+    *(*COLOURS, "#882255"),
+    *("#999933", "#AA4499", "#44AA99", "#332288", "#661100", "#6699CC", "#117733", "#DDCC77"),
+)
+ALGORITHM_MARKERS = (*MARKERS, "*", "<", ">", "p", "h", "H", "d", "8", "$*$")
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ def palette_look(number: int) -> Look:
 
 
 def position(algorithm: str) -> int:
-    """The place of an algorithm in tables and legends: J's, baselines first, then H's; users' own
-    last.
+    """The place of an algorithm in tables and legends: J's, baselines first, then H's and D's;
+    users' own last.
 
     Raises:
         InputError: there is no such algorithm.

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
+from m2fdp.errors import InputError
 from m2fdp.topology.network import Network
+
+# What the proximal term pulls to: the model that was last received, or that the round began with.
+Center = Literal["received", "global"]
 
 
 @dataclass(frozen=True)
@@ -16,11 +21,39 @@ class RoundPlan:
             the last is 0.
         step_size: eta^t.
         network: which of the run's networks, that differ in who takes part, the round has.
+        proximal: mu, of the proximal term of every local step.
+        center: its centre.
     """
 
     layers: tuple[int | None, ...]
     step_size: float
     network: int = 0
+    proximal: float = 0.0
+    center: Center = "received"
+
+    @property
+    def pull(self) -> float:
+        """eta mu: the part of the way to the centre that every local step goes."""
+        return self.step_size * self.proximal
+
+
+def check_pull(proximal: float, step_size: float) -> None:
+    """A pull past its centre would widen what it is to contract.
+
+    Args:
+        proximal: mu.
+        step_size: eta, the largest.
+
+    Raises:
+        InputError: eta mu is above 1.
+    """
+    if step_size * proximal > 1:
+        raise InputError(
+            "training.proximal",
+            proximal,
+            f"times the step size {step_size:.4g} is {step_size * proximal:.4g}, which pulls past "
+            f"the centre; use at most 1/eta = {1 / step_size:.4g}, or smaller steps",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +63,9 @@ class RunPlan:
     Attributes:
         networks: one for every set of numbers of devices that take part.
         rounds: t = 1…T, each with the number of its network. Where a controller chooses step
-            sizes they are not known yet; all privacy laws are in units of them, so any will do.
+            sizes they are not known yet; all privacy laws are in units of them, so any will do. A
+            proximal term, whose pull is not known then either, is not planned: laws without one
+            hold for any.
     """
 
     networks: tuple[Network, ...]

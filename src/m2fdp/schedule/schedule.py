@@ -9,7 +9,7 @@ from typing import Literal
 
 from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.schedule.rounds import Center, RoundPlan
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Schedule:
         local_aggregation: {layer l: a local aggregation up to l every so many local steps}.
         learning_rate: gamma.
         step_size_law: `constant` or `inverse_sqrt`.
+        proximal, center: of every round's plan.
     """
 
     rounds: int
@@ -29,6 +30,8 @@ class Schedule:
     local_aggregation: Mapping[int, int]
     learning_rate: float
     step_size_law: Literal["constant", "inverse_sqrt"]
+    proximal: float = 0.0
+    center: Center = "received"
 
     def step_size(self, round_: int) -> float:
         """eta^t: gamma, or gamma / sqrt(t + 1) (J Thm 1), for t = 1…T."""
@@ -43,7 +46,10 @@ class Schedule:
     def round_plans(self) -> tuple[RoundPlan, ...]:
         """The plans of rounds t = 1…T."""
         layers = self.layers()
-        return tuple(RoundPlan(layers, self.step_size(t)) for t in range(1, self.rounds + 1))
+        return tuple(
+            RoundPlan(layers, self.step_size(t), proximal=self.proximal, center=self.center)
+            for t in range(1, self.rounds + 1)
+        )
 
     def aggregation_layer(self, step: int) -> int | None:
         """The layer up to which models travel after local step k = 1…K; None = no aggregation.
@@ -77,4 +83,6 @@ def build_schedule(config: TrainingConfig, depth: int) -> Schedule:
         dict(config.local_aggregation),
         config.learning_rate,
         config.step_size,
+        config.proximal,
+        config.proximal_center,
     )

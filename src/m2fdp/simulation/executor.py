@@ -7,10 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from m2fdp.models.split import SplitModel
 from m2fdp.simulation.aggregation import Aggregator, build_aggregator
 from m2fdp.simulation.backends import Backend, build_backend
+from m2fdp.simulation.backends.reference import ReferenceBackend
+from m2fdp.simulation.backends.sequential import SequentialBackend
 from m2fdp.simulation.learners import minibatch_law
 from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.splits import Splitter, build_splitter
 from m2fdp.simulation.workers import Workers, shared_tensor
 
 # A tile's models should stay in the processor's cache between two of its steps, or keep a GPU busy.
@@ -45,6 +49,7 @@ class Executor:
         results: (n, M), the models of the learners that are stepped between two sums; used again
             and again, since fresh memory costs more than a step reads.
         aggregators: of each of the simulation's networks.
+        splitter: steps the devices, where they split the model.
     """
 
     backend: Backend
@@ -52,6 +57,7 @@ class Executor:
     tile: int
     results: Tensor
     aggregators: tuple[Aggregator, ...]
+    splitter: Splitter | None = None
 
 
 def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Executor:
@@ -82,6 +88,20 @@ def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Execu
         tile,
         shared_tensor(at_a_time, model.n_parameters, dtype).to(device),
         tuple(build_aggregator(network, dtype, device) for network in simulation.networks),
+        _splitter(simulation, settings.backend),
+    )
+
+
+def _splitter(simulation: Simulation, backend: str) -> Splitter | None:
+    """What steps the devices, where they split the model: one after the other, or, to be checked
+    by eye, one record after the other."""
+    splits, model = simulation.splits, simulation.model
+    if splits is None or not isinstance(model, SplitModel):
+        return None
+    factor = simulation.rules.clip_factor
+    way = ReferenceBackend if backend == "reference" else SequentialBackend
+    return build_splitter(
+        splits, model, simulation.mechanisms, simulation.randomness, lambda part: way(part, factor)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from torch import Tensor
 
@@ -37,6 +37,7 @@ class LocalRule(Protocol):
 
         Args:
             anchors: (n, M), the models that the learners last received; None unless `anchored`.
+                Below a proximal term that is centred elsewhere, the models that it is centred at.
             eta: the step size.
         """
 
@@ -51,3 +52,31 @@ class GradientStep:
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
         """The clipped gradient step alone."""
         descend(models)
+
+
+@dataclass(frozen=True)
+class ProximalStep:
+    """A rule's step, and the proximal term's: - eta mu (w - anchor), of the model before it.
+
+    G Alg. 1 line 6 and FedProx (Li et al. 2020) add mu/2 ||w - anchor||^2 to a device's loss. Only
+    the loss's own gradient, in `local`, is clipped: the anchor and the model are known already.
+
+    Attributes:
+        mu: of which eta mu is at most 1, so that no step goes past the anchor.
+        local: the rule whose step it is.
+    """
+
+    mu: float
+    local: LocalRule = GradientStep()
+    anchored: bool = True
+
+    @property
+    def drifts(self) -> frozenset[Drift]:
+        """A pull to one point widens no difference; `m2fdp.privacy.taint` counts the points'."""
+        return self.local.drifts
+
+    def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
+        """The rule's step, and the pull."""
+        pull = models - cast(Tensor, anchors)
+        self.local.step(models, anchors if self.local.anchored else None, eta, descend)
+        models.sub_(pull, alpha=eta * self.mu)

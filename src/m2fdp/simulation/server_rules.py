@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 Slots = Mapping[str, Tensor]
@@ -40,3 +41,33 @@ class TakeAggregate:
     def step(self, weights: Tensor, aggregate: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
         """The aggregate as it is."""
         return aggregate, slots
+
+
+@dataclass(frozen=True)
+class Yogi:
+    """FedYogi (Reddi et al. 2021): a step along the mean update, by its moments.
+
+    m <- beta_1 m + (1 - beta_1) D, v <- v - (1 - beta_2) D^2 sign(v - D^2),
+    w <- w + eta m / (sqrt(v) + tau), with D the aggregate less w, m = 0 and v = tau^2 at first.
+
+    Attributes:
+        learning_rate: eta.
+    """
+
+    learning_rate: float = 0.01
+    beta_1: float = 0.9
+    beta_2: float = 0.99
+    tau: float = 1e-3
+
+    def start(self, weights: Tensor) -> Slots:
+        """The moments m and v, (M,) each."""
+        return {"m": torch.zeros_like(weights), "v": torch.full_like(weights, self.tau**2)}
+
+    def step(self, weights: Tensor, aggregate: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
+        """One step, and the moments after it."""
+        update = aggregate - weights
+        squared = update * update
+        m = self.beta_1 * slots["m"] + (1 - self.beta_1) * update
+        v = slots["v"] - (1 - self.beta_2) * squared * torch.sign(slots["v"] - squared)
+        stepped = weights + self.learning_rate * m / (v.sqrt() + self.tau)
+        return stepped, {"m": m, "v": v}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.clipping import ClipFactor, flat_clip
 from m2fdp.simulation.local_rules import GradientStep, LocalRule
 from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.process import Process
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
+from m2fdp.simulation.splits import Splits
 from m2fdp.simulation.survivors import SumRules
+from m2fdp.simulation.workers import Workers
 from m2fdp.streams import Randomness
 from m2fdp.topology.network import Network
 
@@ -39,6 +43,7 @@ class Simulation:
         mechanisms: of each of them.
         randomness: its noise must not be that of another simulation, nor of other records.
         sums: how sums come about that hide their terms.
+        splits: who splits the model, which is then a `SplitModel`; None = nobody.
     """
 
     networks: tuple[Network, ...]
@@ -48,3 +53,24 @@ class Simulation:
     randomness: Randomness
     rules: Rules = Rules()
     sums: SumRules = SumRules()
+    splits: Splits | None = None
+
+
+class Execution(Protocol):
+    """The means that a simulation is executed by."""
+
+    @property
+    def workers(self) -> Workers:
+        """The processes that share the work."""
+
+
+class SimulationProcess(Process, Protocol):
+    """How the rounds of a simulation are computed."""
+
+    @property
+    def simulation(self) -> Simulation:
+        """What is simulated."""
+
+    @property
+    def executor(self) -> Execution:
+        """How it is executed."""

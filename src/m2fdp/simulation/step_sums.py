@@ -67,6 +67,15 @@ def step_sums(
     return (drawn(1),) * len(plan.layers)
 
 
+def steps_by_device(
+    simulation: Simulation, network: Network, mechanism: CalibratedMechanism
+) -> bool:
+    """Whether every device of a lock-step group has a gradient of its own: it masks what it sends,
+    or splits its model."""
+    masked = simulation.sums.masks and step_in_sums(network, mechanism)
+    return masked or simulation.splits is not None
+
+
 def step_in_sums(network: Network, mechanism: CalibratedMechanism) -> bool:
     """Whether groups below a reader of sums move in lock step."""
     drawn, nodes = mechanism.noise.heads, mechanism.lock_step.nodes

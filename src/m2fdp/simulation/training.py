@@ -37,38 +37,6 @@ class Decision:
     logged: Mapping[str, float] = field(default_factory=dict)
 
 
-class RoundPolicy(Protocol):
-    """Decides the rounds of a run one after another: a fixed schedule, or a controller."""
-
-    def start(self, state: State) -> CourseState:
-        """What is known before the first round."""
-
-    def decide(self, state: State, course_state: CourseState) -> Decision:
-        """The next round."""
-
-    def learn(self, state: State, course_state: CourseState) -> CourseState:
-        """What is known after a round that has ended in `state`."""
-
-
-@dataclass(frozen=True)
-class FixedRounds:
-    """Every round as planned, t = 1…T (a `RoundPolicy`)."""
-
-    rounds: tuple[RoundPlan, ...]
-
-    def start(self, state: State) -> CourseState:
-        """Nothing needs to be known."""
-        return {}
-
-    def decide(self, state: State, course_state: CourseState) -> Decision:
-        """The round that is next in the plan."""
-        return Decision(self.rounds[state.round])
-
-    def learn(self, state: State, course_state: CourseState) -> CourseState:
-        """Nothing is learned."""
-        return course_state
-
-
 @dataclass(frozen=True)
 class RoundRecord:
     """One evaluated round; `m2fdp.simulation.training.train` keeps a row of each.
@@ -138,6 +106,38 @@ class Progress:
     course_state: CourseState = field(default_factory=dict)
 
 
+class RoundPolicy(Protocol):
+    """Decides the rounds of a run one after another: a fixed schedule, or a controller."""
+
+    def start(self, state: State) -> CourseState:
+        """What is known before the first round."""
+
+    def decide(self, reached: Progress) -> Decision:
+        """The next round, from what the run has reached."""
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        """What is known after a round that has ended in `state`."""
+
+
+@dataclass(frozen=True)
+class FixedRounds:
+    """Every round as planned, t = 1…T (a `RoundPolicy`)."""
+
+    rounds: tuple[RoundPlan, ...]
+
+    def start(self, state: State) -> CourseState:
+        """Nothing needs to be known."""
+        return {}
+
+    def decide(self, reached: Progress) -> Decision:
+        """The round that is next in the plan."""
+        return Decision(self.rounds[reached.state.round])
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        """Nothing is learned."""
+        return course_state
+
+
 @dataclass(frozen=True)
 class Checkpointing:
     """Keep what a run has reached every so many rounds, and when it is interrupted."""
@@ -193,7 +193,7 @@ def train(
     try:
         started = time.perf_counter()
         while reached.state.round < run.rounds:
-            decision = run.policy.decide(reached.state, reached.course_state)
+            decision = run.policy.decide(reached)
             state = run.process.round(reached.state, decision.plan)
             course_state = run.policy.learn(state, reached.course_state)
             listener.on_round(state.round, decision.logged, time.perf_counter() - started)

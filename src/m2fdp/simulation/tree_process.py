@@ -31,12 +31,14 @@ from m2fdp.simulation.aggregation import (
 from m2fdp.simulation.clipping import clip_layers
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
+from m2fdp.simulation.local_rules import LocalRule, ProximalStep
 from m2fdp.simulation.masked_sums import Senders
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import add_noise, summed_deviations
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.step_sums import StepSums, step_in_sums, step_sums, summed_step
+from m2fdp.simulation.starts import Starts, first_starts, next_starts
+from m2fdp.simulation.step_sums import StepSums, step_sums, steps_by_device, summed_step
 from m2fdp.simulation.survivors import draw_survivors
 from m2fdp.topology.network import Network
 
@@ -61,8 +63,7 @@ class TreeProcess:
         are drawn as one, so the two rounds are equal in distribution, not to the bit.
         """
         current = _begin(self, plan, state.round + 1, tap)
-        models = state.weights[None]
-        starts = _broadcast(current, models, 0, {0: models})
+        starts = first_starts(current.learners, state.weights)
         references = first_references(current.network.tree, state.weights)
         for stretch in _stretches(current):
             own, models = _run_stretch(current, stretch, starts, references)
@@ -71,7 +72,8 @@ class TreeProcess:
                 _add_noise(current, stretch.last, "downlink-noise", stretch.top, broadcasts, models)
                 if tap is not None:
                     tap("down", stretch.top, models)
-            starts = _broadcast(current, models, stretch.top, own)
+            tree, top = current.network.tree, stretch.top
+            starts = next_starts(starts, current.learners, tree, models, top, own)
             references = references.after(stretch.top, models)
         cloud = current.mechanism.noise.messages[0]
         _add_noise(current, len(plan.layers), "cloud-noise", 0, cloud, models)
@@ -109,6 +111,12 @@ class _Round:
     alive: Mapping[int, np.ndarray] = field(default_factory=dict)
 
     @property
+    def local(self) -> LocalRule:
+        """One local step: the algorithm's, with the proximal term that is planned."""
+        rule, mu = self.simulation.rules.local, self.plan.proximal
+        return ProximalStep(mu, rule) if mu else rule
+
+    @property
     def masked(self) -> bool:
         """Whether the protocol of secure aggregation is run."""
         return self.simulation.sums.masks
@@ -117,14 +125,6 @@ class _Round:
     def separate(self) -> bool:
         """Whether every message has a noise of its own; else those that only feed a sum are one."""
         return self.tap is not None or self.masked
-
-
-@dataclass(frozen=True, eq=False)
-class _Starts:
-    """Where learners start: learner i of a block has the model `models[rows[i]]`."""
-
-    models: Tensor
-    rows: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +148,8 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
     network = simulation.networks[plan.network]
     mechanism = simulation.mechanisms[plan.network]
     streams = simulation.randomness.sampling
-    masked = simulation.sums.masks and step_in_sums(network, mechanism)
-    learners = draw_learners(network, mechanism, streams, number, by_device=masked)
+    by_device = steps_by_device(simulation, network, mechanism)
+    learners = draw_learners(network, mechanism, streams, number, by_device)
     present, like = learners.present, simulation.shards.features
     aggregator, missing = executor.aggregators[plan.network], None
     if network.participation is not None:
@@ -212,27 +212,8 @@ def _stretches(current: _Round) -> Iterator[_Stretch]:
             first = step + 1
 
 
-def _broadcast(
-    current: _Round, models: Tensor, layer: int, own: dict[int, Tensor]
-) -> dict[int, _Starts]:
-    """Learners below a layer take the model of their ancestor there; the others keep their own.
-
-    Args:
-        models: (N_l, M), of that layer.
-        own: (n, M), of the learners of a block, by head layer.
-    """
-    learners = current.learners
-    ancestors = current.network.tree.ancestors[layer][learners.first_devices]
-    return {
-        head_layer: _Starts(models, ancestors[block.start : block.stop])
-        if head_layer > layer
-        else _Starts(own[head_layer], np.arange(len(block)))
-        for head_layer, block in learners.blocks.items()
-    }
-
-
 def _run_stretch(
-    current: _Round, stretch: _Stretch, starts: dict[int, _Starts], references: References
+    current: _Round, stretch: _Stretch, starts: dict[int, Starts], references: References
 ) -> tuple[dict[int, Tensor], Tensor]:
     """Step all learners, then aggregate.
 
@@ -278,8 +259,9 @@ def _send(
     current: _Round, stretch: _Stretch, updates: Updates | None, layer: int, messages: Tensor
 ) -> None:
     """Noise what nodes of a layer send, (N_l, M), in place; masked or open, somebody gets it."""
-    noise = torch.zeros_like(messages)
-    _add_message_noise(current, stretch, layer, noise)
+    noise, scales = torch.zeros_like(messages), current.mechanism.noise.sent(stretch.top)[layer]
+    scales = scales * (layer < current.network.tree.depth or current.learners.present)
+    _add_noise(current, stretch.last, "message-noise", layer, scales, noise)
     if current.masked and updates is not None and layer in current.alive:
         senders = Senders(
             current.network,
@@ -305,7 +287,7 @@ def _heads(learners: Learners, part: range, like: Tensor) -> Tensor:
 
 
 def _stepped(
-    current: _Round, stretch: _Stretch, block: range, starts: _Starts
+    current: _Round, stretch: _Stretch, block: range, starts: Starts
 ) -> Iterator[tuple[range, Tensor]]:
     """The learners of a block after the stretch, so many (n, M) at a time, in order.
 
@@ -313,15 +295,15 @@ def _stepped(
     """
     executor = current.executor
     results, tile_size = executor.results, executor.tile
+    center = current.plan.center if current.plan.proximal else "received"
 
     def work(part: range) -> None:
         for start in range(part.start, part.stop, tile_size):
             tile = wave[start : min(start + tile_size, part.stop)]
-            rows = starts.rows[tile.start - block.start : tile.stop - block.start]
-            models = results[start : start + len(tile)]
-            places = torch.as_tensor(rows, device=starts.models.device)
-            torch.index_select(starts.models, 0, places, out=models)
-            _step_tile(current, stretch, tile, models)
+            inside = slice(tile.start - block.start, tile.stop - block.start)
+            models = starts.own.of(inside, out=results[start : start + len(tile)])
+            anchors = starts.anchors(center).of(inside) if current.local.anchored else None
+            _step_tile(current, stretch, tile, models, anchors)
 
     steps = stretch.last - stretch.first + 1
     for start in range(0, len(block), len(results)):
@@ -330,21 +312,22 @@ def _stepped(
         yield wave, results[: len(wave)]
 
 
-def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) -> None:
+def _step_tile(
+    current: _Round, stretch: _Stretch, tile: range, models: Tensor, anchors: Tensor | None
+) -> None:
     """Take the models (n, M) of some learners through the steps of a stretch, in place."""
     learners, eta = current.learners, current.plan.step_size
-    rules, update_norm = current.simulation.rules, current.mechanism.clipping.update_norm
+    local, update_norm = current.local, current.mechanism.clipping.update_norm
     part = slice(tile.start, tile.stop)
     (layer, *_), nodes = learners.heads[part].T
     groups = learners.groups[part]
     # What is left for the last step: the aggregation above draws the others' noise as one.
     separate = current.separate or layer <= stretch.top
-    start = models.clone() if update_norm is not None or rules.local.anchored else None
-    anchors = start if rules.local.anchored else None
+    start = models.clone() if update_norm is not None else None
     together = current.separate and bool(current.steps[0].members)
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
         descend = partial(_descend, current, tile, step, minibatches)
-        rules.local.step(models, anchors, eta, descend)
+        local.step(models, anchors, eta, descend)
         if together and not current.masked:
             noise = _summed_step(current, step, None, (int(layer), nodes))
             models.add_(noise[torch.as_tensor(nodes, device=models.device)], alpha=eta)
@@ -354,6 +337,8 @@ def _step_tile(current: _Round, stretch: _Stretch, tile: range, models: Tensor) 
     if update_norm is not None and start is not None:
         updates = _clipped(current, models - start, eta * update_norm)
         torch.add(start, updates, out=models)
+    if current.mechanism.clipping.model_norm is not None:
+        _clipped(current, models, current.mechanism.clipping.model_norm)
 
 
 def _clipped(current: _Round, vectors: Tensor, norm: float) -> Tensor:
@@ -374,6 +359,8 @@ def _descend(
     current: _Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
+    if (splitter := current.executor.splitter) is not None:
+        return splitter.descend(current, tile, step, minibatches, models)
     learners, clipping = current.learners, current.mechanism.clipping
     backend, eta = current.executor.backend, current.plan.step_size
     units = learners.units_of(tile)
@@ -402,19 +389,11 @@ def _descend(
     models.index_add_(0, owners, gradients, alpha=-eta)
 
 
-def _add_message_noise(current: _Round, stretch: _Stretch, layer: int, messages: Tensor) -> None:
-    """Noise those of the messages (N_l, M) of a layer that carry some, in place."""
-    scales = current.mechanism.noise.messages[layer]
-    if layer == current.network.tree.depth:
-        scales = scales * current.learners.present
-    _add_noise(current, stretch.last, "message-noise", layer, scales, messages)
-
-
 def _add_summed_noise(current: _Round, stretch: _Stretch, models: Tensor) -> None:
     """Draw all noise of the last step and of the messages below each model as one."""
     noise, lock_step = current.mechanism.noise, current.mechanism.lock_step
     steps = current.steps[stretch.last - 1].noise
-    deviations = [scales.copy() for scales in noise.messages]
+    deviations = [scales.copy() for scales in noise.sent(stretch.top)]
     for layer in range(stretch.top + 1, len(deviations)):
         here = lock_step.nodes[:, 0] == layer
         nodes = lock_step.nodes[here, 1]
@@ -438,7 +417,7 @@ def _add_noise(
 
     Args:
         step: when.
-        scales: float64 (n,), its standard deviations, in units of eta.
+        scales: float64 (n,), its standard deviations, in the unit of the mechanism's noise.
         nodes: int64 (n,), the nodes of the layer that draw it; all of them, unless given.
     """
     rows = np.flatnonzero(scales)
@@ -446,4 +425,5 @@ def _add_noise(
         return
     stream = current.simulation.randomness.noise.generator(purpose, current.number, step, layer)
     nodes = rows if nodes is None else nodes[rows]
-    add_noise(models, rows, current.plan.step_size * scales[rows], stream, nodes)
+    unit = current.mechanism.noise.scale(current.plan.step_size)
+    add_noise(models, rows, unit * scales[rows], stream, nodes)

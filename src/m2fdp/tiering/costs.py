@@ -74,7 +74,7 @@ def module_costs(model: SplitModel) -> ModuleCosts:
     """Counted on shapes alone by torch's own counter of convolutions' and products' FLOPs.
 
     Args:
-        model: of shapes only, without numbers: `split_resnet` without a seed.
+        model: of shapes only, without numbers (built without a seed), with all its heads.
     """
     # Data ask for no gradient; what a module gives to the next does.
     features = torch.empty((_COUNTED_RECORDS, *model.shape), device="meta")
@@ -84,7 +84,7 @@ def module_costs(model: SplitModel) -> ModuleCosts:
         flops.append(count)
         outputs.append(features[0].numel())
         if number < model.n_tiers:
-            head_flops.append(_step_flops(model.heads[number], features)[0])
+            head_flops.append(_step_flops(model.heads[str(number + 1)], features)[0])
     return ModuleCosts(
         model.name,
         np.array(flops),
@@ -92,7 +92,7 @@ def module_costs(model: SplitModel) -> ModuleCosts:
         np.array([_n_buffers(module) for module in model.modules]),
         np.array(outputs),
         np.array(head_flops),
-        np.array([_n_parameters(head) for head in model.heads]),
+        np.array([_n_parameters(head) for head in model.heads.values()]),
     )
 
 
@@ -120,6 +120,13 @@ def tier_costs(
     if not 1 <= n_tiers <= most:
         raise ValueError(f"1 to {most} tiers, not {n_tiers}")
     cuts = np.arange(most - n_tiers + 1, most + 1)
+    return costs_of_cuts(costs, cuts, label_bytes, whole_model)
+
+
+def costs_of_cuts(
+    costs: ModuleCosts, cuts: np.ndarray, label_bytes: float, whole_model: bool = False
+) -> TierCosts:
+    """Of tiers that are cut after these modules (M,); see `tier_costs`."""
     flops, numbers = np.cumsum(costs.flops), np.cumsum(costs.parameters + costs.buffers)
     client_flops = flops[cuts - 1] + costs.head_flops[cuts - 1]
     server_flops = flops[-1] - flops[cuts - 1]

@@ -85,13 +85,19 @@ def draw_world(config: ClockConfig, seed: int, share: float = 1.0) -> World:
     )
 
 
-def plan_tiers(tiering: TieringConfig, clock: ClockConfig, world: World) -> TierPlan:
+def plan_tiers(
+    tiering: TieringConfig, clock: ClockConfig, world: World, costs: ModuleCosts | None = None
+) -> TierPlan:
     """The tiers of a run and the seconds of its rounds.
 
     The scheduler sees what a server would: times and rates of rounds that are over. A server that
     is shared is billed, but not scheduled for: D's rule takes the server's time as given.
+
+    Args:
+        costs: of the model that is billed, if it is not the clock's own.
     """
-    costs = resnet_costs(clock.depth, clock.width)
+    if costs is None:
+        costs = resnet_costs(clock.depth, clock.width)
     tiers_cost = tier_costs(costs, tiering.tiers, clock.label_bytes, tiering.whole_model)
     rounds, n_clients = world.profiles.shape
     tiers = np.full((rounds, n_clients), ABSENT, dtype=np.int64)

@@ -37,6 +37,8 @@ class Network:
             devices need not sum to one, and updates are aggregated instead of models.
         elected: whether the lowest servers are devices of their own, drawn anew in every round from
             those that take part.
+        splits: bool (N_L,), the devices that split their model with their parent and send it their
+            records' activations; None = nobody.
 
     Raises:
         InputError: weights by sample count together with participants: the sums would not be of
@@ -51,6 +53,7 @@ class Network:
     sums: SecureSums = OPEN
     participation: Participation | None = None
     elected: bool = False
+    splits: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.rho is not None and self.participation is not None:

@@ -69,16 +69,29 @@ def test_what_is_on_the_disk_is_not_computed_again_and_gives_the_same_bytes(tmp_
     assert not np.allclose(ridge, first, atol=1e-3)
 
 
+def test_weights_by_invariance_need_no_new_components(tmp_path, monkeypatch):
+    by_variance = map_records(records(), config_in(tmp_path)).images
+    files = set(tmp_path.glob("*.npy"))
+    config = config_in(tmp_path, weights="invariance")
+    first = map_records(records(), config).images
+    assert not np.allclose(first, by_variance, atol=1e-3)
+    assert set(tmp_path.glob("*.npy")) == files
+    monkeypatch.setattr(recipe.Recipe, "fit_moved", None)
+    assert map_records(records(), config).images.tobytes() == first.tobytes()
+
+
 @pytest.mark.parametrize("name", ["scattering", "patches"])
-def test_no_byte_depends_on_workers(tmp_path, name):
-    one = map_records(records(), config_in(tmp_path / "one", map=name), Computing(workers=1))
-    two = map_records(records(), config_in(tmp_path / "two", map=name), Computing(workers=3))
+@pytest.mark.parametrize("weights", ["variance", "invariance"])
+def test_no_byte_depends_on_workers(tmp_path, name, weights):
+    changes = {"map": name, "weights": weights}
+    one = map_records(records(), config_in(tmp_path / "one", **changes), Computing(workers=1))
+    two = map_records(records(), config_in(tmp_path / "two", **changes), Computing(workers=3))
     assert one.images.tobytes() == two.images.tobytes()
 
 
 def test_a_records_features_depend_on_no_other_record(tmp_path):
     """Neither through what is fitted nor through normalisation: one record moves its row alone."""
-    config, dataset = config_in(tmp_path, map="both"), records()
+    config, dataset = config_in(tmp_path, map="both", weights="invariance"), records()
     changed = dataset.images.copy()
     changed[7] = 255 - changed[7]
     before = map_records(dataset, config).images

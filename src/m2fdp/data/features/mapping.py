@@ -10,17 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from filelock import FileLock
 from numpy.lib.format import header_data_from_array_1_0, read_array, write_array_header_1_0
+from torch import Tensor
 
 from m2fdp.config import FeaturesConfig
 from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.features.maps import Shape
-from m2fdp.data.features.projection import whitened
+from m2fdp.data.features.projection import by_invariance, by_variance, whitened
 from m2fdp.data.features.public import public_images
 from m2fdp.data.features.recipe import Fit, Recipe, chunk_of, recipe_of
 from m2fdp.errors import InputError
@@ -87,6 +88,7 @@ def map_records(
     folder = Path(os.path.expanduser(config.folder))
     try:
         fits = _fitted(folder, recipe)
+        weights = _weights(folder, recipe, fits)
         file, chunk = folder / f"{name.hexdigest()}.npy", chunk_of(recipe.shape)
         mapped = _components(file, images, chunk, fits, computing)
     except OSError as error:
@@ -94,11 +96,10 @@ def map_records(
         raise InputError(
             "features.folder", config.folder, f"can't be written to ({reason})"
         ) from error
-    for block, fit in zip(
-        torch.from_numpy(mapped).split(recipe.dimensions, dim=1), fits, strict=True
-    ):
+    blocks = torch.from_numpy(mapped).split(recipe.dimensions, dim=1)
+    for block, weighed in zip(blocks, weights, strict=True):
         # All maps together have length one.
-        whitened(block, fit.projection.variances, config.ridge).div_(len(fits) ** 0.5)
+        whitened(block, weighed).div_(len(fits) ** 0.5)
     return replace(dataset, images=mapped[:, None, None, :])
 
 
@@ -148,6 +149,22 @@ def _components(
 def _fitted(folder: Path, recipe: Recipe) -> list[Fit]:
     """What the recipe fits, of the disk if it has been fitted before."""
     file = folder / f"fit-{recipe.key.hex()}.pt"
+    states = _tensors(file, lambda: [fit.state() for fit in recipe.fit()])
+    return [Fit.of_state(map_, state) for map_, state in zip(recipe.maps, states, strict=True)]
+
+
+def _weights(folder: Path, recipe: Recipe, fits: list[Fit]) -> list[Tensor]:
+    """What components of each map are weighed by, of the disk as far as it had to be fitted."""
+    ridge, variances = recipe.config.ridge, [fit.projection.variances for fit in fits]
+    if recipe.config.weights == "variance":
+        return [by_variance(each, ridge) for each in variances]
+    file = folder / f"moved-{recipe.key.hex()}.pt"
+    moved = _tensors(file, lambda: recipe.fit_moved(fits))
+    return [by_invariance(each, ridge, of) for each, of in zip(variances, moved, strict=True)]
+
+
+def _tensors(file: Path, compute: Callable[[], list[Any]]) -> list[Any]:
+    """Tensors, or mappings to tensors, that a file keeps."""
 
     def read() -> bytes | None:
         if not file.is_file():
@@ -159,13 +176,13 @@ def _fitted(folder: Path, recipe: Recipe) -> list[Fit]:
 
     def make(unfinished: Path) -> bytes:
         buffer = io.BytesIO()
-        torch.save([fit.state() for fit in recipe.fit()], buffer)
+        torch.save(compute(), buffer)
         content = buffer.getvalue()
         unfinished.write_bytes(_digest(content) + content)
         return content
 
-    states = torch.load(io.BytesIO(_kept(file, read, make)), weights_only=True)
-    return [Fit.of_state(map_, state) for map_, state in zip(recipe.maps, states, strict=True)]
+    kept: list[Any] = torch.load(io.BytesIO(_kept(file, read, make)), weights_only=True)
+    return kept
 
 
 def _digest(content: bytes) -> bytes:

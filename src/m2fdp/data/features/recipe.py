@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from m2fdp.config import FeaturesConfig
+from m2fdp.data.features.deformations import deformed
 from m2fdp.data.features.maps import CHANNELS, MAPS, FeatureMap, Fitted, Shape
-from m2fdp.data.features.projection import Projection, fit_projection
+from m2fdp.data.features.projection import Projection, fit_projection, moved_by
 from m2fdp.data.features.public import PublicImages, public_images
 from m2fdp.errors import InputError
 
@@ -24,6 +25,10 @@ from m2fdp.errors import InputError
 _PIXELS_AT_A_TIME = 25 * 32**2
 _MOST_AT_A_TIME = 25
 _N_PUBLIC = 8_000
+# Of public images one in so many is deformed.
+_DEFORMED_EVERY = 2
+# Of deformations; they are of public images only.
+_SEED = 20_117
 _SMALLEST_SIDE, _LARGEST_SIDE = 8, 128
 _USUAL_DIMENSION = 600
 # Along the first axis; of coefficients whose variance inside an image is one.
@@ -108,19 +113,13 @@ class Recipe:
         Raises:
             InputError: too few public images, of another size, or hardly different.
         """
-        drawn = self.public.draw(_N_PUBLIC, self.shape)
-        if len(drawn) <= max(self.dimensions):
-            raise InputError(
-                "features.public",
-                self.config.public,
-                f"has {len(drawn)} images, too few to fit {max(self.dimensions)} features of a map "
-                "on; valid: more images than features",
-            )
-        images, fits = torch.as_tensor(drawn), []
+        images, fits = self._draw(), []
         chunks = images.split(chunk_of(self.shape))
         for map_, dimension in zip(self.maps, self.dimensions, strict=True):
             fitted = map_.fit(images)
-            coefficients = torch.cat([map_(chunk, fitted) for chunk in chunks])
+            coefficients = torch.empty(len(images), map_.count(self.shape))
+            for rows, chunk in zip(coefficients.split(chunk_of(self.shape)), chunks, strict=True):
+                rows.copy_(map_(chunk, fitted))
             projection = fit_projection(coefficients, dimension)
             if projection.variances[0] < _LEAST_VARIANCE:
                 raise InputError(
@@ -131,6 +130,31 @@ class Recipe:
                 )
             fits.append(Fit(map_, fitted, projection))
         return fits
+
+    def fit_moved(self, fits: list[Fit]) -> list[Tensor]:
+        """How small deformations of public images move the components of each map: (d, d) each.
+
+        Raises:
+            InputError: as for `fit`.
+        """
+        images = self._draw()[::_DEFORMED_EVERY]
+        pairs = torch.stack([images, deformed(images, np.random.default_rng(_SEED))], dim=1)
+        chunks = pairs.split(chunk_of(self.shape))
+        return [
+            moved_by(torch.cat([fit(chunk[:, 0]) - fit(chunk[:, 1]) for chunk in chunks]))
+            for fit in fits
+        ]
+
+    def _draw(self) -> Tensor:
+        drawn = self.public.draw(_N_PUBLIC, self.shape)
+        if len(drawn) <= max(self.dimensions):
+            raise InputError(
+                "features.public",
+                self.config.public,
+                f"has {len(drawn)} images, too few to fit {max(self.dimensions)} features of a map "
+                "on; valid: more images than features",
+            )
+        return torch.as_tensor(drawn)
 
 
 def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:

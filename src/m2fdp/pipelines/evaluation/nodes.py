@@ -50,8 +50,9 @@ def check_model(
             raise InputError(
                 key, value, f"{MODEL} was trained with {before}; give that, or train anew"
             )
-    parameters = experiment.model.module.named_parameters()
-    wanted = {name: tuple(parameter.shape) for name, parameter in parameters}
+    model = experiment.model
+    named = model.unflatten(model.initial_vector())
+    wanted = {name: tuple(tensor.shape) for name, tensor in named.items()}
     found = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
     if found != wanted:
         raise InputError(

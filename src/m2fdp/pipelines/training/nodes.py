@@ -29,7 +29,9 @@ def train_model(
     rounds = experiment.calibrate().affordable_rounds
     process = experiment.process()  # what it refuses leaves the checkpoints as they are
     start, checkpointing = begin(checkpoints, experiment.config)
-    with tracked_progress(rounds, start, checkpoints.parent / UNSENT) as listener:
+    group = "control" if experiment.course is None else "tiers"
+    unsent = checkpoints.parent / UNSENT
+    with tracked_progress(rounds, start, unsent, group=group) as listener:
         trained = experiment.train(listener, start, checkpointing, process)
     if trained.warning is not None:
         logger.warning(trained.warning)

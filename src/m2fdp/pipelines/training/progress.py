@@ -31,6 +31,7 @@ def tracked_progress(
     start: Progress | None,
     unsent: Path,
     clock: Callable[[], float] = time.monotonic,
+    group: str = "control",
 ) -> Iterator[Listener]:
     """A listener that shows how far training is, and logs metrics in batches.
 
@@ -39,6 +40,9 @@ def tracked_progress(
     even when training is interrupted. A run that goes on from `start` may have logged less than
     was kept of it, or more: each of its metrics gets each round once. What MLflow does not take
     goes into the file `unsent`.
+
+    Args:
+        group: what is decided of rounds is logged below.
     """
     console = Console(stderr=True)
     run = mlflow.active_run()
@@ -69,7 +73,7 @@ def tracked_progress(
 
     def log_decisions(decisions: Mapping[str, float], round_: int) -> None:
         for name, value in decisions.items():
-            log(f"control/{name}", value, round_)
+            log(f"{group}/{name}", value, round_)
 
     def print_line(round_: int) -> None:
         nonlocal printed

@@ -14,9 +14,10 @@ from m2fdp.privacy.mechanisms.base import (
 )
 from m2fdp.privacy.mechanisms.gradient import Gradient
 from m2fdp.privacy.mechanisms.upload import Upload
+from m2fdp.privacy.mechanisms.weights import Weights
 
 MECHANISMS: dict[str, Mechanism] = {
-    mechanism.name: mechanism for mechanism in (Gradient(), Upload())
+    mechanism.name: mechanism for mechanism in (Gradient(), Upload(), Weights())
 }
 
 __all__ = [

@@ -29,6 +29,7 @@ class Clipping:
         batch_norm: the norm the minibatch gradient is clipped to, or None.
         update_norm: the norm, in units of eta, that a device's whole update between two
             synchronisations is clipped to, or None.
+        model_norm: the norm that a device's whole model is clipped to before it is sent, or None.
         by_class: whether a record's gradient is clipped class by class, each class to
             record_norm / sqrt(classes), which keeps one-vs-rest losses convex.
         by_layer: whether a device's gradient or update is clipped layer by layer, each of the
@@ -41,6 +42,7 @@ class Clipping:
     record_norm: float | None = None
     batch_norm: float | None = None
     update_norm: float | None = None
+    model_norm: float | None = None
     by_class: bool = False
     by_layer: bool = False
 
@@ -62,8 +64,22 @@ class LockStep:
 
 
 @dataclass(frozen=True, eq=False)
+class ClientNoise:
+    """What devices draw that split their model below a server that nobody trusts; 0 for others.
+
+    Attributes:
+        gradients: float64 (N_L,), deviations in units of eta, added to the client's part of the
+            gradient at every local step.
+        activations: float64 (N_L,), deviations, added to every record's activations.
+    """
+
+    gradients: np.ndarray
+    activations: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Noise:
-    """Noise standard deviations, all in units of the step size eta.
+    """Noise standard deviations.
 
     Attributes:
         steps: float64 (G,) per lock-step group, added to its gradient at every local step, if
@@ -71,14 +87,30 @@ class Noise:
         heads: for layer l = 0…L, float64 (N_l,), what each head of a group adds of that.
         messages: for layer l = 0…L, float64 (N_l,), added to the node's message to its parent, and
             by the cloud to what it broadcasts at a round's end.
-        broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a trusted server to what it
-            broadcasts after a local aggregation.
+        broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a server to what it broadcasts
+            after a local aggregation.
+        local_messages: instead of `messages`, where models travel up to a server for a local
+            aggregation; None = the same.
+        unit: what all of them are in: in the step size eta, or in the model's own unit.
+        clients: of devices that noise what they send of a split model, whose `steps` are 0; None =
+            nobody does.
     """
 
     steps: np.ndarray
     heads: tuple[np.ndarray, ...]
     messages: tuple[np.ndarray, ...]
     broadcasts: tuple[np.ndarray, ...]
+    local_messages: tuple[np.ndarray, ...] | None = None
+    unit: Literal["step", "model"] = "step"
+    clients: ClientNoise | None = None
+
+    def sent(self, top: int) -> tuple[np.ndarray, ...]:
+        """What is added to messages when models travel up to a layer, by layer."""
+        return self.messages if top == 0 else self.local_messages or self.messages
+
+    def scale(self, eta: float) -> float:
+        """What a deviation of 1 is in a model, at step size eta."""
+        return eta if self.unit == "step" else 1.0
 
 
 class Mechanism(Protocol):
@@ -92,6 +124,22 @@ class Mechanism(Protocol):
     def noises_every_step(self) -> bool:
         """Whether noise enters at every local step, so that two runs never drift apart; else a
         difference, once there, may grow until the next noised release."""
+
+    @property
+    def sends_models(self) -> bool:
+        """Whether what is noised is a bounded model, whatever the steps to it were, and not a
+        model moved by bounded steps; noise is then in the model's own unit."""
+
+    @property
+    def knows_weights(self) -> bool:
+        """Whether the papers' noise is for weights that are not equal, too."""
+
+    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
+        """Raise what is not defined for this mechanism of a network and its rounds.
+
+        Raises:
+            InputError: naming the key.
+        """
 
     def refuse(self, privacy: PrivacyConfig) -> None:
         """Raise what is not defined, or not proven, for this mechanism.
@@ -126,6 +174,7 @@ class Mechanism(Protocol):
     def paper_noise(
         self,
         network: Network,
+        shard_sizes: np.ndarray,
         rates: np.ndarray,
         plans: Sequence[RoundPlan],
         privacy: PrivacyConfig,
@@ -134,6 +183,16 @@ class Mechanism(Protocol):
 
         Raises:
             InputError: they have none for this mechanism.
+        """
+
+    def in_parts(
+        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+    ) -> list[np.ndarray]:
+        """Deviations, for layer l = 0…L, in the proportions that a calibration keeps.
+
+        Args:
+            protecting: float64 (N_L,), what protects each device's records, added by its head.
+            distrusted: the kinds of observers that they must be protected from.
         """
 
     def noise(
@@ -145,10 +204,22 @@ class Mechanism(Protocol):
     ) -> Noise:
         """Where and when nodes draw noise of given deviations, for layer l = 0…L (N_l,)."""
 
+    def positions(
+        self,
+        network: Network,
+        rates: np.ndarray,
+        noise: Sequence[np.ndarray],
+        units: np.ndarray,
+        colluding: int,
+    ) -> list[Position]:
+        """Devices in equal positions; see `m2fdp.privacy.positions.positions`."""
+
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
         """How far a record moves what its head releases, in rounds like these."""
 
-    def releases(self, position: Position, traffic: Traffic, laws: Laws) -> list[Release]:
+    def releases(
+        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
+    ) -> list[Release]:
         """Who sees what of a position's records: its lines of the ledger."""
 
     def drift(self, privacy: PrivacyConfig) -> str:
@@ -214,6 +285,43 @@ def _all_end_above(plans: Sequence[RoundPlan], layer: int) -> bool:
     """Whether every step's models travel past the nodes of a layer."""
     tops = {top for plan in set(plans) for top in plan.layers}
     return all(top is not None and top < layer for top in tops)
+
+
+def parts_of_full_noise(
+    network: Network, protecting: np.ndarray, below_heads: bool
+) -> list[np.ndarray]:
+    """Of its full noise, each node's part.
+
+    A head's full noise is what protects the most exposed record below it from whoever sees its
+    every release. Any other node's, above a head or below one, is as large against what a record
+    moves its message by: the deviations of the heads on the paths through it, times the weight of
+    the head's message in the node's above it, or over that of the node's in the head's below it;
+    the largest of them.
+
+    Args:
+        protecting: float64 (N_L,), what protects each device's records, added by its head.
+        below_heads: whether messages are sent below heads; not under noise at every step.
+    """
+    tree = network.tree
+    heads = heads_of(network)
+    full = list(no_noise(tree))
+    for layer in np.unique(heads[:, 0]):
+        members = heads[:, 0] == layer
+        np.maximum.at(full[layer], heads[members, 1], protecting[members])
+    result = [of_layer.copy() for of_layer in full]
+    for head_layer in np.unique(heads[:, 0]):
+        members = heads[:, 0] == head_layer
+        of_heads = full[head_layer][heads[members, 1]]
+        for layer, parts in enumerate(network.noise):
+            if layer == head_layer or (layer > head_layer and not below_heads):
+                continue
+            nodes = tree.ancestors[layer][members]
+            if layer < head_layer:
+                sensitivity = network.shares(head_layer, layer)[heads[members, 1]]
+            else:
+                sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
+            np.maximum.at(result[layer], nodes, of_heads * sensitivity * (parts[nodes] > 0))
+    return [part * whole for part, whole in zip(network.noise, result, strict=True)]
 
 
 def weights_to_heads(network: Network) -> np.ndarray:

@@ -23,13 +23,15 @@ from m2fdp.privacy.mechanisms.base import (
     Noise,
     layers_of_records,
     multiplier_alone,
+    parts_of_full_noise,
     refuse_first,
     silence,
     smoothness_without_drift,
     step_together,
     weights_to_heads,
 )
-from m2fdp.privacy.positions import Position
+from m2fdp.privacy.mechanisms.splits import split_law
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.releases import (
     OBSERVERS,
     Laws,
@@ -55,6 +57,8 @@ class Gradient:
 
     name: str = "gradient"
     noises_every_step: bool = True
+    sends_models: bool = False
+    knows_weights: bool = False
 
     def refuse(self, privacy: PrivacyConfig) -> None:
         refuse_first(
@@ -76,6 +80,9 @@ class Gradient:
                 "use add_remove",
             ),
         )
+
+    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
+        """Any network and any rounds will do."""
 
     def clips_records(self, privacy: PrivacyConfig) -> bool:
         return privacy.unit == "record"
@@ -103,11 +110,17 @@ class Gradient:
     def paper_noise(
         self,
         network: Network,
+        shard_sizes: np.ndarray,
         rates: np.ndarray,
         plans: Sequence[RoundPlan],
         privacy: PrivacyConfig,
     ) -> list[np.ndarray]:
         raise InputError("privacy", "(block)", _NO_PAPER)
+
+    def in_parts(
+        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+    ) -> list[np.ndarray]:
+        return parts_of_full_noise(network, protecting, below_heads=False)
 
     def noise(
         self,
@@ -141,16 +154,30 @@ class Gradient:
             messages=tuple(messages),
         )
 
+    def positions(
+        self,
+        network: Network,
+        rates: np.ndarray,
+        noise: Sequence[np.ndarray],
+        units: np.ndarray,
+        colluding: int,
+    ) -> list[Position]:
+        return positions(network, rates, noise, units, colluding)
+
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
-        """One release a local step."""
+        """One release a local step; where activations are noised too, both together are it."""
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
+            if position.splits and position.is_device:
+                return split_law(privacy.activation_share, len(plan.layers))
             rate = 1.0 if privacy.unit == "device" else position.sampling_rate
             return ((subsampled(rate), len(plan.layers)),)
 
         return laws
 
-    def releases(self, position: Position, traffic: Traffic, laws: Laws) -> list[Release]:
+    def releases(
+        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
+    ) -> list[Release]:
         # Where steps are summed, every one of them must end in the sum: members that share their
         # noise never act on a part of it, others may until the next global aggregation.
         summed = position.shared or (

@@ -8,9 +8,9 @@ releases: see `m2fdp.privacy.taint`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, log, prod, sqrt
+from math import ceil, floor, log, prod, sqrt
 
 import numpy as np
 
@@ -22,12 +22,13 @@ from m2fdp.privacy.mechanisms.base import (
     Noise,
     layers_of_records,
     multiplier_alone,
+    parts_of_full_noise,
     refuse_first,
     silence,
     smoothness_without_drift,
     step_alone,
 )
-from m2fdp.privacy.positions import Position
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.releases import (
     OBSERVERS,
     Laws,
@@ -40,13 +41,14 @@ from m2fdp.privacy.releases import (
     trusted_above,
     unsubtractable,
 )
-from m2fdp.privacy.taint import device_law, record_law, windows
+from m2fdp.privacy.taint import Pull, device_law, record_law, windows
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of
 
 # What the line of a device's siblings rests on.
 _ALONE = "siblings do not pool what they know of their own noises"
-# Beyond so many step sizes their growths are rounded up to share laws, each of which takes time.
+# Beyond so many step sizes their growths are rounded up, and pulls down, to share laws, each of
+# which takes time.
 _MOST_STEP_SIZES = 8
 
 
@@ -56,6 +58,8 @@ class Upload:
 
     name: str = "upload"
     noises_every_step: bool = False
+    sends_models: bool = False
+    knows_weights: bool = False
 
     def refuse(self, privacy: PrivacyConfig) -> None:
         refuse_first(
@@ -81,6 +85,9 @@ class Upload:
                 "calibration: paper knows records, clipped minibatches and uplinks only",
             ),
         )
+
+    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
+        """Any network and any rounds will do."""
 
     def clips_records(self, privacy: PrivacyConfig) -> bool:
         return privacy.unit == "record" and privacy.drift == "non_expansive"
@@ -116,6 +123,7 @@ class Upload:
     def paper_noise(
         self,
         network: Network,
+        shard_sizes: np.ndarray,
         rates: np.ndarray,
         plans: Sequence[RoundPlan],
         privacy: PrivacyConfig,
@@ -135,6 +143,11 @@ class Upload:
             noise.append(parts * (factor * sensitivity))
         return noise
 
+    def in_parts(
+        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+    ) -> list[np.ndarray]:
+        return parts_of_full_noise(network, protecting, below_heads=True)
+
     def noise(
         self,
         network: Network,
@@ -152,13 +165,25 @@ class Upload:
                 broadcasts[layer][node] = deviations[head_layer][head]
         return replace(still, messages=tuple(deviations), broadcasts=tuple(broadcasts))
 
+    def positions(
+        self,
+        network: Network,
+        rates: np.ndarray,
+        noise: Sequence[np.ndarray],
+        units: np.ndarray,
+        colluding: int,
+    ) -> list[Position]:
+        return positions(network, rates, noise, units, colluding)
+
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
         """One release a window; many step sizes share laws, rounded up."""
         share_laws = len({plan.step_size for plan in plans}) > _MOST_STEP_SIZES
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
             spread = plan.step_size * (privacy.smoothness or 0.0)
-            growth = 1.0 + (_rounded_up(spread) if share_laws else spread)
+            growth = 1.0 + (_rounded(spread, ceil) if share_laws else spread)
+            part = _rounded(plan.pull, floor) if share_laws else plan.pull
+            pull = Pull(part, received=plan.center == "received")
             counts: Counter[ShiftLaw] = Counter()
             for window in windows(plan, position.head_layer, privacy.downlink_noise):
                 path = (window, position.head_layer, position.shares)
@@ -166,12 +191,14 @@ class Upload:
                     counts[device_law(*path)] += 1
                 else:
                     rate = position.sampling_rate
-                    counts[record_law(*path, rate, privacy.drift, growth)] += 1
+                    counts[record_law(*path, rate, privacy.drift, growth, pull)] += 1
             return tuple(counts.items())
 
         return laws
 
-    def releases(self, position: Position, traffic: Traffic, laws: Laws) -> list[Release]:
+    def releases(
+        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
+    ) -> list[Release]:
         """Who sees which message at the end of a window."""
         return _Lines(position, traffic, laws).all()
 
@@ -184,9 +211,10 @@ class Upload:
         return []
 
 
-def _rounded_up(growth: float) -> float:
-    """To the next power of 1.2, so that decaying step sizes share their laws."""
-    return 1.2 ** ceil(log(growth, 1.2) - 1e-9) if growth > 0 else 0.0
+def _rounded(value: float, way: Callable[[float], int]) -> float:
+    """To a power of 1.2, so that decaying step sizes share their laws: growths up, pulls down."""
+    slack = 1e-9 if way is floor else -1e-9
+    return 1.2 ** way(log(value, 1.2) + slack) if value > 0 else 0.0
 
 
 @dataclass(frozen=True)

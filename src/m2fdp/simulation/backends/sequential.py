@@ -22,6 +22,7 @@ from m2fdp.simulation.backends.bookkeeping import (
     build_book_keeper,
     zero_rows,
 )
+from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
 from m2fdp.simulation.minibatches import Minibatches
 
@@ -54,11 +55,11 @@ class SequentialBackend:
         sizes = [parameter.numel() for parameter in parameters.values()]
         for learner in batches.counts.nonzero()[0].tolist():
             features, labels, weights = batches.records(learner)
-            features = _channels_last(features)
+            features = channels_last(features)
             for parameter, values in zip(
                 parameters.values(), models[learner].split(sizes), strict=True
             ):
-                parameter.data = _channels_last(values.view(parameter.shape))
+                parameter.data = channels_last(values.view(parameter.shape))
             targets = {
                 name: values.view(parameter.shape)
                 for (name, parameter), values in zip(
@@ -128,16 +129,3 @@ class StackedGradients:
         """Add alpha times the sum over the records, each times its weight (b,), by parameter."""
         for name, gradients in self.gradients.items():
             targets[name].add_(torch.tensordot(weights, gradients, 1), alpha=alpha)
-
-
-def _channels_last(values: Tensor) -> Tensor:
-    """Images and filters in the layout that small convolutions on a CPU are fastest with.
-
-    One channel has both layouts at once, and the convolution would take it for the other.
-    """
-    if values.dim() != 4:
-        return values
-    n, channels, height, width = values.shape
-    values = values.contiguous(memory_format=torch.channels_last)
-    strides = (channels * height * width, 1, width * channels, channels)
-    return values.as_strided((n, channels, height, width), strides)

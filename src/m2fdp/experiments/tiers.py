@@ -1,0 +1,220 @@
+"""A run in tiers: its model, its course and its process; and what it can't be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from m2fdp.algorithms import Plan, get_algorithm
+from m2fdp.config import TRAINED, Config, ModelConfig, TieringConfig, TrainingConfig
+from m2fdp.errors import InputError
+from m2fdp.models.checks import Shape
+from m2fdp.models.registry import Model, build_model, resnet_plan
+from m2fdp.models.split import SPLIT_MODELS, build_split_model
+from m2fdp.simulation.sampling import draw_participants
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.splits import Splits
+from m2fdp.streams import seeded
+from m2fdp.tiering.costs import ModuleCosts, module_costs
+from m2fdp.tiering.course import TierCourse, plan_course
+from m2fdp.tiering.local import LocalTraining
+from m2fdp.tiering.private_local import build_private_trainer
+from m2fdp.tiering.process import TierProcess, build_tier_process
+from m2fdp.topology.network import Network
+
+# The places where each model can be cut.
+_CUTS = {"resnet": 7, "cnn12": 3}
+_LARGE_FOR_ADAM = 0.05
+# Keys that only runs in tiers read.
+_OF_TIERS = ("local_epochs", "optimizer", "weight_decay", "plateau")
+
+
+def check_tiers(config: Config, plan: Plan) -> None:
+    """Refuse what a run in tiers can't be, and what only one can.
+
+    Raises:
+        InputError: naming the key, its value and what would be valid.
+    """
+    if get_algorithm(config.algorithm).tiers is None:
+        _check_no_tiers(config)
+        return
+    training, model, tiering = config.training, config.model, config.tiering
+    if model.name not in SPLIT_MODELS:
+        valid = ", ".join(SPLIT_MODELS)
+        raise InputError("model.name", model.name, f"can't be trained in tiers; {valid} can")
+    cuts = _CUTS[model.name]
+    if get_algorithm(config.algorithm).tiers == "dtfl" and tiering.tiers > cuts:
+        raise InputError("tiering.tiers", tiering.tiers, f"is more than {model.name}'s {cuts}")
+    if model.name != "resnet" and config.clock.model != TRAINED:
+        raise InputError(
+            "clock.model",
+            config.clock.model,
+            f"has other modules than model.name: {model.name}; use {TRAINED}",
+        )
+    if tiering.profile == "paper" and model.name != "resnet":
+        raise InputError("tiering.profile", "paper", "is of D's ResNets; use clock")
+    if training.batch_size is not None and training.batch_size % 1:
+        raise InputError(
+            "training.batch_size", training.batch_size, "must be whole, as batches are exact"
+        )
+    if training.plateau.factor < 1 and training.evaluate_every > 1:
+        raise InputError(
+            "training.evaluate_every",
+            training.evaluate_every,
+            "leaves a plateau (training.plateau.factor) rounds that it can't see; use 1",
+        )
+    if training.backend not in ("auto", "reference"):
+        raise InputError("training.backend", training.backend, "is not for tiers; use auto")
+    if training.step_size != "constant":
+        raise InputError("training.step_size", training.step_size, "is not D's; use constant")
+    if get_algorithm(config.algorithm).tiers != "dtfl":
+        for key, given in config.leakage.model_dump().items():
+            if given:
+                words = f"is of clients with losses of their own (dtfl), not of {config.algorithm}"
+                raise InputError(f"leakage.{key}", given, words)
+    unweighed = "is nothing that algorithms in tiers know; use"
+    for key, value, usual in (
+        ("training.participation", training.participation, None),
+        ("training.proximal", training.proximal, 0.0),
+        ("topology.weights", config.topology.weights, "uniform"),
+        ("secure_aggregation.layers", config.secure_aggregation.layers, []),
+        ("privacy.secure_rng", config.privacy.secure_rng, False),
+    ):
+        if value != usual:
+            remedy = {"topology.weights": "tiering.aggregate"}.get(key, str(usual).lower())
+            raise InputError(key, value, f"{unweighed} {remedy.replace('none', 'null')}")
+
+
+def surprises_in_tiers(config: Config) -> list[str]:
+    """A line for each thing that is allowed in tiers and is seldom what was meant."""
+    training = config.training
+    adam = get_algorithm(config.algorithm).tiers is not None and training.optimizer == "adam"
+    if not adam or training.learning_rate <= _LARGE_FOR_ADAM:
+        return []
+    return [
+        f"training.learning_rate = {training.learning_rate:g} is far above D's 0.001: steps of "
+        "Adam are of that length whatever the gradient (training.optimizer)"
+    ]
+
+
+def _check_no_tiers(config: Config) -> None:
+    usual = TrainingConfig()
+    for key in _OF_TIERS:
+        value = getattr(config.training, key)
+        if value != getattr(usual, key):
+            told = value.factor if key == "plateau" else value
+            name = "plateau.factor" if key == "plateau" else key
+            raise InputError(f"training.{name}", told, _refusal(config))
+    if config.tiering.aggregate != TieringConfig().aggregate:
+        raise InputError("tiering.aggregate", config.tiering.aggregate, _refusal(config))
+    for key, given in config.leakage.model_dump().items():
+        if given:
+            raise InputError(f"leakage.{key}", given, _refusal(config))
+
+
+def _refusal(config: Config) -> str:
+    return f"is for algorithms that train in tiers, and algorithm: {config.algorithm} does not"
+
+
+def model_of(config: Config, shape: Shape, n_classes: int, seed: int) -> Model:
+    """The configured model with its first weights: split, with the heads of its tiers, where the
+    algorithm trains in tiers.
+
+    Raises:
+        InputError: see `build_model` and `build_split_model`.
+    """
+    way = get_algorithm(config.algorithm).tiers
+    if way is None:
+        return build_model(config.model, shape, n_classes, seed)
+    cuts = _CUTS[config.model.name]
+    tiers = range(cuts - config.tiering.tiers + 1, cuts + 1) if way == "dtfl" else ()
+    return build_split_model(config.model, shape, n_classes, seed, tiers)
+
+
+def check_batches(config: Config, shape: Shape, sizes: np.ndarray) -> None:
+    """Refuse batches of one record where batch norm needs two numbers.
+
+    Args:
+        sizes: int64 (K,), the devices' records.
+
+    Raises:
+        InputError: there are some.
+    """
+    model = config.model
+    if get_algorithm(config.algorithm).tiers is None or model.name != "resnet":
+        return
+    if model.norm != "batch" or resnet_plan(model).last_pixels(shape) > 1:
+        return
+    batch = config.training.batch_size or int(sizes.max())
+    alone = np.flatnonzero((sizes % batch == 1) | (sizes == 1))
+    if alone.size or batch == 1:
+        raise InputError(
+            "training.batch_size",
+            config.training.batch_size,
+            "leaves batches of one record, whose last maps are one number each, and batch norm "
+            "needs two; use another, or model.norm: group",
+        )
+
+
+def trained_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:
+    """What the modules of the trained model cost."""
+    cuts = range(1, _CUTS[config.name] + 1)
+    return module_costs(build_split_model(config, shape, n_classes, None, cuts))
+
+
+def course_of(
+    config: Config, network: Network, sizes: np.ndarray, shape: Shape, n_classes: int
+) -> TierCourse | None:
+    """The course of a run in tiers; None where the algorithm trains otherwise.
+
+    Args:
+        sizes: int64 (K,), the devices' records.
+        shape: (C, H, W) of the images.
+    """
+    way = get_algorithm(config.algorithm).tiers
+    if way is None:
+        return None
+    streams = seeded(config.seed, b"").sampling
+    rounds = range(1, config.training.rounds + 1)
+    present = np.stack([draw_participants(network, streams, round_) for round_ in rounds])
+    costs = trained_costs(config.model, shape, n_classes)
+    return plan_course(config, way, costs, sizes, present)
+
+
+def local_training(config: Config, largest: int) -> LocalTraining:
+    """How clients train.
+
+    Args:
+        largest: the records of the largest shard.
+    """
+    training = config.training
+    return LocalTraining(
+        training.local_epochs,
+        int(training.batch_size or largest),
+        training.optimizer,
+        training.weight_decay,
+        config.leakage.distance_correlation,
+        config.leakage.patch_shuffling,
+        two_party=training.backend == "reference",
+    )
+
+
+def process_of(
+    config: Config, simulation: Simulation, course: TierCourse, workers: int
+) -> TierProcess:
+    """How the rounds of a run in tiers are computed."""
+    settings = local_training(config, int(simulation.shards.sizes.max()))
+    aggregate, privacy = config.tiering.aggregate, config.privacy
+    trainer = None
+    if simulation.mechanisms[0].private:
+        splits = Splits(course.cuts, privacy.client_share, privacy.activation_clip)
+        trainer = build_private_trainer(simulation, splits, settings)
+    return build_tier_process(simulation, course.cuts, settings, aggregate, workers, trainer)
+
+
+def seen_in_tiers(config: Config) -> dict[str, str]:
+    """What observers see beside un-noised models, by their kind."""
+    if get_algorithm(config.algorithm).tiers in (None, "fedavg"):
+        return {}
+    how = ", their places shuffled," if config.leakage.patch_shuffling else ""
+    sees = f"activations{how} and labels of every record, and un-noised models"
+    return {"servers": sees, "cloud": sees, "uplinks": sees}

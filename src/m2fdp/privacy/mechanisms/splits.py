@@ -1,0 +1,187 @@
+"""Split models below a server that nobody trusts: noised activations and what follows from them.
+
+A device that splits its model sends its server, for every record it uses, the activations
+clip(z, C_z) + N(0, (zeta_z C_z)^2) with the label, and trains its own part of the model by the sum
+of gradients clip(g, C_g) + N(0, (zeta_g C_g)^2). In one epoch a record is in one batch. Activations
+are functions of the record and of the client's part, which follows from earlier noised sums; so,
+given all that was released before, two releases of an epoch depend on the record, its activations
+and its batch's gradient, and together they are one Gaussian whose mean moves by
+
+    s sqrt(1 / zeta_g^2 + 1 / zeta_z^2),    s = 1 (zero_out), 2 (replace_one)
+
+standard deviations. Noise on activations alone is not enough: an un-noised gradient of the client
+moves all other records' activations. Nothing is amplified by sampling, for the server sees which
+records come. The server's own part follows from what it receives, and needs no noise.
+
+What neighbours differ in is a record's features. Labels are public, or drawn once a record by
+randomised response, which costs label_epsilon once, for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp, inf, sqrt
+
+import numpy as np
+
+from m2fdp.config import PrivacyConfig
+from m2fdp.errors import InputError
+from m2fdp.privacy.accounting import Composition, ShiftLaw
+from m2fdp.privacy.mechanisms.base import ClientNoise, LockStep, Noise
+from m2fdp.privacy.positions import Position
+from m2fdp.privacy.releases import Laws, Release
+from m2fdp.topology.network import Network, heads_of
+
+LABELS = "labels"
+_HOST = "who is sent activations, with their labels"
+_CLEAR = "activations and labels in clear"
+_BOTH = "noised activations, and what follows from every step's noised gradient"
+_FOLLOWS = "what follows from noised activations and every step's noised gradient"
+
+
+def joint_shift(gradients: float, activations: float) -> float:
+    """What a record moves one epoch's release by, in standard deviations, if it comes or goes.
+
+    Args:
+        gradients: zeta_g, the deviation of the noise over what a record moves the sum by.
+        activations: zeta_z, the deviation over the norm of clipped activations.
+    """
+    return sqrt(1 / gradients**2 + 1 / activations**2)
+
+
+def activation_multiplier(gradients: float, share: float) -> float:
+    """zeta_z that leaves the activations their part of the squared shift.
+
+    Args:
+        gradients: zeta_g.
+        share: a; 1 / zeta_z^2 is a / (1 - a) of 1 / zeta_g^2.
+    """
+    return gradients * sqrt((1 - share) / share)
+
+
+def split_law(share: float, releases: int) -> Composition:
+    """The releases of so many epochs, or local steps, in units of what a record moves the client's
+    gradient by."""
+    return ((ShiftLaw((1 / sqrt(1 - share),), (1.0,)), releases),)
+
+
+def exposed_splits(network: Network) -> np.ndarray:
+    """bool (N_L,): the devices that split their model and noise themselves what they send."""
+    if network.splits is None:
+        return np.zeros(network.tree.n_devices, dtype=bool)
+    return network.splits & (heads_of(network)[:, 0] == network.tree.depth)
+
+
+def with_client_noise(
+    network: Network, lock_step: LockStep, noise: Noise, units: np.ndarray, privacy: PrivacyConfig
+) -> Noise:
+    """The noise with that of devices which split below a server that nobody trusts.
+
+    Their parts of the model have noises of their own, so that none is left for whole steps.
+
+    Args:
+        units: float64 (N_L,): what a record moves each device's gradient by, over eta.
+    """
+    exposed = exposed_splits(network)
+    if not exposed.any():
+        return noise
+    alone = lock_step.nodes[:, 0] == network.tree.depth
+    own = np.zeros(network.tree.n_devices)
+    own[lock_step.nodes[alone, 1]] = noise.steps[alone]
+    gradients = np.where(exposed, own, 0.0)
+    multipliers = activation_multiplier(1.0, privacy.activation_share) * gradients / units
+    steps = noise.steps.copy()
+    steps[alone] = np.where(exposed[lock_step.nodes[alone, 1]], 0.0, steps[alone])
+    clients = ClientNoise(gradients, multipliers * privacy.activation_clip)
+    return replace(noise, steps=steps, clients=clients)
+
+
+def lines_of_split(
+    position: Position, lines: Sequence[Release], privacy: PrivacyConfig, laws: Laws
+) -> list[Release]:
+    """The lines of a position whose devices split their model: what each observer then sees, and
+    what becomes of labels that go to a server that nobody trusts.
+
+    Args:
+        lines: of the position's mechanism.
+        laws: of its releases.
+    """
+    if not position.splits:
+        return list(lines)
+    if not position.is_device:
+        words = {"trusted_servers": _CLEAR, "uplinks": f"{_CLEAR}, and clipped gradients"}
+        return [replace(line, sees=words.get(line.kind, line.sees)) for line in lines]
+    reads = {"uplinks", "cloud" if position.parent_is_cloud else "servers"}
+    randomised = privacy.labels == "randomised"
+    spent = privacy.label_epsilon if randomised else 0.0
+    labels = Release(
+        position,
+        LABELS,
+        _HOST,
+        "randomised labels" if randomised else "labels in clear",
+        inf if randomised else 0.0,
+        "drawn once a record" if randomised else "labels: public, not protected",
+        laws,
+        spent=spent,
+    )
+    seen = [
+        replace(
+            line,
+            sees=_BOTH if line.kind in reads else _FOLLOWS,
+            assumption="as if every release were seen",
+            spent=spent,
+        )
+        for line in lines
+    ]
+    return [labels, *seen]
+
+
+def refuse(network: Network, privacy: PrivacyConfig) -> None:
+    """Refuse what is not proven where activations go to a server that nobody trusts.
+
+    Raises:
+        InputError: naming the key.
+    """
+    if not exposed_splits(network).any():
+        return
+    where = "activations go to a server that nobody trusts"
+    if privacy.mechanism != "gradient":
+        raise InputError(
+            "privacy.mechanism",
+            privacy.mechanism,
+            f"leaves a client's gradients un-noised, and {where}: noise on them alone is not "
+            "enough; use gradient",
+        )
+    if privacy.adjacency == "add_remove":
+        raise InputError(
+            "privacy.adjacency",
+            privacy.adjacency,
+            f"is nothing that can be hidden where {where}, which sees their number; use zero_out "
+            "or replace_one",
+        )
+    if privacy.unit == "device":
+        raise InputError("privacy.unit", "device", f"is not proven where {where}; use record")
+    if network.participation is not None:
+        raise InputError(
+            "training.participation", "(chance)", f"is not proven where {where}; use null"
+        )
+    if privacy.labels == "randomised" and privacy.label_epsilon >= privacy.epsilon:
+        raise InputError(
+            "privacy.label_epsilon",
+            privacy.label_epsilon,
+            f"must be below privacy.epsilon = {privacy.epsilon:g}, which it is a part of",
+        )
+
+
+def randomised_response(
+    labels: np.ndarray, n_classes: int, label_epsilon: float, stream: np.random.Generator
+) -> np.ndarray:
+    """Labels int64 (n,), each kept with chance e^eps / (e^eps + C - 1), else another at random.
+
+    Args:
+        stream: at its start; a record's draw depends on its place alone.
+    """
+    keep = exp(label_epsilon) / (exp(label_epsilon) + n_classes - 1)
+    draws, others = stream.random(len(labels)), stream.integers(1, n_classes, size=len(labels))
+    return np.where(draws < keep, labels, (labels + others) % n_classes)

@@ -1,0 +1,351 @@
+"""`weights`, G's (Long et al.): whole models are clipped to C, and noised on the way up and down.
+
+A device takes plain gradient steps, clips its model to norm C and adds noise to what it sends; an
+edge server adds noise to what it sends on and to what it broadcasts, the cloud to what it
+broadcasts. Noise is in the model's own unit, whatever the step size. See
+`m2fdp.privacy.model_releases` for what each release is worth. In a tree of two tiers: G has no
+other.
+
+G's rule (eqs 4.1 to 4.11), `calibration: paper`, takes 2C/m for what a record of m moves a model
+by. It is 2C. Deviations come as float64 (N_l, 2), of a global and of a local aggregation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import log, sqrt
+
+import numpy as np
+
+from m2fdp.config import PrivacyConfig
+from m2fdp.errors import InputError
+from m2fdp.privacy.accounting import Composition
+from m2fdp.privacy.mechanisms.base import (
+    Clipping,
+    LockStep,
+    Noise,
+    layers_of_records,
+    refuse_first,
+    silence,
+    smoothness_without_drift,
+    step_alone,
+    weights_to_heads,
+)
+from m2fdp.privacy.model_releases import BallLaw, ModelLines, composition, stretches
+from m2fdp.privacy.positions import ModelNoise, Position, positions
+from m2fdp.privacy.releases import Laws, Release, Traffic
+from m2fdp.privacy.variance import mean_variances
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.topology.network import Network, heads_of
+
+# Whom only the noise of messages protects from; others see broadcasts alone.
+_READ_MESSAGES = frozenset({"servers", "cloud", "uplinks", "colluders"})
+
+
+@dataclass(frozen=True)
+class Weights:
+    """See `m2fdp.privacy.mechanisms.base.Mechanism`."""
+
+    name: str = "weights"
+    noises_every_step: bool = False
+    sends_models: bool = True
+    knows_weights: bool = True
+
+    def refuse(self, privacy: PrivacyConfig) -> None:
+        paper = privacy.calibration == "paper"
+        refuse_first(
+            (
+                privacy.drift != "worst_case",
+                "drift belongs to mechanism: upload; a clipped model moves by 2C at most, however "
+                "far two runs part",
+            ),
+            smoothness_without_drift(privacy),
+            layers_of_records(privacy),
+            (privacy.clip != "flat", "clip: per_layer is not defined for mechanism: weights"),
+            (
+                privacy.calibration == "multiplier" or privacy.noise_multiplier is not None,
+                "calibration: multiplier is not defined for mechanism: weights; use accountant or "
+                "paper",
+            ),
+            (
+                privacy.downlink_noise,
+                "downlink_noise belongs to mechanism: upload; under weights servers noise what "
+                "they broadcast by themselves",
+            ),
+            (
+                not paper and (privacy.downlink != "top_up" or privacy.epsilon_cloud is not None),
+                "downlink and epsilon_cloud belong to G's rule (mechanism: weights, calibration: "
+                "paper)",
+            ),
+        )
+
+    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
+        tree = network.tree
+        if tree.depth != 2:
+            raise InputError(
+                "privacy.mechanism",
+                self.name,
+                f"is for devices, edge servers and a cloud, not for a tree of {tree.depth} tiers "
+                "below it; use topology.fanouts of two numbers",
+            )
+        if network.trust[0][0]:
+            raise InputError(
+                "privacy.mechanism", self.name, "is for a cloud that is not trusted; use upload"
+            )
+        chosen = network.participants is not None or network.participation is not None
+        if chosen or network.sums.layers or network.elected:
+            raise InputError(
+                "privacy.mechanism",
+                self.name,
+                "is for all devices in every round, whose messages are read one by one by fixed "
+                "servers; leave out training.participants, participation and estimator, "
+                "secure_aggregation and elected super-nodes",
+            )
+        exposures(plans, privacy)
+
+    def clips_records(self, privacy: PrivacyConfig) -> bool:
+        return False
+
+    def clipping(self, privacy: PrivacyConfig) -> Clipping:
+        return Clipping("drawn", model_norm=privacy.clipping_norm)
+
+    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
+        return step_alone(network)
+
+    def units(
+        self,
+        network: Network,
+        shard_sizes: np.ndarray,
+        rates: np.ndarray,
+        privacy: PrivacyConfig,
+    ) -> np.ndarray:
+        """The diameter of the ball, with its weight at the head."""
+        return 2 * privacy.clipping_norm * weights_to_heads(network)
+
+    def paper_noise(
+        self,
+        network: Network,
+        shard_sizes: np.ndarray,
+        rates: np.ndarray,
+        plans: Sequence[RoundPlan],
+        privacy: PrivacyConfig,
+    ) -> list[np.ndarray]:
+        """G's rule with its parts: what a node adds whose part is 1."""
+        t = exposures(plans, privacy)
+        c = sqrt(2 * log(1.25 / privacy.delta))
+        at_edges, at_cloud = privacy.epsilon, privacy.epsilon_cloud or privacy.epsilon
+        upload = 2 * privacy.clipping_norm / int(shard_sizes.min())  # G eq. 4.3
+        at_edge = upload * float(network.weights[1].max())  # G eq. 4.9
+        in_total = upload * float(network.shares(2, 0).max())
+        local, total = c * t.uplinks * upload / at_edges, c * t.cloud_rounds * upload / at_cloud
+        device = network.noise[2][:, None] * np.array([total, local])
+        message = network.noise[1] * (c * t.edge_uplinks * at_edge / at_cloud)
+        noise = [np.zeros((1, 2)), np.stack([message, np.zeros_like(message)], axis=1), device]
+        for layer, column, wanted in (
+            (1, 1, c * t.downlinks * at_edge / at_edges),
+            (0, 0, c * t.cloud_downlinks * in_total / at_cloud),
+        ):
+            there = mean_variances(network, [n[:, column] for n in noise], _all(network), layer)[0]
+            if privacy.downlink == "top_up":  # G eqs 4.10 and 4.11
+                added = np.sqrt(np.maximum(wanted**2 - there, 0.0))
+            else:
+                added = np.full_like(there, wanted if privacy.downlink == "full" else 0.0)
+            noise[layer][:, column] = network.noise[layer] * added
+        return noise
+
+    def in_parts(
+        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+    ) -> list[np.ndarray]:
+        """Heads noise their messages, and trusted servers what they broadcast as much. Where nobody
+        who reads messages is distrusted, servers and cloud noise broadcasts, and nobody else."""
+        tree = network.tree
+        heads = heads_of(network)[:, 0]
+        edges = tree.parents[1]
+        noise = [np.zeros((tree.n_nodes(layer), 2)) for layer in range(3)]
+        # Of what a device moves its edge server's mean by.
+        in_mean = protecting * np.where(heads == 2, network.weights[1], 1.0)
+        if not distrusted & _READ_MESSAGES:
+            np.maximum.at(noise[1][:, 1], edges, in_mean)
+            noise[0][:, 0] = (in_mean * network.weights[0][edges]).max()
+            return noise
+        alone = heads == 2
+        noise[2][alone] = protecting[alone, None]
+        for column in range(2):
+            np.maximum.at(noise[1][:, column], edges[~alone], in_mean[~alone])
+        return noise
+
+    def noise(
+        self,
+        network: Network,
+        lock_step: LockStep,
+        deviations: Sequence[np.ndarray],
+        privacy: PrivacyConfig,
+    ) -> Noise:
+        total, local = of_aggregations(deviations)
+        still = silence(network, lock_step)
+        return replace(
+            still,
+            messages=total,
+            local_messages=(*still.messages[:2], local[2]),
+            broadcasts=(still.broadcasts[0], local[1]),
+            unit="model",
+        )
+
+    def positions(
+        self,
+        network: Network,
+        rates: np.ndarray,
+        noise: Sequence[np.ndarray],
+        units: np.ndarray,
+        colluding: int,
+    ) -> list[Position]:
+        found = model_noises(network, noise, colluding)
+        result = []
+        total, _ = of_aggregations(noise)
+        for position in positions(network, rates, total, units, colluding):
+            alike: dict[ModelNoise, list[int]] = {}
+            for device in position.members:
+                alike.setdefault(found[device], []).append(device)
+            for models, members in alike.items():
+                result.append(replace(position, members=tuple(members), models=models))
+        return result
+
+    def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
+        """One release an aggregation."""
+
+        def laws(position: Position, plan: RoundPlan) -> Composition:
+            return composition(plan, _ball(position, privacy))
+
+        return laws
+
+    def releases(
+        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
+    ) -> list[Release]:
+        if position.models is None:
+            raise TypeError("a position of another mechanism")
+        return ModelLines(
+            position,
+            position.models,
+            traffic,
+            2 * privacy.clipping_norm,
+            _ball(position, privacy),
+            laws,
+            privacy.exposures,
+        ).all()
+
+    def drift(self, privacy: PrivacyConfig) -> str:
+        return "none, models are clipped"
+
+    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
+        return []
+
+
+def _ball(position: Position, privacy: PrivacyConfig) -> BallLaw:
+    rate = 1.0 if privacy.unit == "device" else position.sampling_rate
+    return BallLaw(rate, privacy.adjacency)
+
+
+@dataclass(frozen=True)
+class Exposures:
+    """t_1…t_5 of G's rule, each a number."""
+
+    uplinks: int
+    downlinks: int
+    cloud_rounds: int
+    edge_uplinks: int
+    cloud_downlinks: int
+
+
+def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
+    """How many messages are caught: as declared, or each of the schedule.
+
+    Raises:
+        InputError: more than there are.
+    """
+    local = sum(top == 1 for plan in plans for _, top in stretches(plan))
+    rounds = len(plans)
+    there = Exposures(local + rounds, local, rounds, rounds, rounds)
+    said = privacy.exposures.model_dump()
+    for key, most in vars(there).items():
+        if said[key] is not None and said[key] > most:
+            raise InputError(
+                f"privacy.exposures.{key}",
+                said[key],
+                f"is more than the schedule has, {most}; null means all of them",
+            )
+    found = Exposures(
+        **{key: most if said[key] is None else said[key] for key, most in vars(there).items()}
+    )
+    if found.cloud_rounds > found.uplinks:
+        raise InputError(
+            "privacy.exposures.cloud_rounds",
+            found.cloud_rounds,
+            f"is more than the uplinks that are caught, {found.uplinks}, of which they are some",
+        )
+    return found
+
+
+def of_aggregations(noise: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], ...]:
+    """Deviations (N_l,) by layer at a global and at a local aggregation.
+
+    Args:
+        noise: float64 (N_l, 2) by layer, or (N_l,), the same at both.
+    """
+    columns = [of_layer.reshape(len(of_layer), -1) for of_layer in noise]
+    return tuple(
+        tuple(of_layer[:, at % of_layer.shape[1]] for of_layer in columns) for at in (0, 1)
+    )
+
+
+def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) -> list[ModelNoise]:
+    """What noise there is about every device's model, device by device.
+
+    Args:
+        noise: see `of_aggregations`.
+        colluding: of a device's siblings so many tell another what they drew.
+    """
+    tree = network.tree
+    edges, trusted = tree.parents[1], network.trust[1]
+    p, q = network.weights[1], network.weights[0]
+    total, local = of_aggregations(noise)
+    means = [mean_variances(network, drawn, _all(network), 1)[0] for drawn in (local, total)]
+    own = [(p * drawn[2]) ** 2 for drawn in (local, total)]
+    added = (local[1] ** 2, total[1] ** 2)
+    of_edges = q**2 * (means[1] + added[1])
+    in_total = float(of_edges.sum() + total[0][0] ** 2)
+    in_cloud = q[edges] ** 2 * own[1]
+    known_elsewhere = float(of_edges[~trusted].sum())
+
+    def pair(values: Sequence[np.ndarray], at: int) -> tuple[float, float]:
+        return float(values[0][at]), float(values[1][at])
+
+    result = []
+    for device, edge in enumerate(edges.tolist()):
+        beside = np.flatnonzero(edges == edge)
+        beside = beside[beside != device]
+        elsewhere = in_cloud[edges != edge]
+        loudest = [np.sort(drawn[beside])[::-1] for drawn in own]
+        first = [drawn[: colluding + 1].sum() for drawn in loudest]
+        result.append(
+            ModelNoise(
+                share=float(p[device]),
+                edge_share=float(q[edge]),
+                own=(float(local[2][device]), float(total[2][device])),
+                mean=pair(means, edge),
+                sibling=(float(loudest[0][0]), float(loudest[1][0])) if beside.size else None,
+                coalition=(float(first[0]), float(first[1])),
+                added=pair(added, edge),
+                cloud=float(total[0][0] ** 2),
+                total=in_total,
+                far=float(elsewhere.max()) if elsewhere.size else None,
+                trusted_elsewhere=in_total - known_elsewhere if (~trusted).any() else None,
+                edge_is_trusted=bool(trusted[edge]),
+            )
+        )
+    return result
+
+
+def _all(network: Network) -> np.ndarray:
+    """That every device sends: (N_L,)."""
+    return np.ones(network.tree.n_devices)

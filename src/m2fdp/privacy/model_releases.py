@@ -1,0 +1,314 @@
+"""Who learns what where models are bounded themselves: the ledger's lines under `weights`.
+
+A device sends its model, clipped to C, with noise; an edge server sends its mean on, or broadcasts
+it, with noise of its own; the cloud likewise. What a record, or a device, moves a model by is the
+ball's diameter at most, 2C, whatever happened before: the argmin of a mean may jump by that when
+one record changes. So every release has a shift and a noise of its own:
+
+    who                         after a local aggregation         after a global one
+    the own edge, uplinks       2C behind own_1                   2C behind own_2
+    the cloud                   2C p behind V_1 + n_E^2           2C p behind V_2 + s_E^2
+    siblings                    2C p behind V_1 - own + n_E^2     2C p q behind W - own
+    downlinks, elsewhere        2C p behind V_1 + n_E^2           2C p q behind W
+
+with p and q the weights of the device at its edge server and of this at the cloud, V the variance
+of the noise in the edge server's mean, and W of all noise in the cloud's broadcast. Each
+aggregation is a public reset for who sees it: all below starts from a broadcast. Who does not see
+local aggregations, the cloud and others beyond the edge server, may be counted as if it did; or
+between two global aggregations all devices of the edge server may part, but their mean stays in
+the ball, and moves by 2C at most, 2C q in the cloud's. Either is an upper bound.
+
+Who catches some of the messages only sees what somebody else does not, so that no release is a
+reset; but in the ball each of them moves by 2C at most, whatever went by unseen, and so many
+compose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+
+from m2fdp.config import ExposuresConfig
+from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
+from m2fdp.privacy.positions import ModelNoise, Position
+from m2fdp.privacy.releases import (
+    OBSERVERS,
+    Account,
+    AlikeRounds,
+    Laws,
+    Release,
+    Traffic,
+    in_clear,
+    trusted_above,
+)
+from m2fdp.schedule.rounds import RoundPlan
+
+# What a release shows: how far it moves, and the variance of the noise about it.
+Seen = tuple[float, float]
+_AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
+_ALONE = "siblings do not pool what they know of their own noises"
+# Who reads the device's own messages.
+_AT_THE_EDGE = frozenset({"servers", "uplinks", "uplinks_caught", "colluders"})
+
+
+@dataclass(frozen=True)
+class BallLaw:
+    """How far a record moves a clipped model.
+
+    Attributes:
+        rate: of a record in a step.
+        adjacency: two worlds that replace a record part by 2C as well, by C from between them,
+            which is what the accountant counts from.
+    """
+
+    rate: float
+    adjacency: Adjacency
+
+    def after(self, steps: float) -> ShiftLaw:
+        """Of the model after so many steps from a public one, in 2C; of any, by inf steps."""
+        if self.adjacency == "replace_one":
+            return subsampled(1.0, 0.5)
+        moved = 1.0 if steps == inf else 1.0 - (1.0 - self.rate) ** steps
+        return subsampled(moved)
+
+
+def stretches(plan: RoundPlan) -> list[tuple[int, int]]:
+    """A round's stretches of local steps: how many, and the layer that they end in."""
+    result, steps = [], 0
+    for layer in plan.layers:
+        steps += 1
+        if layer is not None:
+            result.append((steps, layer))
+            steps = 0
+    return result
+
+
+def composition(plan: RoundPlan, law: BallLaw) -> Composition:
+    """A device's own messages of a round, each moved by 2C."""
+    return tuple(Counter(law.after(steps) for steps, _ in stretches(plan)).items())
+
+
+@dataclass(frozen=True)
+class EveryRelease:
+    """An account of all that is shown.
+
+    Attributes:
+        local: of local aggregations; None = they are not shown.
+        total: of global ones.
+        unit: the position's.
+    """
+
+    law: BallLaw
+    local: Seen | None
+    total: Seen
+    unit: float
+
+    def __call__(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
+        """What is shown in so many rounds of each plan."""
+        shown = []
+        for plan, times in counted.items():
+            ends = stretches(plan)
+            if self.local is None:
+                ends = [(len(plan.layers), 0)]
+            for top, seen in ((1, self.local), (0, self.total)):
+                if seen is None:
+                    continue
+                shift, variance = seen
+                laws = Counter(self.law.after(steps) for steps, layer in ends if layer == top)
+                moved = tuple((law.scaled(shift / self.unit), n) for law, n in laws.items())
+                if moved:
+                    shown.append(AlikeRounds(plan, moved, times, self.deviation(variance)))
+        return shown
+
+    def deviation(self, variance: float) -> float:
+        """In the unit of the position's laws."""
+        return sqrt(max(variance, 0.0)) / self.unit
+
+    def least(self, local_there: bool) -> float:
+        """The least deviation of its releases."""
+        local = [self.local[1]] if self.local is not None and local_there else []
+        return self.deviation(min([*local, self.total[1]]))
+
+
+@dataclass(frozen=True)
+class SomeReleases:
+    """An account of releases that are caught: how many of them, and what they show.
+
+    Attributes:
+        local, total, unit: as those of `EveryRelease`.
+    """
+
+    law: BallLaw
+    local: tuple[int, Seen]
+    total: tuple[int, Seen]
+    unit: float
+
+    def __call__(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
+        """What is caught of so many rounds of each plan."""
+        shown = []
+        for top, (most, (shift, variance)) in ((1, self.local), (0, self.total)):
+            there = sum(
+                times * sum(layer == top for _, layer in stretches(plan))
+                for plan, times in counted.items()
+            )
+            law = self.law.after(inf).scaled(shift / self.unit)
+            if times := min(most, there):
+                deviation = sqrt(max(variance, 0.0)) / self.unit
+                shown.append(AlikeRounds(next(iter(counted)), ((law, 1),), times, deviation))
+        return shown
+
+
+@dataclass(frozen=True)
+class ModelLines:
+    """The lines of one position, put together.
+
+    Attributes:
+        diameter: 2C.
+        law: of its records.
+        laws: for who reads lines of all mechanisms alike.
+        exposures: how many messages who does not catch all of them does catch.
+    """
+
+    position: Position
+    noise: ModelNoise
+    traffic: Traffic
+    diameter: float
+    law: BallLaw
+    laws: Laws
+    exposures: ExposuresConfig
+
+    def all(self) -> list[Release]:
+        """All lines of the position."""
+        noise, colluding = self.noise, self.traffic.colluding
+        lines = [*self.at_the_edge(), self.line("cloud", *self.cloud(), rests=_AS_IF_SEEN)]
+        if noise.sibling is not None:
+            lines.append(self.line("siblings", self.beside(noise.sibling), rests=_ALONE))
+            if colluding:
+                told = self.line("coalition", self.beside(noise.coalition))
+                who = f"{colluding + 1} devices of the same server, together"
+                lines.append(replace(told, observer=who))
+        if noise.far is not None:
+            lines.append(self.line("far_devices", *self.beyond(noise.far), rests=_AS_IF_SEEN))
+        lines.append(self.line("public", *self.beyond(0.0), rests=_AS_IF_SEEN))
+        lines.append(self.line("downlinks", self.beside((0.0, 0.0))))
+        if colluding:
+            above = self.cloud() if noise.edge_is_trusted else (self.own(),)
+            lines.append(self.line("colluders", *above))
+        return [*lines, *self.caught()]
+
+    def at_the_edge(self) -> list[Release]:
+        """The own edge server, other servers, and who listens on the device's uplink."""
+        noise = self.noise
+        if not noise.edge_is_trusted:
+            own = self.line("servers", self.own(), sees="the clipped model, noised, every time")
+            return [own, replace(own, kind="uplinks", observer=OBSERVERS["uplinks"])]
+        lines = [trusted_above(self.position, "clipped models", self.laws)]
+        if noise.trusted_elsewhere is not None:
+            known = noise.total - noise.trusted_elsewhere
+            lines.append(self.line("servers", *self.beyond(known), rests=_AS_IF_SEEN))
+        if noise.own == (0.0, 0.0):
+            clear = "un-noised models on their way to the edge server"
+            return [*lines, in_clear(self.position, "uplinks", clear, self.laws)]
+        return [*lines, self.line("uplinks", self.own())]
+
+    def own(self) -> EveryRelease:
+        """Of the device's own messages."""
+        local, total = self.noise.own
+        return self.every((1.0, local**2), (1.0, total**2))
+
+    def cloud(self) -> tuple[EveryRelease, EveryRelease]:
+        """Of the edge server's means."""
+        noise = self.noise
+        local, total = (mean + added for mean, added in zip(noise.mean, noise.added, strict=True))
+        return (
+            self.every((noise.share, local), (noise.share, total)),
+            self.every(None, (1.0, total)),
+        )
+
+    def beside(self, known: tuple[float, float]) -> EveryRelease:
+        """Of the broadcasts of the edge server and of the cloud, for who knows so much of the
+        noise in the edge server's mean."""
+        noise = self.noise
+        local = noise.mean[0] + noise.added[0] - known[0]
+        total = noise.total - noise.edge_share**2 * known[1]
+        return self.every((noise.share, local), (noise.share * noise.edge_share, total))
+
+    def beyond(self, known: float) -> tuple[EveryRelease, EveryRelease]:
+        """Of the cloud's broadcasts, for who knows so much of their noise."""
+        noise, left = self.noise, self.noise.total - known
+        seen = noise.mean[0] + noise.added[0]
+        return (
+            self.every((noise.share, seen), (noise.share * noise.edge_share, left)),
+            self.every(None, (noise.edge_share, left)),
+        )
+
+    def caught(self) -> list[Release]:
+        """Of who catches only so many messages as are declared: t_1…t_5."""
+        noise, said = self.noise, self.exposures
+        lines = []
+        if said.uplinks is not None and not noise.edge_is_trusted:
+            at_cloud = min(said.cloud_rounds or 0, said.uplinks)
+            local, total = noise.own
+            some = self.some(
+                (said.uplinks - at_cloud, local**2),
+                (at_cloud, total**2),
+            )
+            sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
+            lines.append(self.line("uplinks_caught", self.own(), some, sees=sees))
+        if said.downlinks is not None and said.cloud_downlinks is not None:
+            some = self.some(
+                (said.downlinks, noise.mean[0] + noise.added[0]),
+                (said.cloud_downlinks, noise.total),
+            )
+            sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
+            lines.append(self.line("downlinks_caught", self.beside((0.0, 0.0)), some, sees=sees))
+        return lines
+
+    def every(self, local: Seen | None, total: Seen) -> EveryRelease:
+        """An account of all releases; shifts are over 2C."""
+        moved = None if local is None else (local[0] * self.diameter, local[1])
+        at_cloud = (total[0] * self.diameter, total[1])
+        return EveryRelease(self.law, moved, at_cloud, self.position.unit)
+
+    def some(self, local: tuple[int, float], total: tuple[int, float]) -> SomeReleases:
+        """An account of so many releases behind noise of a variance, each moved by 2C."""
+        caught = [(times, (self.diameter, variance)) for times, variance in (local, total)]
+        return SomeReleases(self.law, caught[0], caught[1], self.position.unit)
+
+    def line(
+        self,
+        kind: str,
+        *accounts: Account,
+        sees: str = "noised means of clipped models",
+        rests: str = "–",
+    ) -> Release:
+        """Of an observer, by its accounts."""
+        there = 1 in self.traffic.layers
+        leasts = [one.least(there) for one in accounts if isinstance(one, EveryRelease)]
+        return Release(
+            self.position,
+            kind,
+            OBSERVERS[kind],
+            sees,
+            max(leasts),
+            rests,
+            self.laws,
+            accounts=accounts,
+            alone=self.alone(kind),
+        )
+
+    def alone(self, kind: str) -> EveryRelease:
+        """Of the noise on the device's own path alone, as if all other noise were told."""
+        noise = self.noise
+        if kind in _AT_THE_EDGE and not noise.edge_is_trusted:
+            return self.own()
+        share, at_cloud = noise.share, noise.edge_share
+        local, total = (
+            (share * own) ** 2 + added for own, added in zip(noise.own, noise.added, strict=True)
+        )
+        if kind not in {"cloud", "colluders"}:
+            broadcast = at_cloud**2 * total + noise.cloud
+            return self.every((share, local), (share * at_cloud, broadcast))
+        return self.every((share, local) if local else None, (share if local else 1.0, total))

@@ -1,0 +1,83 @@
+"""Where learners start a stretch of local steps, and what they last received."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.schedule.rounds import Center
+from m2fdp.simulation.learners import Learners
+from m2fdp.topology.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Models of the learners of a block: learner i's is `models[rows[i]]`."""
+
+    models: Tensor
+    rows: np.ndarray
+
+    def of(self, part: slice, out: Tensor | None = None) -> Tensor:
+        """(n, M), copies of those of some learners; into a given tensor, if there is one."""
+        places = torch.as_tensor(self.rows[part], device=self.models.device)
+        return torch.index_select(self.models, 0, places, out=out)
+
+
+@dataclass(frozen=True, eq=False)
+class Starts:
+    """Of the learners of a block.
+
+    Attributes:
+        own: where they start.
+        received: the models that they last received: the same, unless an aggregation ended at or
+            below their head, where a lock-step group is one learner that goes on by itself.
+        first: the model that the round began with.
+    """
+
+    own: Rows
+    received: Rows
+    first: Rows
+
+    def anchors(self, center: Center) -> Rows:
+        """What a proximal term pulls to."""
+        return self.first if center == "global" else self.received
+
+
+def first_starts(learners: Learners, model: Tensor) -> dict[int, Starts]:
+    """Everybody starts a round from the global model (M,): by head layer."""
+    starts = {}
+    for head_layer, block in learners.blocks.items():
+        rows = Rows(model[None], np.zeros(len(block), dtype=np.int64))
+        starts[head_layer] = Starts(rows, rows, rows)
+    return starts
+
+
+def next_starts(
+    starts: dict[int, Starts],
+    learners: Learners,
+    tree: Tree,
+    models: Tensor,
+    layer: int,
+    own: dict[int, Tensor],
+) -> dict[int, Starts]:
+    """Learners below a layer take the model of their ancestor there; the others keep their own.
+
+    Args:
+        starts: of the stretch before, by head layer.
+        models: (N_l, M), of that layer.
+        own: (n, M), of the learners of a block, by head layer.
+    """
+    ancestors = tree.ancestors[layer][learners.first_devices]
+    result = {}
+    for head_layer, block in learners.blocks.items():
+        before = starts[head_layer]
+        if head_layer > layer:
+            received = Rows(models, ancestors[block.start : block.stop])
+            result[head_layer] = Starts(received, received, before.first)
+        else:
+            rows = Rows(own[head_layer], np.arange(len(block)))
+            result[head_layer] = Starts(rows, before.received, before.first)
+    return result

@@ -1,0 +1,195 @@
+"""The course of a run in tiers: who trains what, and what each round costs, before any training.
+
+Tiers and times follow from FLOPs, bytes, profiles, shard sizes and keyed noise. No weight and no
+record is looked at, so nothing of it is private, and a run that goes on has the same course.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from m2fdp.config import (
+    TRAINED,
+    ClockConfig,
+    Config,
+    PlateauConfig,
+    ResourcesConfig,
+)
+from m2fdp.costs.clock import Cost, added_up
+from m2fdp.costs.profiles import draw_noise, draw_profiles
+from m2fdp.costs.resources import watts
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.process import State
+from m2fdp.simulation.training import CourseState, Decision, Progress, RoundRecord
+from m2fdp.tiering.clock import RoundTimes, clients_of, round_times
+from m2fdp.tiering.costs import (
+    ModuleCosts,
+    TierCosts,
+    fedavg_costs,
+    resnet_costs,
+    splitfed_costs,
+    tier_costs,
+)
+from m2fdp.tiering.plan import ABSENT, TierPlan, World, plan_tiers
+
+# How a round is billed: D's tiers in parallel, whole models, or one side after the other.
+Way = Literal["dtfl", "fedavg", "splitfed"]
+
+
+@dataclass(frozen=True, eq=False)
+class TierCourse:
+    """What a run in tiers does, round by round.
+
+    Attributes:
+        cuts: int64 (R, K), the modules that each client trains itself; -1 = absent.
+        costs: of each round.
+        logged: of each round, by the name of the metric.
+    """
+
+    cuts: np.ndarray
+    costs: tuple[Cost, ...]
+    logged: tuple[Mapping[str, float], ...]
+
+    @property
+    def totals(self) -> list[Cost]:
+        """What the rounds have cost together after each of t = 1…T."""
+        return added_up(self.costs)
+
+
+@dataclass(frozen=True)
+class PlannedTiers:
+    """The rounds of a course, with steps that a plateau makes smaller (a `RoundPolicy`).
+
+    Attributes:
+        rounds: as planned; step sizes without the plateau.
+    """
+
+    rounds: tuple[RoundPlan, ...]
+    course: TierCourse
+    plateau: PlateauConfig
+
+    def start(self, state: State) -> CourseState:
+        """Nothing needs to be known."""
+        return {}
+
+    def decide(self, reached: Progress) -> Decision:
+        """The next round, as planned; its step size follows from the rows that are there."""
+        number = reached.state.round
+        plan, logged = self.rounds[number], self.course.logged[number]
+        times = reductions(reached.records, self.plateau)
+        eta = plan.step_size * self.plateau.factor**times
+        return Decision(replace(plan, step_size=eta), {**logged, "eta": eta})
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        """Nothing is learned."""
+        return course_state
+
+
+def reductions(records: Sequence[RoundRecord], plateau: PlateauConfig) -> int:
+    """How often the step size is to be reduced, by the accuracies so far."""
+    best, waited, times = -np.inf, 0, 0
+    for record in records:
+        if record.accuracy > best + plateau.threshold * abs(best) or best == -np.inf:
+            best, waited = record.accuracy, 0
+        else:
+            waited += 1
+        if waited > plateau.patience:
+            waited, times = 0, times + 1
+    return times
+
+
+def clock_costs(clock: ClockConfig, trained: ModuleCosts) -> ModuleCosts:
+    """Whose FLOPs and bytes are billed.
+
+    Args:
+        trained: of the model that is trained.
+    """
+    return trained if clock.model == TRAINED else resnet_costs(clock.depth, clock.width)
+
+
+def plan_course(
+    config: Config, way: Way, trained: ModuleCosts, sizes: np.ndarray, present: np.ndarray
+) -> TierCourse:
+    """The course of a run.
+
+    A profile and the noise are those of a client, whatever trains; one seed has one world.
+
+    Args:
+        trained: of the model that is trained.
+        sizes: int64 (K,), the clients' records.
+        present: bool (R, K), who takes part.
+    """
+    clock, rounds, n_clients = config.clock, *present.shape
+    # An epoch more computes, and sends activations, once more.
+    world = World(
+        sizes * float(config.training.local_epochs),
+        draw_profiles(clock, n_clients, rounds, config.seed),
+        draw_noise(clock.noise, n_clients, rounds, config.seed),
+        present,
+    )
+    modules = clock_costs(clock, trained)
+    planned = plan_tiers(config.tiering, clock, world, modules)
+    tiers = _tiers_of(config, way, modules)
+    cuts = np.full(present.shape, ABSENT, dtype=np.int64)
+    costs, logged = [], []
+    batch = config.training.batch_size or sizes.max()
+    steps = config.training.local_epochs * np.ceil(sizes / batch)
+    for number in range(rounds):
+        here = present[number]
+        chosen = planned.tiers[number, here] if way == "dtfl" else np.ones(here.sum(), np.int64)
+        trains = tiers.modules[chosen - 1] if way == "dtfl" else len(modules.flops)
+        cuts[number, here] = trains
+        clients = clients_of(clock, world.records[here], world.profiles[number, here])
+        times = round_times(tiers, clients, clock).noisy(world.noise[number, here])
+        took = _took(times.at(chosen, clock.server == "shared"), way)
+        share = tiers.client_flops[chosen - 1] / modules.flops.sum()
+        energy = _energy(times, chosen, steps[here] * share, config.resources)
+        costs.append(Cost(energy, float(took.max())))
+        logged.append(_logged(took, chosen, tiers, planned, number, way))
+    return TierCourse(cuts, tuple(costs), tuple(logged))
+
+
+def _tiers_of(config: Config, way: Way, modules: ModuleCosts) -> TierCosts:
+    label_bytes = config.clock.label_bytes
+    if way == "fedavg":
+        return fedavg_costs(modules)
+    if way == "splitfed":
+        return splitfed_costs(modules, label_bytes)
+    return tier_costs(modules, config.tiering.tiers, label_bytes, config.tiering.whole_model)
+
+
+def _took(times: RoundTimes, way: Way) -> np.ndarray:
+    """Seconds of each client, (K,)."""
+    return (times.parallel() if way == "dtfl" else times.sequential())[:, 0]
+
+
+def _energy(
+    times: RoundTimes, chosen: np.ndarray, steps: np.ndarray, resources: ResourcesConfig
+) -> float:
+    """Joules of all clients: their radios while links are busy, and steps by share of FLOPs."""
+    sending = times.communication[np.arange(len(chosen)), chosen - 1].sum()
+    radio = watts(resources.wireless_power_dbm) * float(sending)
+    return radio + resources.step_energy_j * float(steps.sum())
+
+
+def _logged(
+    took: np.ndarray,
+    chosen: np.ndarray,
+    tiers: TierCosts,
+    planned: TierPlan,
+    number: int,
+    way: Way,
+) -> dict[str, float]:
+    """Of a round: its seconds, how long clients wait for the slowest, and who is where."""
+    logged = {
+        "round_s": float(took.max()),
+        "waiting_s": float((took.max() - took).mean()),
+    }
+    if way != "dtfl":
+        return logged
+    counts = {f"tier_{tier}": float((chosen == tier).sum()) for tier in range(1, tiers.n_tiers + 1)}
+    return {**logged, "t_max_s": float(planned.oracle[number]), **counts}

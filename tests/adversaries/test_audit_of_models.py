@@ -1,0 +1,108 @@
+"""The audit where models are bounded themselves (`weights`)."""
+
+from dataclasses import replace
+
+import pytest
+
+from m2fdp.adversaries.audit import audit_line, audited_lines
+from m2fdp.config import AuditConfig
+from m2fdp.privacy.ledger import Ledger
+
+WEIGHTS = {"mechanism": "weights", "local_aggregation": {1: 2}}
+PAPER = WEIGHTS | {"calibration": "paper", "epsilon": 1.0}
+
+
+@pytest.fixture(scope="module")
+def system(make_system):
+    """Two edge servers with three devices each, nobody of them trusted, unless told otherwise."""
+
+    def make(**options):
+        return make_system(**({"untrusted": ("server-1-0", "server-1-1")} | options))
+
+    return make
+
+
+def of(name, **changes):
+    return {"paper": PAPER, "accountant": WEIGHTS | {"epsilon": 8.0}}[name] | changes
+
+
+def test_the_papers_noise_is_worth_more_than_its_nominal_epsilon(system):
+    """Nominal 1: a thousand copies of each world can show 4.6 at most, and do show that."""
+    (found,) = system(**of("paper")).audit(1000)
+    assert found.epsilon_nominal == 1
+    assert found.epsilon_lower >= 4
+    assert found.epsilon_lower <= found.epsilon_upper
+    assert found.releases == 2 * 3
+
+
+# What the canary shows at least; a device without any data stays at what it received, so that it
+# does not attain the worst case.
+CASES = {
+    "q = 0.5": ({}, 0.5),
+    "q = 1": ({"rate": 1.0}, 0.7),
+    "replace one": ({"rate": 1.0, "adjacency": "replace_one"}, 0.7),
+    "device": ({"unit": "device"}, 0.0),
+    "q = 0.1": ({"rate": 0.1}, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_accountants_noise_stays_below_the_ledger(system, name):
+    # A false alarm in all five with probability at most 0.01.
+    changes, least = CASES[name]
+    (found,) = system(**of("accountant", **changes)).audit(400, confidence=1 - 0.01 / 10)
+    assert least <= found.epsilon_lower <= found.epsilon_upper <= 8
+
+
+def test_so_it_does_below_a_trusted_edge_server(system):
+    (found,) = system(**of("accountant"), untrusted=()).audit(400, confidence=0.998)
+    assert 0 < found.epsilon_lower <= found.epsilon_upper <= 8
+    assert found.releases == 3  # the cloud hears the rounds' ends
+
+
+def broken(system, change):
+    """The lower bound of a build whose noise is changed, beside the ledger's upper one."""
+    canaries, line = system.plant(2 * 1000)
+    (mechanism,) = canaries.process.simulation.mechanisms
+    mechanism = replace(mechanism, noise=change(mechanism.noise))
+    simulation = replace(canaries.process.simulation, mechanisms=(mechanism,))
+    canaries = replace(canaries, process=replace(canaries.process, simulation=simulation))
+    config = AuditConfig(repetitions=1000)
+    return audit_line(canaries, line, system.privacy, system.schedule.rounds, config)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda noise: replace(
+            noise,
+            messages=tuple(of_layer / 4 for of_layer in noise.messages),
+            local_messages=tuple(of_layer / 4 for of_layer in noise.local_messages),
+        ),
+        lambda noise: replace(
+            noise, local_messages=tuple(of_layer * 0 for of_layer in noise.local_messages)
+        ),
+        lambda noise: replace(noise, unit="step"),  # a tenth of it
+    ],
+    ids=["a quarter of the noise", "none in local aggregations", "over the step size"],
+)
+def test_builds_with_less_noise_are_caught(system, change):
+    found = broken(system(**of("accountant")), change)
+    assert found.epsilon_lower > found.epsilon_upper
+
+
+def test_a_build_that_believes_in_2c_over_m_is_caught(system):
+    """Its ledger would say 1 or less of the paper's noise."""
+    run = system(**of("paper"))
+    (line,) = audited_lines(run.mechanism.ledger, run.schedule.rounds)
+    (account,) = line.accounts
+    believed = replace(
+        account,
+        local=(account.local[0] / 100, account.local[1]),
+        total=(account.total[0] / 100, account.total[1]),
+    )
+    told = replace(line, accounts=(believed,))
+    ledger: Ledger = replace(run.mechanism.ledger, lines=(told,))
+    assert ledger.epsilon(told, 3) <= 1
+    (found,) = run.audit(1000)
+    assert found.epsilon_lower > ledger.epsilon(told, 3)

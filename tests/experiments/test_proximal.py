@@ -1,0 +1,191 @@
+"""The proximal term in configurations: what is refused, and runs that have one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.builders import experiment_of
+from tests.experiments.test_seams import PAGE, SMALL
+from tests.pages import write_files
+
+from m2fdp.algorithms import ALGORITHMS, Algorithm
+from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.config import Config, recorded, released
+from m2fdp.errors import InputError
+from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.training import Checkpointing, Progress
+
+UPLOAD = {"privacy.mechanism": "upload"}
+PULLED = {"training.proximal": 0.5, "training.learning_rate": 0.25}
+GLOBAL = {"training.proximal_center": "global"}
+CONTROL = {
+    "control.enabled": True,
+    "control.smoothness": 0.5,
+    "control.step_size_factor": 20.0,
+    "control.tau": 12,
+    "topology.trust.ratios": [1.0],
+}
+
+
+def experiment(*changes):
+    return experiment_of(SMALL, *changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"training.proximal": 2.5, "training.learning_rate": 0.5},
+            "training.proximal = 2.5: times the step size 0.5 is 1.25, which pulls past the "
+            "centre; use at most 1/eta = 2",
+        ),
+        ({"training.proximal": -0.1}, "training.proximal = -0.1: "),
+        (
+            {"training.proximal_center": "own"},
+            "training.proximal_center = 'own': .*'received' or 'global'",
+        ),
+        (
+            PULLED | GLOBAL | UPLOAD | {"privacy.unit": "device"},
+            "training.proximal_center = 'global': moves devices without data too",
+        ),
+        (
+            PULLED
+            | GLOBAL
+            | {"secure_aggregation.layers": [1], "secure_aggregation.protocol": "masks"},
+            "training.proximal_center = 'global': leaves updates without a bound on their norm",
+        ),
+    ],
+)
+def test_what_can_t_be_is_refused_in_one_line(changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        experiment(changes)
+    assert "\n" not in str(error.value)
+
+
+def test_a_pull_of_exactly_all_the_way_is_allowed_and_decaying_steps_are_looked_at():
+    experiment({"training.proximal": 4.0, "training.learning_rate": 0.25})
+    # gamma / sqrt(2) is the largest step.
+    decaying = {"training.step_size": "inverse_sqrt", "training.learning_rate": 0.5}
+    experiment(decaying, {"training.proximal": 2.8})
+    with pytest.raises(InputError, match="times the step size 0.3536 is 1.025"):
+        experiment(decaying, {"training.proximal": 2.9})
+
+
+class Anchored:
+    """A rule of one's own."""
+
+    anchored = True
+    drifts = frozenset({"worst_case"})
+
+    def step(self, models, anchors, eta, descend):
+        descend(models)
+
+
+def test_rules_of_ones_own_are_pulled_where_that_is_proven(monkeypatch):
+    rules = Rules(local=Anchored())
+    own = Algorithm("own", "Own", "method", lambda given: replace(M2FDP.plan(given), rules=rules))
+    monkeypatch.setitem(ALGORITHMS, "own", own)
+    experiment(PULLED, {"algorithm": "own"})
+    with pytest.raises(InputError, match="training.proximal = 0.5: is not proven together with"):
+        experiment(PULLED, UPLOAD, {"algorithm": "own"})
+    with pytest.raises(InputError, match="proximal_center = 'global': is not what the local rule"):
+        experiment(PULLED, GLOBAL, {"algorithm": "own"})
+
+
+def test_bounds_on_convergence_are_not_for_it():
+    with pytest.raises(InputError, match="training.proximal = 0.5: is no part of what the bounds"):
+        experiment(PULLED).bound()
+
+
+def test_non_expansive_steps_are_certified_for_the_proximal_loss():
+    """One record in eight: beta = 0.25 * 64 / q, so steps of at most 2/(beta + 2 mu)."""
+    logistic = {"model.name": "logistic", "privacy.drift": "non_expansive"} | UPLOAD
+    whole = {"training.batch_size": None, "training.proximal": 4.0}
+    _ = experiment(logistic, whole, {"training.learning_rate": 2 / 24 - 1e-9}).manifest
+    with pytest.raises(InputError, match="at most 2/\\(beta/q \\+ 2 mu\\) = 0.08333 here"):
+        _ = experiment(logistic, whole, {"training.learning_rate": 2 / 24 + 1e-5}).manifest
+
+
+@pytest.mark.parametrize("algorithm", ["hfl", "pedpfl", "hfl_dp", "m2fdp", "hdp", "cdp"])
+def test_every_algorithm_is_pulled(algorithm):
+    """Two local steps between syncs: the second is pulled."""
+    longer = {"training.local_steps": 4, "algorithm": algorithm}
+    private = {"threat.distrusted": ["cloud"]} if algorithm == "cdp" else {}
+    pulled, plain = (
+        experiment(longer, private, changes).train().state_dict["1.weight"]
+        for changes in (PULLED, {"training.learning_rate": 0.25})
+    )
+    assert not torch.equal(pulled, plain)
+
+
+def test_it_is_the_page_s_fedprox_with_the_same_mu(project):
+    """Noise apart, which is keyed by the configuration."""
+    write_files(PAGE, project)
+    longer = {"training.local_steps": 4, "training.local_aggregation": {1: 2}}
+    ends = []
+    for changes in (
+        {"algorithm": "m2fdp", "training.proximal": 0.5},
+        {"algorithm": "my_fedprox:FEDPROX", "options": {"mu": 0.5}},
+    ):
+        run = experiment(longer, {"training.learning_rate": 0.25}, changes)
+        mechanism = run.calibrate().mechanism
+        quiet = replace(mechanism, noise=replace(mechanism.noise, steps=mechanism.noise.steps * 0))
+        process = run.process(run.simulation(mechanisms=(quiet,)))
+        state = process.start()
+        for plan in run.run_plan.rounds:
+            state = process.round(state, plan)
+        ends.append(state.weights)
+    assert torch.equal(*ends)
+
+
+def test_a_run_is_resumed_to_the_same_bytes(tmp_path):
+    """A checkpoint after each round holds all there is: the centre is the round's own affair."""
+    run = experiment(PULLED, GLOBAL, UPLOAD, {"training.rounds": 4, "training.local_steps": 4})
+    kept: list[Progress] = []
+    whole = run.train(checkpointing=Checkpointing(1, kept.append))
+    resumed = run.train(start=kept[1])
+    assert kept[1].state.round == 2
+    for name, weights in whole.state_dict.items():
+        assert torch.equal(weights, resumed.state_dict[name])
+
+
+def test_a_controlled_run_is_pulled_and_its_ledger_counts_no_contraction():
+    """Its step sizes are known in training only, and without a pull shifts are largest."""
+    plain = experiment(CONTROL, UPLOAD)
+    pulled = experiment(CONTROL, UPLOAD, {"training.proximal": 0.3})
+    noises = [
+        np.concatenate(run.calibrate().mechanism.noise.messages).tolist() for run in (plain, pulled)
+    ]
+    assert noises[0] == noises[1]
+    metrics = pulled.train().metrics
+    assert (metrics["eta"] * 0.3 <= 1).all()
+    assert pulled.run().policy.decide(pulled.process().start(), {}).plan.proximal == 0.3
+    with pytest.raises(InputError, match="training.proximal = 500.0: times the step size"):
+        experiment(CONTROL, {"training.proximal": 500.0}).train()
+
+
+def test_no_proximal_term_leaves_the_configuration_s_record_as_it_was():
+    assert not any("proximal" in key for key in recorded(Config()))
+    changed = experiment(PULLED).config
+    assert released(changed)["training.proximal"] == 0.5  # noise of its own
+
+
+@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+def test_masked_sums_are_those_of_open_ones(mechanism):
+    """A pull to the model that was received lengthens no update: masks' bounds hold."""
+    sums = {"secure_aggregation.layers": [1], "topology.trust.ratios": [1.0]}
+    longer = {"training.local_steps": 4, "privacy.mechanism": mechanism}
+    open_, masked = (
+        experiment(PULLED, longer, sums, {"secure_aggregation.protocol": protocol})
+        for protocol in ("ideal", "masks")
+    )
+    # One noise for both, whose key knows the protocol.
+    ends = []
+    for run in (open_, masked):
+        process = run.process(run.simulation(randomness=open_.simulation().randomness))
+        state = process.start()
+        for plan in run.run_plan.rounds:
+            state = process.round(state, plan, lambda *heard: None)
+        ends.append(state.weights)
+    torch.testing.assert_close(*ends, rtol=0, atol=1e-4)

@@ -1,0 +1,261 @@
+"""Experiments in tiers: what equals what to the byte, what the clock may not touch, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.builders import digits, records_of
+
+from m2fdp.config import load_config
+from m2fdp.errors import InputError
+from m2fdp.experiments import Experiment
+from m2fdp.experiments.checks import surprises
+from m2fdp.simulation.training import Checkpointing
+
+SMALL = {
+    "partition.scheme": "iid",
+    "partition.samples_per_device": 24,
+    "topology.fanouts": [4],
+    "topology.trust.ratios": [],
+    "training.local_aggregation": None,
+    "training.rounds": 3,
+    "training.batch_size": 10,
+    "training.learning_rate": 0.003,
+    "model.name": "resnet",
+    "model.width": 2,
+    "threads": 1,
+}
+
+
+def experiment(algorithm, **keys):
+    config = load_config(SMALL, {"algorithm": algorithm}, keys)
+    return Experiment.from_config(config, few_digits())
+
+
+@cache
+def few_digits():
+    """600 to train with, and 60 to evaluate on: each evaluation is dearer than a client's epoch."""
+    every = digits()
+    return replace(every, images=every.images[-660:], labels=every.labels[-660:], n_train=600)
+
+
+def trained(algorithm, **keys):
+    return experiment(algorithm, **keys).train()
+
+
+def vector(result):
+    return torch.cat([tensor.flatten() for tensor in result.state_dict.values()])
+
+
+def test_splitfed_trains_what_fedavg_trains_to_the_byte_in_other_seconds():
+    fedavg, splitfed = trained("fedavg"), trained("splitfed")
+    assert torch.equal(vector(fedavg), vector(splitfed))
+    assert fedavg.metrics["accuracy"].equals(splitfed.metrics["accuracy"])
+    assert not splitfed.metrics["delay_s"].equals(fedavg.metrics["delay_s"])
+
+
+@pytest.mark.parametrize("algorithm", ["dtfl", "fedyogi"])
+def test_the_number_of_processes_changes_nothing(algorithm, monkeypatch):
+    monkeypatch.setattr("m2fdp.simulation.workers._WORTH_FORKING_S", 0.0)
+    one, two = trained(algorithm), trained(algorithm, threads=2)
+    assert torch.equal(vector(one), vector(two))
+    pd.testing.assert_frame_equal(one.metrics, two.metrics)
+
+
+@pytest.mark.parametrize("algorithm", ["dtfl", "fedyogi"])
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_run_that_goes_on_ends_in_the_same_bytes(algorithm, after):
+    """With a plateau, whose step sizes follow from the rows so far."""
+    keys = {"training.plateau.factor": 0.5, "training.plateau.patience": 1, "training.rounds": 4}
+    kept = []
+    whole = experiment(algorithm, **keys).train(checkpointing=Checkpointing(1, kept.append))
+    rest = experiment(algorithm, **keys).train(start=kept[after - 1])
+    assert torch.equal(vector(whole), vector(rest))
+    pd.testing.assert_frame_equal(whole.metrics, rest.metrics)
+
+
+def test_the_clock_moves_seconds_and_tiers_and_never_fedavgs_weights():
+    usual = trained("fedavg", **{"training.rounds": 2})
+    for keys in (
+        {"clock.noise": 0.5},
+        {"clock.profiles": [[1.0, 30.0], [0.1, 10.0]]},
+        {"clock.switch_every": 1, "clock.switch_share": 1.0},
+    ):
+        other = trained("fedavg", **keys, **{"training.rounds": 2})
+        assert torch.equal(vector(usual), vector(other)), keys
+        assert not usual.metrics["delay_s"].equals(other.metrics["delay_s"]), keys
+    tiers = [f"tier_{tier}" for tier in range(1, 8)]
+    usual, other = (
+        trained("dtfl", **{"clock.profiles": profiles}).metrics[tiers]
+        for profiles in ([[4.0, 100.0], [0.1, 10.0]], [[0.1, 10.0]])
+    )
+    assert not usual.equals(other)
+
+
+def test_shards_sizes_enter_tiers_and_seconds():
+    """One profile for all: who has four times the records is the straggler."""
+    dataset, manifest = records_of((10, 10, 40))
+    keys = {"topology.fanouts": [3], "dataset.name": "npz", "clock.profiles": [[0.2, 30.0]]}
+    config = load_config(SMALL, {"algorithm": "dtfl", "clock.noise": 0.0}, keys)
+    course = Experiment.from_config(config, dataset, manifest).course
+    fast, too, slow = course.cuts[1].tolist()
+    assert fast == too > slow == 1
+
+
+def test_the_two_party_protocol_is_a_backend():
+    joint, apart = trained("dtfl"), trained("dtfl", **{"training.backend": "reference"})
+    torch.testing.assert_close(vector(joint), vector(apart))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_trains_the_same_and_repeats_itself():
+    there, again = (trained("dtfl", device="cuda", **{"model.norm": "group"}) for _ in range(2))
+    assert torch.equal(vector(there), vector(again))
+    here = trained("dtfl", **{"model.norm": "group"})
+    torch.testing.assert_close(vector(there), vector(here), rtol=1e-2, atol=1e-3)
+
+
+def test_a_trained_models_buffers_and_heads_are_in_its_state_dict_and_count():
+    run = experiment("dtfl", **{"tiering.tiers": 2})
+    result = run.train()
+    names = list(result.state_dict)
+    heads = {name.split(".")[1] for name in names if name.startswith("heads.")}
+    assert heads == {"6", "7"}
+    assert any(name.endswith("running_var") for name in names)
+    evaluated = run.evaluate(result.state_dict)
+    assert evaluated.accuracy == result.accuracy
+    frozen = dict(result.state_dict)
+    frozen |= {n: torch.ones_like(t) for n, t in frozen.items() if n.endswith("running_var")}
+    assert run.evaluate(frozen).loss != evaluated.loss
+
+
+def test_cnn12_trains_in_three_tiers_on_its_own_clock():
+    keys = {"model.name": "cnn12", "model.channels": [2, 3, 4], "model.width": 16}
+    result = trained("dtfl", **keys, **{"clock.model": "trained", "tiering.tiers": 3})
+    assert set(result.metrics.filter(like="tier_")) == {"tier_1", "tier_2", "tier_3"}
+    first, last = result.metrics["loss"].iloc[[0, -1]]
+    assert last < first
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("algorithm", ["fedavg", "dtfl", "fedyogi"])
+def test_it_learns(algorithm):
+    """Digits to 60 % in 12 rounds of 40 records a client; chance is 10 %."""
+    keys = {"partition.samples_per_device": 120, "training.rounds": 12, "model.width": 4}
+    assert trained(algorithm, **keys, **{"training.learning_rate": 0.01}).accuracy > 0.6
+
+
+@pytest.mark.parametrize("algorithm", ["dtfl", "splitfed"])
+def test_the_host_sees_activations_and_labels_and_everybodys_epsilon_is_infinite(algorithm):
+    ledger = experiment(algorithm).ledger().set_index("kind")
+    assert np.isinf(ledger["epsilon"]).all()
+    for kind in ("servers", "cloud", "uplinks"):
+        assert "activations and labels of every record" in ledger.loc[kind, "sees"]
+    assert ledger.loc["siblings", "sees"] == "un-noised models"
+
+
+@pytest.mark.parametrize("key", ["patch_shuffling", "distance_correlation"])
+def test_means_against_leakage_promise_nothing(key):
+    value = {"patch_shuffling": True, "distance_correlation": 0.5}[key]
+    shuffled = experiment("dtfl", **{f"leakage.{key}": value}).ledger()
+    said = shuffled["sees"].str.contains("their places shuffled").sum()
+    assert said == (3 if key == "patch_shuffling" else 0)
+    assert np.isinf(shuffled["epsilon"]).all()
+
+
+def test_whole_models_show_no_activation():
+    assert not experiment("fedavg").ledger()["sees"].str.contains("activations").any()
+
+
+REFUSED = {
+    "softmax": ({"model.name": "softmax", "model.width": 16}, "model.name = 'softmax': can't be"),
+    "tiers": (
+        {"model.name": "cnn12", "model.width": 16, "clock.model": "trained"},
+        "tiering.tiers = 7: is more than cnn12's 3",
+    ),
+    "clock": (
+        {"model.name": "cnn12", "model.width": 16, "tiering.tiers": 3},
+        "clock.model = 'resnet56': has other modules than model.name: cnn12; use trained",
+    ),
+    "batch": ({"training.batch_size": 2.5}, "training.batch_size = 2.5: must be whole"),
+    "plateau": (
+        {"training.plateau.factor": 0.9, "training.evaluate_every": 2},
+        "training.evaluate_every = 2: leaves a plateau",
+    ),
+    "backend": ({"training.backend": "stacked"}, "training.backend = 'stacked': is not for tiers"),
+    "step size": ({"training.step_size": "inverse_sqrt"}, "training.step_size = 'inverse_sqrt'"),
+    "chance": ({"training.participation": 0.5}, "training.participation = 0.5: .* use null"),
+    "pull": ({"training.proximal": 0.1}, "training.proximal = 0.1: .* use 0.0"),
+    "weights": ({"topology.weights": "samples"}, "topology.weights = 'samples': .*aggregate"),
+    "entropy": ({"privacy.secure_rng": True}, "privacy.secure_rng = True: .* use false"),
+    "sums": ({"secure_aggregation.layers": [1]}, "secure_aggregation.layers"),
+    "control": ({"control.enabled": True}, "control.enabled = True: belongs to algorithm: m2fdp"),
+    "static": ({"tiering.static_tier": 2}, "schedule: static and static_tier need each other"),
+    "paper": (
+        {"tiering.profile": "paper", "tiering.tiers": 5},
+        "profile: paper knows tiers: 6 and 7 only",
+    ),
+    "depth": ({"model.depth": 50}, "18 b \\+ 2 layers"),
+    "options": ({"options.tau": 1e-3}, "options.tau = 0.001"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_in_one_line(case):
+    keys, words = REFUSED[case]
+    with pytest.raises(InputError, match=words) as caught:
+        experiment("dtfl", **keys)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"training.local_epochs": 2}, "training.local_epochs = 2: is for algorithms"),
+        ({"training.optimizer": "sgd"}, "training.optimizer = 'sgd': is for algorithms"),
+        ({"training.weight_decay": 0.1}, "training.weight_decay = 0.1: is for algorithms"),
+        ({"training.plateau.factor": 0.9}, "training.plateau.factor = 0.9: is for algorithms"),
+        ({"tiering.aggregate": "uniform"}, "tiering.aggregate = 'uniform': is for algorithms"),
+        ({"leakage.distance_correlation": 0.5}, "leakage.distance_correlation = 0.5: .* m2fdp"),
+        ({"leakage.patch_shuffling": True}, "leakage.patch_shuffling = True: is for algorithms"),
+    ],
+)
+def test_what_only_runs_in_tiers_read_is_refused_elsewhere(keys, words):
+    """Means against leakage have no epsilon, so no private run may rest on them."""
+    with pytest.raises(InputError, match=words):
+        Experiment.from_config(load_config(keys), digits())
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "splitfed"])
+def test_means_against_leakage_need_a_clients_own_loss(algorithm):
+    with pytest.raises(InputError, match="is of clients with losses of their own"):
+        experiment(algorithm, **{"leakage.patch_shuffling": True})
+
+
+def test_steps_of_adam_that_are_gradient_descents_are_told_of():
+    line = "training.learning_rate = 0.5 is far above D's 0.001"
+    told = surprises(experiment("dtfl", **{"training.learning_rate": 0.5}).config)
+    assert [one for one in told if one.startswith(line)]
+    assert not surprises(experiment("dtfl").config)
+    sgd = {"training.learning_rate": 0.5, "training.optimizer": "sgd"}
+    assert not surprises(experiment("dtfl", **sgd).config)
+
+
+def test_batch_norm_over_one_number_is_refused():
+    """Digits of 8 x 8 with a strided stem end in a single place."""
+    keys = {"model.stem_stride": 2, "partition.samples_per_device": 21}
+    with pytest.raises(InputError, match="leaves batches of one record"):
+        experiment("dtfl", **keys).check()
+    experiment("dtfl", **keys | {"model.norm": "group"}).check()
+    experiment("dtfl", **keys | {"training.batch_size": 11}).check()
+
+
+@pytest.mark.parametrize("what", ["audit", "bound", "measure"])
+def test_what_is_made_for_local_steps(what):
+    with pytest.raises(InputError, match="algorithm = 'dtfl': audit and bound are made for"):
+        getattr(experiment("dtfl"), what)()

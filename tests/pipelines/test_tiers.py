@@ -1,0 +1,90 @@
+"""`kedro run` in tiers: what is logged, and runs that are cut off and go on."""
+
+from __future__ import annotations
+
+import json
+
+import mlflow
+import pandas as pd
+import pytest
+
+from m2fdp.tiering.process import TierProcess
+
+SMALL = (
+    "topology.fanouts=2|3,partition.scheme=iid,partition.samples_per_device=20,"
+    "training.rounds=4,training.batch_size=10,training.learning_rate=0.01,"
+    "training.plateau.factor=0.5,training.plateau.patience=1,training.checkpoint_every=1,"
+    "model.name=resnet,model.width=2,threads=1"
+)
+
+
+def results(project, cell):
+    """All that must not depend on interruptions: files, and metrics' histories."""
+    (run,) = (
+        run
+        for run in mlflow.search_runs(search_all_experiments=True, output_format="list")
+        if run.data.tags["cell"] == cell
+    )
+    assert run.info.status == "FINISHED"
+    client = mlflow.MlflowClient()
+    histories = {
+        name: sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, name))
+        for name in run.data.metrics
+        if not name.startswith("time/")
+    }
+    files = [
+        f"data/06_models/{cell}/model.pt",
+        f"data/07_model_output/{cell}/round_metrics.csv",
+        f"data/08_reporting/{cell}/run_summary.json",
+        f"data/08_reporting/{cell}/privacy_ledger.csv",
+    ]
+    return histories | {file.split("/")[-1]: (project / file).read_bytes() for file in files}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "last"),
+    [
+        ("dtfl", 3),
+        pytest.param("fedyogi", 2, marks=pytest.mark.full),
+        pytest.param("dtfl", 2, marks=pytest.mark.full),
+    ],
+)
+def test_a_run_logs_its_tiers_and_goes_on_to_the_same_bytes(
+    project, kedro_run, monkeypatch, algorithm, last
+):
+    params = f"algorithm={algorithm},{SMALL}"
+    result = kedro_run("--params", f"{params},cell=whole")
+    assert result.exit_code == 0, result.output
+    whole = results(project, "whole")
+
+    def cut_off(process, state, plan, tap=None):
+        if state.round == last:
+            raise OSError("disk full")
+        return round_(process, state, plan, tap)
+
+    round_ = TierProcess.round
+    with monkeypatch.context() as patch:
+        patch.setattr(TierProcess, "round", cut_off)
+        assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
+    result = kedro_run("--params", f"{params},cell=cut,resume=true")
+    assert f"Training goes on after round {last}." in result.output
+    assert results(project, "cut") == whole
+
+    table = pd.read_csv(project / "data/07_model_output/whole/round_metrics.csv")
+    for name in ("accuracy", "delay_s", "round_s", "waiting_s"):
+        logged = whole[f"tiers/{name}" if name.endswith("g_s") or name == "round_s" else name]
+        assert [value for _, value in logged] == pytest.approx(table[name].tolist())
+    assert table["delay_s"].tolist() == pytest.approx(table["round_s"].cumsum().tolist())
+    assert whole["tiers/eta"][0] == (1, 0.01)
+    if algorithm == "dtfl":
+        counts = sum(table[f"tier_{tier}"] for tier in range(1, 8))
+        assert (counts == 6).all()
+        assert whole["tiers/tier_1"][0] == (1, 6.0)
+    summary = json.loads(whole["run_summary.json"])
+    assert summary["privacy"] == "none" and summary["rounds"] == 4
+
+
+def test_the_clock_of_the_model_that_is_trained_needs_training(kedro_run):
+    result = kedro_run("--pipelines", "clock", "--params", "clock.model=trained")
+    assert result.exit_code == 2
+    assert "clock.model = 'trained': is known where a model is trained" in result.output

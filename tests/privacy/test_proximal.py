@@ -1,0 +1,440 @@
+"""The proximal term in the ledger: by hand, against every device, against two runs, and the table
+of its least noises; under noise at every step it costs nothing."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from m2fdp.privacy.accounting import least_noise
+from m2fdp.privacy.taint import Pull, Window, record_law
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.topology.builders import tree_from_edges
+
+DELTA = 1e-5
+# Shares of a step that goes to the centre.
+PARTS = [0.0, 0.05, 0.1, 0.2, 0.5, 1.0]
+CENTERS = {"received": True, "global": False}
+
+
+def worst(window, head_layer, shares, q, pull):
+    return record_law(window, head_layer, shares, q, "worst_case", pull=pull)
+
+
+# --- by hand -------------------------------------------------------------------------------
+
+
+def test_two_steps_two_siblings_with_a_synchronisation_between_and_half_a_pull():
+    """Drawn at step 1 the average differs by 1/2. In step 2 both models keep a half of that, both
+    get half of the centre's difference, which is the same 1/2 if it is the model received and none
+    if it is the round's first, and both part by 1 more. Drawn at step 2: 1/2."""
+    q, window = 0.3, Window((1, None), 1)
+    for received, first in ((True, 1.5), (False, 1.25)):
+        law = worst(window, 1, (0.5,), q, Pull(0.5, received))
+        assert law.shifts == pytest.approx((0.0, 0.5, first))
+        assert law.probabilities == pytest.approx(((1 - q) ** 2, q * (1 - q), q))
+
+
+@pytest.mark.parametrize("part", PARTS[1:])
+@pytest.mark.parametrize("n", [1, 5, 20])
+def test_below_an_untrusted_parent_the_difference_is_a_geometric_sum(part, n):
+    law = worst(Window((None,) * n, 2), 2, (), 0.1, Pull(part))
+    expected = sorted({round((1 - (1 - part) ** steps) / part, 12) for steps in range(1, n + 1)})
+    assert law.shifts[1:] == pytest.approx(expected)
+    assert law.largest <= 1 / part + 1e-12
+
+
+# --- the table of the least noises (J's setting, B = 32) ----------------------------------------
+
+# Largest shift and least noise for epsilon = 1, in units of 2 eta G; specs of paper G, 3.4.
+TABLE = {
+    0.0: [(5, 41.02), (20, 252.3), (16, 198.4), (16, 198.4)],
+    0.05: [(4.52, 38.35), (12.83, 185.0), (14.48, 179.9), (11.15, 150.8)],
+    0.1: [(4.10, 35.87), (8.78, 141.4), (13.10, 163.2), (8.11, 118.2)],
+    0.2: [(3.36, 31.44), (4.94, 91.98), (10.76, 134.7), (4.85, 78.94)],
+    0.5: [(1.94, 21.79), (2.00, 42.48), (6.20, 78.83), (2.00, 36.51)],
+    1.0: [(1, 13.41), (1, 22.11), (3.20, 41.40), (1, 18.56)],
+}
+SYNCS = tuple(1 if step % 5 == 0 and step < 20 else None for step in range(1, 21))
+COLUMNS = {
+    "parent, 5": (Window((None,) * 5, 2), 2, (), 800, True),
+    "parent, 20": (Window((None,) * 20, 2), 2, (), 200, True),
+    "branch, received": (Window(SYNCS, 1), 1, (0.2,), 200, True),
+    "branch, global": (Window(SYNCS, 1), 1, (0.2,), 200, False),
+}
+
+
+@pytest.mark.parametrize(("part", "column"), list(product(TABLE, COLUMNS)))
+def test_the_least_noises_are_those_of_the_table(part, column):
+    window, head_layer, shares, releases, received = COLUMNS[column]
+    shift, noise = TABLE[part][list(COLUMNS).index(column)]
+    law = worst(window, head_layer, shares, 32 / 1200, Pull(part, received))
+    assert law.largest == pytest.approx(shift, abs=0.006)
+    found = least_noise(((law, releases),), 1.0, DELTA, "add_remove")
+    assert found == pytest.approx(noise, rel=2e-3)
+
+
+# --- every device of a ragged tree ---------------------------------------------------------
+
+RAGGED = [("c", "h"), ("h", "a"), ("h", "b"), ("h", "e"), ("a", "a1"), ("a", "a2"), ("b", "b1")]
+RAGGED += [("e", "e1"), ("e", "e2"), ("e", "e3")]
+RAGGED += [("a1", "x"), ("a1", "1"), ("a1", "2"), ("a2", "3"), ("b1", "4"), ("b1", "5")]
+RAGGED += [("e1", "6"), ("e2", "7"), ("e2", "8"), ("e3", "9")]
+TREE = tree_from_edges(RAGGED)
+
+
+def weights_below(layer):
+    """(N_L,): every device's weight in the model of its ancestor at a layer."""
+    weights = np.ones(TREE.n_devices)
+    for at in range(layer + 1, TREE.depth + 1):
+        weights *= TREE.uniform_weights[at - 1][TREE.ancestors[at]]
+    return weights
+
+
+def synchronised(models, layer):
+    """Every device's model (N_L, M) after those below its ancestor at the layer were averaged."""
+    family, weights = TREE.ancestors[layer], weights_below(layer)[:, None]
+    sums = np.zeros((family.max() + 1, models.shape[1]))
+    np.add.at(sums, family, weights * models)
+    return sums[family]
+
+
+def path_shares(owner):
+    return tuple(
+        TREE.uniform_weights[layer - 1][TREE.ancestors[layer][owner]]
+        for layer in range(2, TREE.depth + 1)
+    )
+
+
+def simulated(syncs, owner, first, pull):
+    """The largest difference of the release, device by device."""
+    difference = np.zeros((TREE.n_devices, 1))
+    center = difference.copy()
+    for step, sync in enumerate(syncs, start=1):
+        touched = difference[:, 0] > 0
+        difference += pull.part * (center - difference)
+        difference[touched] += 1.0
+        if step >= first and not touched[owner]:
+            difference[owner] += 1.0
+        if sync is not None:
+            difference = synchronised(difference, sync)
+            center = difference.copy() if pull.received else center
+    return float(weights_below(1) @ difference[:, 0])
+
+
+SYNCHRONISATIONS = st.lists(st.sampled_from([None, None, 1, 2, 3]), min_size=0, max_size=8)
+PULLS = st.builds(Pull, st.floats(0.0, 1.0), st.booleans())
+
+
+@settings(max_examples=60, deadline=None)
+@given(SYNCHRONISATIONS, st.integers(0, TREE.n_devices - 1), PULLS)
+def test_ragged_deep_trees_against_every_device(syncs, owner, pull):
+    q, window = 0.25, Window((*syncs, None), 1)
+    shifts = [simulated(window.syncs, owner, k, pull) for k in range(1, len(syncs) + 2)]
+    law = worst(window, 1, path_shares(owner), q, pull)
+    assert law.largest == pytest.approx(max(shifts))
+    assert law.mean == pytest.approx(sum(q * (1 - q) ** k * s for k, s in enumerate(shifts)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(SYNCHRONISATIONS, st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 0.5))
+def test_a_stronger_pull_never_moves_more_and_the_first_model_contracts_most(
+    syncs, one, other, eta_beta
+):
+    """So that pulls may be rounded down, and rounds whose pull is not known count as without."""
+    window, shares = Window((*syncs, None), 1), path_shares(0)
+    weak, strong = sorted((one, other))
+
+    def law(part, received, drift):
+        return record_law(window, 1, shares, 0.3, drift, 1 + eta_beta, Pull(part, received))
+
+    for drift, received in product(("worst_case", "smooth"), (True, False)):
+        assert law(strong, received, drift).largest <= law(weak, received, drift).largest + 1e-9
+    exact = law(strong, True, "worst_case"), law(strong, False, "worst_case")
+    assert exact[1].largest <= exact[0].largest + 1e-12
+
+
+# --- two runs, step by step ----------------------------------------------------------------
+
+
+def clipped(vectors):
+    """To norm 1/2, so that two of them are at most 1 apart: the unit of the laws."""
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(1.0, 2.0 * norms)
+
+
+def release_of(syncs, pull, gradients):
+    """The model of the head after steps of eta = 1 on the ragged tree.
+
+    Args:
+        gradients: step k and models (N_L, M) -> (N_L, M), which are clipped.
+    """
+    models = np.zeros((TREE.n_devices, 3))
+    first, received = models, models
+    for step, sync in enumerate(syncs, start=1):
+        center = received if pull.received else first
+        models = models - clipped(gradients(step, models)) - pull.part * (models - center)
+        if sync is not None:
+            models = synchronised(models, sync)
+            received = models
+    return weights_below(1) @ models
+
+
+def piecewise(rng):
+    """Gradients that are constant on random half-spaces: of losses with kinks anywhere."""
+    normals = rng.normal(size=(TREE.n_devices, 4, 3))
+    offsets = 0.3 * rng.normal(size=(TREE.n_devices, 4))
+    slopes = 10.0 * rng.normal(size=(TREE.n_devices, 16, 3))
+
+    def gradients(models):
+        above = np.einsum("jhm,jm->jh", normals, models) > offsets
+        return slopes[np.arange(TREE.n_devices), above @ (2 ** np.arange(4))]
+
+    return gradients
+
+
+@settings(max_examples=150, deadline=None)
+@given(SYNCHRONISATIONS, PULLS, st.integers(0, 2**31), st.integers(0, 8), st.integers(0, 9))
+def test_two_runs_never_part_by_more_than_the_law(syncs, pull, seed, first, owner):
+    """Any losses, un-noised synchronisations; at its first step, and at any later one or not, the
+    record turns the owner's gradient into another."""
+    syncs = (*syncs, None)
+    first = 1 + first % len(syncs)
+    rng = np.random.default_rng(seed)
+    losses, of_record = piecewise(rng), piecewise(rng)
+    drawn = rng.random(len(syncs)) < 0.5
+
+    def with_record(step, models):
+        gradients = losses(models)
+        if step == first or (step > first and drawn[step - 1]):
+            gradients[owner] = of_record(models)[owner]
+        return gradients
+
+    moved = release_of(syncs, pull, with_record)
+    there = release_of(syncs, pull, lambda _, models: losses(models))
+    allowed = simulated(syncs, owner, first, pull)
+    assert np.linalg.norm(moved - there) <= allowed + 1e-9
+
+
+@pytest.mark.parametrize("received", CENTERS.values(), ids=CENTERS)
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("syncs", [(None,) * 6, (None, 2, None, 1, None, 3, None, None)])
+def test_losses_that_flip_their_direction_part_by_the_law(syncs, part, received):
+    """Without the record all gradients point one way, and all models keep to a known path; where
+    a model is off it, its gradient points the other way."""
+    pull, owner = Pull(part, received), 0
+    paths = {}
+
+    def one_way(step, models):
+        paths[step] = models.copy()
+        return np.tile([1.0, 0.0, 0.0], (TREE.n_devices, 1))
+
+    there = release_of(syncs, pull, one_way)
+    for first in range(1, len(syncs) + 1):
+
+        def flipped(step, models, first=first):
+            gradients = np.tile([1.0, 0.0, 0.0], (TREE.n_devices, 1))
+            off = np.abs(models - paths[step]).max(axis=1) > 1e-12
+            gradients[off] *= -1
+            if step == first:
+                gradients[owner, 0] = -1.0
+            return gradients
+
+        moved = release_of(syncs, pull, flipped)
+        shift = simulated(syncs, owner, first, pull)
+        assert np.linalg.norm(moved - there) == pytest.approx(shift)
+    # A build that takes a tainted centre for a public one would count too little.
+    if received and part and 1 in syncs:
+        assert simulated(syncs, owner, 1, Pull(part, received=False)) < 0.9 * simulated(
+            syncs, owner, 1, pull
+        )
+
+
+def quadratics(rng, least, largest):
+    """Gradients of quadratic losses with curvatures between two values, of every device."""
+    axes, _ = np.linalg.qr(rng.normal(size=(TREE.n_devices, 3, 3)))
+    curvatures = rng.uniform(least, largest, size=(TREE.n_devices, 3))
+    hessians = np.einsum("jab,jb,jcb->jac", axes, curvatures, axes)
+    middles = rng.normal(size=(TREE.n_devices, 3))
+    return lambda models: np.einsum("jab,jb->ja", hessians, models - middles)
+
+
+def unclipped_release(syncs, pull, gradients, pushes, owner):
+    """As `release_of`, without clips; the record adds its part at the steps that draw it."""
+    models = np.zeros((TREE.n_devices, 3))
+    first, received = models, models
+    for push, sync in zip(pushes, syncs, strict=True):
+        center = received if pull.received else first
+        step = gradients(models)
+        step[owner] += push
+        models = models - step - pull.part * (models - center)
+        if sync is not None:
+            models = synchronised(models, sync)
+            received = models
+    return weights_below(1) @ models
+
+
+@pytest.mark.parametrize("drift", ["smooth", "non_expansive"])
+@settings(max_examples=60, deadline=None)
+@given(SYNCHRONISATIONS, st.builds(Pull, st.floats(0.0, 0.9), st.booleans()), st.integers(0, 2**31))
+def test_smooth_and_convex_losses_part_by_no_more_than_the_law(drift, syncs, pull, seed):
+    """Every draw of the record moves the owner by 1 (eta = 1). Where every step draws it (q = 1)
+    the law is the largest."""
+    syncs, owner = (*syncs, None), 0
+    rng = np.random.default_rng(seed)
+    beta = 0.3 if drift == "smooth" else 2 * (1 - pull.part)  # eta <= 2 / (beta + 2 mu)
+    losses = quadratics(rng, -beta if drift == "smooth" else 0.0, beta)
+    directions = rng.normal(size=(len(syncs), 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    law = record_law(Window(syncs, 1), 1, path_shares(owner), 1.0, drift, 1.3, pull)
+    there = unclipped_release(syncs, pull, losses, [np.zeros(3)] * len(syncs), owner)
+    moved = unclipped_release(syncs, pull, losses, directions, owner)
+    if drift == "smooth":  # without clips only the part that grows by beta is theirs
+        share = float(np.prod(path_shares(owner)))
+        most = share * sum(carried_forward(syncs, k, 1.3, pull) for k in range(len(syncs)))
+    else:
+        most = law.largest
+    assert np.linalg.norm(moved - there) <= most + 1e-9
+
+
+def carried_forward(syncs, drawn, growth, pull):
+    """What a difference of 1 that a draw at a step makes is at the end, forwards."""
+    model, center = 0.0, 0.0
+    for step, sync in enumerate(syncs):
+        model = (growth - pull.part) * model + pull.part * center * pull.received
+        model += step == drawn
+        if sync is not None:
+            center = model
+    return model
+
+
+@settings(max_examples=60, deadline=None)
+@given(SYNCHRONISATIONS, PULLS, st.floats(0.0, 0.5))
+def test_draws_of_smooth_and_convex_losses_count_what_they_carry(syncs, pull, eta_beta):
+    """The contributions, carried back by the law, are those carried forward; q = 1 adds them up."""
+    syncs, share = (*syncs, None), float(np.prod(path_shares(0)))
+    window, n = Window(syncs, 1), len(syncs)
+    convex = record_law(window, 1, path_shares(0), 1.0, "non_expansive", pull=pull)
+    forward = share * sum(carried_forward(syncs, k, 1.0, pull) for k in range(n))
+    # A grid of a thousandth at most is rounded up to, draw by draw.
+    assert forward - 1e-9 <= convex.largest <= forward + 1e-9
+    smooth = record_law(window, 1, path_shares(0), 1.0, "smooth", 1 + eta_beta, pull)
+    anything = worst(window, 1, path_shares(0), 1.0, pull)
+    growing = share * sum(carried_forward(syncs, k, 1 + eta_beta, pull) for k in range(n))
+    assert smooth.largest <= min(growing, anything.largest) + 1e-9
+
+
+def test_one_smooth_loss_attains_its_law():
+    """F = -beta/2 x^2 spreads a difference by 1 + eta beta a step; the pull takes a of it."""
+    pull, growth, steps = Pull(0.2), 1.1, 6
+    x, y = 0.0, 0.0
+    for step in range(steps):
+        x, y = (growth - 0.2) * x + (step == 0), (growth - 0.2) * y
+    law = record_law(Window((None,) * steps, 2), 2, (), 0.0001, "smooth", growth, pull)
+    # The rarely drawn record is drawn once if at all: the first draw moves most.
+    assert x - y == pytest.approx((growth - 0.2) ** (steps - 1))
+    assert law.largest >= x - y
+
+
+# --- ledgers -------------------------------------------------------------------------------
+
+
+def plans(part, center="received", rounds=3, steps=6, local=None, eta=0.1, law="constant"):
+    return Schedule(rounds, steps, local or {1: 2}, eta, law, part / eta, center).round_plans()
+
+
+@pytest.fixture
+def network(network_of):
+    """One trusted edge server and one that is not, three devices each."""
+    return network_of([2, 3], ("server-1-1",))
+
+
+EVERYBODY = {
+    "distrusted": ["servers", "cloud", "siblings", "cousins", "far_devices", "public"],
+    "open_links": ["uplinks", "downlinks"],
+}
+
+
+def test_under_gradient_the_ledger_is_the_same_for_any_pull(network, mechanism_of):
+    def lines(part, center):
+        privacy = {"mechanism": "gradient", "calibration": "accountant", "epsilon": 2.0}
+        threat = {"distrusted": ["servers", "cloud", "public"]}
+        ledger = mechanism_of(network, plans(part, center), threat=threat, **privacy).ledger
+        return [
+            (line.kind, line.sees, line.deviation, ledger.epsilon(line, 3)) for line in ledger.lines
+        ]
+
+    without = lines(0.0, "received")
+    for part, center in product((0.1, 1.0), CENTERS):
+        assert lines(part, center) == without
+
+
+def test_under_upload_every_observer_learns_less_and_none_is_left_out(network, mechanism_of):
+    """J's noise stays as it is; the shift behind every line shrinks, but of those in clear."""
+    by_line = {}
+    for part, center in ((0.0, "received"), (0.3, "received"), (0.3, "global")):
+        ledger = mechanism_of(network, plans(part, center), threat=EVERYBODY, alpha=3.0).ledger
+        by_line[part, center] = [
+            (line.position.is_device, line.kind, ledger.epsilon(line, 3)) for line in ledger.lines
+        ]
+    plain, received, first = by_line.values()
+    assert [line[:2] for line in plain] == [line[:2] for line in received]
+    assert {kind for _, kind, _ in plain} >= {"servers", "cloud", "siblings", "public", "uplinks"}
+    for (is_device, _, before), (_, _, after), (_, _, least) in zip(
+        plain, received, first, strict=True
+    ):
+        if before == np.inf:
+            assert after == least == np.inf
+        else:
+            assert after < before
+            # Below an untrusted parent what is received is a noised release: public, as is the
+            # round's first model. Inside a trusted branch it is not.
+            assert least == after if is_device else least < after
+
+
+def test_the_accountant_s_noise_falls_and_the_promise_is_kept(network, mechanism_of):
+    noises = []
+    for part in (0.0, 0.2, 1.0):
+        mechanism = mechanism_of(
+            network, plans(part), calibration="accountant", epsilon=1.0, size=200
+        )
+        assert 0.99 < mechanism.ledger.verified(3) <= 1.0
+        noises.append([float(scale.max()) for scale in mechanism.noise.messages[1:]])
+    for layer in (0, 1):
+        assert noises[0][layer] > 1.05 * noises[1][layer] > 1.1 * noises[2][layer]
+
+
+def test_pulls_of_many_step_sizes_are_rounded_down_to_share_laws(network, mechanism_of):
+    few, many = (
+        mechanism_of(network, plans(0.4, rounds=rounds, law="inverse_sqrt")).ledger
+        for rounds in (8, 30)
+    )
+    for line, alike in zip(few.lines, many.lines, strict=True):
+        for one, other in zip(few.plans, many.plans, strict=False):
+            ((law, _),) = line.laws(line.position, one)[:1]
+            ((rounded, _),) = alike.laws(alike.position, other)[:1]
+            assert law.largest <= rounded.largest * (1 + 1e-9)
+            assert rounded.largest <= 1.2 * law.largest
+    laws = {many.lines[0].laws(many.lines[0].position, plan) for plan in many.plans}
+    assert len(laws) < 12
+
+
+def test_a_device_s_clipped_update_is_what_it_was(network, mechanism_of):
+    """The pull is inside what is clipped: for whole devices no law knows of it."""
+    kept = {"unit": "device", "calibration": "accountant", "epsilon": 2.0}
+    noises = [
+        [scale.tolist() for scale in mechanism_of(network, plans(part), **kept).noise.messages]
+        for part in (0.0, 0.5)
+    ]
+    assert noises[0] == noises[1]
+
+
+def test_the_noise_for_a_certain_record_scales_with_the_geometric_sum():
+    """Whole shards: one Gaussian, moved for certain."""
+    least = []
+    for steps in (1, 10):
+        law = worst(Window((None,) * steps, 2), 2, (), 1.0, Pull(0.25))
+        least.append(least_noise(((law, 1),), 2.0, DELTA, "add_remove"))
+    assert least[1] / least[0] == pytest.approx((1 - 0.75**10) / 0.25, rel=1e-3)
