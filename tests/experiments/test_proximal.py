@@ -160,7 +160,7 @@ def test_a_controlled_run_is_pulled_and_its_ledger_counts_no_contraction():
     assert noises[0] == noises[1]
     metrics = pulled.train().metrics
     assert (metrics["eta"] * 0.3 <= 1).all()
-    assert pulled.run().policy.decide(pulled.process().start(), {}).plan.proximal == 0.3
+    assert pulled.run().policy.decide(Progress(pulled.process().start())).plan.proximal == 0.3
     with pytest.raises(InputError, match="training.proximal = 500.0: times the step size"):
         experiment(CONTROL, {"training.proximal": 500.0}).train()
 
