@@ -87,7 +87,7 @@ def broken(system, change):
     ids=["a quarter of the noise", "none in local aggregations", "over the step size"],
 )
 def test_builds_with_less_noise_are_caught(system, change):
-    found = broken(system(**of("accountant")), change)
+    found = broken(system(**of("accountant", epsilon=2.0)), change)
     assert found.epsilon_lower > found.epsilon_upper
 
 

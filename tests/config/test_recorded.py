@@ -33,10 +33,10 @@ LATER = [
     ({"features": {"map": "scattering"}}, "features.map"),
     ({"tiering": {"tiers": 6}}, "tiering.tiers"),
     ({"clock": {"model": "resnet110"}}, "clock.model"),
-    ({"training": {"plateau": {"factor": 0.9}}}, "training.plateau.factor"),
-    ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
     ({"dataset": {"scale": "unit_norm"}}, "dataset.scale"),
     ({"privacy": {"exposures": {"uplinks": 0}}}, "privacy.exposures.uplinks"),
+    ({"training": {"plateau": {"factor": 0.9}}}, "training.plateau.factor"),
+    ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
 ]
 
 
@@ -124,8 +124,14 @@ def test_every_later_key_is_tried_here():
         "clock.switch_every": 50,
         "clock.switch_share": 0.3,
         "clock.label_bytes": 8.0,
-        "leakage.distance_correlation": 0.0,
-        "leakage.patch_shuffling": False,
+        "training.proximal": 0.0,
+        "training.proximal_center": "received",
+        "privacy.client_share": 0.5,
+        "privacy.activation_clip": 1.0,
+        "privacy.activation_share": 0.5,
+        "privacy.labels": "public",
+        "privacy.label_epsilon": 1.0,
+        "tiering.offload_to": "trusted",
         "dataset.scale": "pixels",
         "privacy.epsilon_cloud": None,
         "privacy.exposures.uplinks": None,
@@ -134,6 +140,8 @@ def test_every_later_key_is_tried_here():
         "privacy.exposures.edge_uplinks": None,
         "privacy.exposures.cloud_downlinks": None,
         "privacy.downlink": "top_up",
+        "leakage.distance_correlation": 0.0,
+        "leakage.patch_shuffling": False,
     }
     assert {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()

@@ -1,8 +1,9 @@
-"""Global DP (G) as an experiment: digits, from configuration to model, ledger, audit and summary."""
+"""Global DP (G) as an experiment: digits, from configuration to model, ledger, audit, summary."""
 
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tests.builders import digits, experiment_of
@@ -83,29 +84,50 @@ def test_weights_by_sample_count_are_g_s_own():
     assert drawn == pytest.approx(c * 3 * 2 * 15 / smallest / 25)
 
 
+DEVICES = {"algorithm": "hfl_dp"}
+CONTROL = {"algorithm": "m2fdp", "control.enabled": True, "topology.weights": "samples"}
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"privacy.mechanism": "upload", "privacy.epsilon_cloud": None}, "privacy.mechanism = 'upload': is not that of algorithm: global_dp; use weights"),
-        ({"topology.fanouts": [2, 2, 2], "topology.trust.ratios": [0.0, 0.0]}, "not for a tree of 3 tiers"),
+        (
+            {"privacy.mechanism": "upload", "privacy.epsilon_cloud": None},
+            "privacy.mechanism = 'upload': is not that of algorithm: global_dp; use weights",
+        ),
+        (
+            {"topology.fanouts": [2, 2, 2], "topology.trust.ratios": [0.0, 0.0]},
+            "not for a tree of 3 tiers",
+        ),
         ({"algorithm": "pedpfl"}, "not for a tree of 1 tiers"),
-        ({"privacy.drift": "smooth", "privacy.smoothness": 1.0}, "drift belongs to mechanism: upload"),
-        ({"privacy.exposures.uplinks": 7}, "privacy.exposures.uplinks = 7: is more than the schedule has, 6"),
+        ({"privacy.drift": "smooth", "privacy.smoothness": 1.0}, "drift belongs to mechanism: upl"),
+        (
+            {"privacy.exposures.uplinks": 7},
+            "privacy.exposures.uplinks = 7: is more than the schedule has, 6",
+        ),
         ({"training.proximal": 3.0, "training.learning_rate": 0.5}, "proximal"),
+        (DEVICES | {"privacy.mechanism": "upload"}, "belong to mechanism: weights"),
+        (
+            DEVICES | ACCOUNTANT | {"privacy.mechanism": "gradient", "privacy.downlink": "none"},
+            "belong to mechanism: weights",
+        ),
         ({"training.participants": 2}, "is for all devices in every round"),
         ({"secure_aggregation.layers": [2]}, "is for all devices in every round"),
         ({"algorithm": "cdp"}, "is for a cloud that is not trusted"),
-        (
-            {"algorithm": "m2fdp", "control.enabled": True, "topology.weights": "samples", **ACCOUNTANT},
-            "control",
-        ),
+        (CONTROL | ACCOUNTANT, "control"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_defined_is_one_line_before_anything_is_trained(changes, line):
     with pytest.raises(InputError) as refused:
         experiment_of(G, changes)
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_bounds_on_convergence_are_not_those_of_clipped_models():
+    experiment = experiment_of(G)
+    with pytest.raises(InputError, match="clips models, and the bounds on convergence"):
+        experiment.bound(pd.DataFrame())
 
 
 def test_other_algorithms_may_clip_models_too():

@@ -385,10 +385,10 @@ def _copied_mechanism(
             tiled(mechanism.noise.heads),
             tiled(mechanism.noise.messages),
             tiled(mechanism.noise.broadcasts),
-            None
+            local_messages=None
             if mechanism.noise.local_messages is None
             else tiled(mechanism.noise.local_messages),
-            mechanism.noise.unit,
+            unit=mechanism.noise.unit,
         ),
         mechanism.private,
         mechanism.ledger,

@@ -15,8 +15,10 @@ from m2fdp.convergence.tables import (
     estimate_constants,
     layer_table,
 )
+from m2fdp.errors import InputError
 from m2fdp.experiments.results import ConvergenceBounds
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import get_mechanism
 
 
 def bound_run(
@@ -35,8 +37,16 @@ def bound_run(
         sampling_rate: q, the largest over devices.
 
     Raises:
-        InputError: no gradient has changed along the run, so nothing is known of beta.
+        InputError: no gradient has changed along the run, so nothing is known of beta, or models
+            are clipped in place of steps.
     """
+    if get_mechanism(privacy.mechanism).sends_models:
+        raise InputError(
+            "privacy.mechanism",
+            privacy.mechanism,
+            "clips models, and the bounds on convergence are those of clipped steps; use gradient "
+            "or upload",
+        )
     network, schedule = plan.network, plan.schedule
     constants = estimate_constants(
         measured, mechanism, schedule, privacy, n_parameters, sampling_rate

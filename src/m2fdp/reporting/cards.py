@@ -24,6 +24,11 @@ _NEIGHBOURS = {
     "replace_one": "is what it is or is replaced by any other",
 }
 _UNITS = {"record": "one record", "device": "all that one device holds"}
+_NOISED = {
+    "gradient": "every local step's gradient",
+    "upload": "every model that leaves trusted ground",
+    "weights": "clipped weights that leave trusted ground",
+}
 _GUARANTEES = {
     "verified": "verified: an accountant upholds it for everybody who is distrusted",
     "conditional": "conditional: it rests on what can't be defended; see the assumptions",
@@ -221,9 +226,9 @@ def _lead(
 
 
 def _below(subject: Mapping[str, Any]) -> str:
-    """` below 10 servers, 5 of them trusted`, or nothing in a star."""
+    """` below 10 servers, 5 of them trusted,`, or nothing in a star."""
     n, trusted = sum(subject["servers"]), sum(subject["trusted"])
-    return f" below {n:,} servers, {trusted:,} of them trusted" if n else ""
+    return f" below {n:,} servers, {trusted:,} of them trusted," if n else ""
 
 
 def _numbers(
@@ -265,19 +270,18 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
             f" **The formula that set the noise promises ε = {nominal(nominal_epsilon)}; it does "
             "not keep that.**"
         )
+    planned = promised.get("rounds_planned", promised["rounds"])  # older files lack it
     how = pd.DataFrame(
         [
             (
                 "noise on",
-                {"gradient": "every local step's gradient"}.get(
-                    promised["mechanism"], promised["mechanism"]
-                ),
+                _NOISED.get(promised["mechanism"], promised["mechanism"]),
             ),
             ("amount set by", promised["calibration"]),
             ("clipping norm", f"{promised['clipping_norm']:g}"),
             ("neighbours", promised["adjacency"]),
             ("accountant", promised["accountant"]),
-            ("rounds", f"{promised['rounds']:,} of {promised['rounds_planned']:,} planned"),
+            ("rounds", f"{promised['rounds']:,} of {planned:,} planned"),
         ],
         columns=["", "value"],
     )

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from m2fdp.config import PrivacyConfig
+from m2fdp.config import ExposuresConfig, PrivacyConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.releases import Laws, Release, Traffic
@@ -258,6 +258,15 @@ def multiplier_alone(privacy: PrivacyConfig) -> tuple[bool, str]:
     """A case for `refuse_first`."""
     one_alone = (privacy.calibration == "multiplier") != (privacy.noise_multiplier is not None)
     return one_alone, "noise_multiplier (z) and calibration: multiplier belong together"
+
+
+def keys_of_models(privacy: PrivacyConfig) -> tuple[bool, str]:
+    """A case for `refuse_first`."""
+    given = (privacy.exposures, privacy.downlink, privacy.epsilon_cloud)
+    return (
+        given != (ExposuresConfig(), "top_up", None),
+        "exposures, downlink and epsilon_cloud belong to mechanism: weights",
+    )
 
 
 def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep:

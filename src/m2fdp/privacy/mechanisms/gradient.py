@@ -21,6 +21,7 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
+    keys_of_models,
     layers_of_records,
     multiplier_alone,
     parts_of_full_noise,
@@ -74,6 +75,7 @@ class Gradient:
             smoothness_without_drift(privacy),
             layers_of_records(privacy),
             multiplier_alone(privacy),
+            keys_of_models(privacy),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "

@@ -20,6 +20,7 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
+    keys_of_models,
     layers_of_records,
     multiplier_alone,
     parts_of_full_noise,
@@ -66,6 +67,7 @@ class Upload:
             smoothness_without_drift(privacy),
             layers_of_records(privacy),
             multiplier_alone(privacy),
+            keys_of_models(privacy),
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
                 "unit: device clips whole updates and needs no drift; use drift: worst_case",
