@@ -240,7 +240,10 @@ def test_a_canary_stays_below_the_ledger_and_is_not_blind(honest):
     assert 0.8 < bound < honest[2].calibrate().mechanism.epsilon(1) == pytest.approx(2.0, rel=1e-3)
 
 
-@pytest.mark.parametrize("build", ["gradients un-noised", "noise counted once"])
+@pytest.mark.parametrize(
+    "build",
+    ["gradients un-noised", pytest.param("noise counted once", marks=pytest.mark.full)],
+)
 def test_a_canary_catches_a_broken_build(monkeypatch, build):
     """The ledger says 2 of what is less noise than it takes into account."""
     right = splits.with_client_noise
