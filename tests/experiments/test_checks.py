@@ -23,10 +23,10 @@ VALID = {
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"algorithm": "fedavg"}, "algorithm"),
+        ({"algorithm": "fedprox"}, "algorithm"),
         ({"topology": {"fanouts": [4, 3], "trust": {"ratios": [0.5, 1]}}}, "topology.trust.ratios"),
         ({"topology": {"edges": "absent.csv"}}, "topology.edges"),
-        ({"model": {"name": "resnet"}}, "model.name"),
+        ({"model": {"name": "vgg"}}, "model.name"),
         ({"training": VALID["training"] | {"local_aggregation": {2: 1}}}, "training.local_agg"),
         ({"training": VALID["training"] | {"participants": 4}}, "training.participants"),
     ],

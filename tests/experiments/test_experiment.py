@@ -166,8 +166,8 @@ def test_a_controlled_run_is_planned_and_trained():
 
 
 def test_a_contradiction_is_refused_at_once_and_what_the_data_refuse_before_a_number():
-    with pytest.raises(InputError, match="algorithm = 'fedavg'"):
-        experiment_of({"algorithm": "fedavg"})
+    with pytest.raises(InputError, match="algorithm = 'fedprox'"):
+        experiment_of({"algorithm": "fedprox"})
     experiment = experiment_of(SMALL, {"privacy": {"delta": 0.5}})
     for refused in (experiment.check, experiment.calibrate, experiment.train):
         with pytest.raises(InputError, match=r"privacy.delta = 0.5"):

@@ -23,7 +23,7 @@ def coefficients(n=400, m=12):
 
 def test_without_ridge_public_images_have_unit_variance_along_every_axis():
     public = coefficients()
-    projection = fit_projection(public, dimension=5)
+    projection = fit_projection(public.clone(), dimension=5)
     scaled = projection(public) * projection.variances.rsqrt()
     covariance = scaled.T @ scaled / (len(public) - 1)
     assert torch.allclose(covariance, torch.eye(5), atol=1e-3)
@@ -32,7 +32,7 @@ def test_without_ridge_public_images_have_unit_variance_along_every_axis():
 def test_the_axes_are_those_of_numpys_decomposition():
     public = coefficients()
     values, vectors = np.linalg.eigh(np.cov(public.double().numpy().T))
-    projection = fit_projection(public, dimension=3)
+    projection = fit_projection(public.clone(), dimension=3)
     assert projection.mean.numpy() == pytest.approx(public.mean(dim=0).numpy(), abs=1e-5)
     for axis in range(3):
         found, expected = projection.axes[:, axis].numpy(), vectors[:, -1 - axis]
@@ -44,7 +44,7 @@ def test_no_byte_depends_on_how_many_threads_multiply():
     public, fitted = coefficients(600, 1500), []
     for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
-            fitted.append(fit_projection(public, dimension=60))
+            fitted.append(fit_projection(public.clone(), dimension=60))
     for name in ("mean", "axes", "variances"):
         assert torch.equal(*(getattr(projection, name) for projection in fitted))
 
