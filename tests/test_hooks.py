@@ -92,7 +92,7 @@ def test_a_run_records_parameters_provenance_and_split(project, kedro_run, pipel
     assert result.exit_code == 0, result.output
     (run,) = _runs(project)
     assert run.info.status == "FINISHED"
-    assert run.info.run_name == "m2fdp-digits-seed_7"
+    assert run.info.run_name == "m2fdp-digits-threads_1-ratios_1.0-training.rounds_3-seed_7"
     params, tags = run.data.params, run.data.tags
     assert params["training.rounds"] == "3"
     assert params["topology.trust.ratios"] == "[1.0]"

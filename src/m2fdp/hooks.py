@@ -15,7 +15,7 @@ from kedro.framework.hooks import hook_impl
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 from mlflow import MlflowClient
-from mlflow.entities import Param, RunTag
+from mlflow.entities import Param, Run, RunTag
 from omegaconf import OmegaConf
 
 from m2fdp.command_errors import BadInput, Untracked
@@ -30,10 +30,11 @@ from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.provenance import code_tags, data_tags, run_tags, warn_of_other_code
-from m2fdp.pipelines.recording import CatalogEntries, Recorder
+from m2fdp.pipelines.recording import SOURCE, CatalogEntries, Recorder
 from m2fdp.pipelines.resuming import Unfinished, check_continues, find_unfinished
-from m2fdp.pipelines.selection import check_inputs
+from m2fdp.pipelines.selection import DEFAULT, check_inputs
 from m2fdp.pipelines.store import check_store
+from m2fdp.reporting.naming import command, run_name
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class RunHooks:
             "tracking_uri": partial(tracking.tracking_uri, self._project),
             "artifact_location": partial(tracking.artifact_location, self._project),
             "run_id": partial(_run_id, self._unfinished),
-            "run_name": partial(_run_name, self._config, self._unfinished),
+            "run_name": partial(_run_name, context, self._config, self._unfinished),
         }
         for name, resolver in resolvers.items():
             OmegaConf.register_new_resolver(f"m2fdp.{name}", resolver, replace=True)
@@ -87,7 +88,8 @@ class RunHooks:
             logger.warning("Run %s was cut off; it is marked as killed now.", stale)
         for line in surprises(self._config):
             logger.warning(line)
-        self._record_start(run.info.run_id, pipeline)
+        self._pipelines = [name for name in _asked_for(run_params) if name != DEFAULT]
+        self._record_start(run, pipeline)
         self._trains = "model" in pipeline.all_outputs()
         self._started = time.perf_counter()
         logger.info("MLflow run %s (make ui)", run.info.run_name)
@@ -111,6 +113,7 @@ class RunHooks:
         folders = ", ".join(map(shown, sorted(self._recorder.folders))) or "(no file)"
         logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
         with self._lock:  # `unsent` is of the cell's files
+            self._recorder.end(self._pipelines)
             self._outbox.take_up()
             left = self._outbox.close()
         if left is not None:
@@ -132,10 +135,13 @@ class RunHooks:
         if "bound" in pipeline.all_outputs():
             check_no_proximal(self._config)
 
-    def _record_start(self, run_id: str, pipeline: Pipeline) -> None:
+    def _record_start(self, run: Run, pipeline: Pipeline) -> None:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""
+        run_id = run.info.run_id
         code = code_tags(self._project)
+        again = command(self._config, self._pipelines)
         tags = run_tags(self._config) | code | data_tags(pipeline)
+        tags |= {"mlflow.source.name": SOURCE, "kedro_command": again}
         params = flatten(self._config.model_dump(exclude={"resume"}))
         before = None
         if self._unfinished is not None:
@@ -144,6 +150,7 @@ class RunHooks:
             logger.info("Training goes on after round %d.", round_)
             warn_of_other_code(before, code)
             tags["resumed_after_round"] = str(round_)
+            tracking.forget_end(before)
             params = {}  # it has them, and MLflow lets none change
         client, listed = MlflowClient(), [Param(key, str(value)) for key, value in params.items()]
         client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
@@ -156,7 +163,7 @@ class RunHooks:
         else:
             self._outbox.take_up()
         rounds = self._config.training.rounds
-        self._recorder = Recorder(self._outbox, self._entries, rounds, before)
+        self._recorder = Recorder(run, self._outbox, self._entries, rounds, before)
 
     def _how_to_send(self) -> str:
         again = "Once it answers, the same command"
@@ -186,7 +193,14 @@ def _run_id(unfinished: Unfinished | None) -> str | None:
     return None if unfinished is None else unfinished.run.info.run_id
 
 
-def _run_name(config: Config, unfinished: Unfinished | None) -> str:
+def _run_name(context: KedroContext, config: Config, unfinished: Unfinished | None) -> str:
     if unfinished is not None:
         return unfinished.run.info.run_name
-    return f"{config.algorithm}-{config.dataset.name}-seed_{config.seed}"
+    loader = cast(StrictConfigLoader, context.config_loader)
+    return run_name(config, flatten(loader.runtime_params or {}))
+
+
+def _asked_for(run_params: dict[str, Any]) -> list[str]:
+    """The pipelines of a run, by whichever of Kedro's two names."""
+    names = run_params.get("pipeline_names") or run_params.get("pipeline_name") or []
+    return [names] if isinstance(names, str) else list(names)

@@ -106,6 +106,38 @@ def test_noise_is_the_same_where_the_releases_are(changes):
     assert torch.equal(model_of(assemble()), model_of(assemble(changes)))
 
 
+def test_where_step_sizes_wait_for_accuracy_noise_knows_the_records_it_is_measured_on():
+    """Two such runs step differently from some round on. Behind one noise, the difference of what a
+    server receives would be that of gradients and activations at two models, in clear."""
+
+    def noise(factor, on, change_data=None):
+        in_tiers = {
+            "algorithm": "dtfl_dp",
+            "model": {"name": "cnn12"},
+            "clock": {"model": "trained"},
+            "tiering": {"tiers": 3},
+            "topology": {"fanouts": "4", "trust": {"ratios": []}},
+            "training": {
+                "plateau": {"factor": factor},
+                "evaluate_on": on,
+                "local_aggregation": None,
+            },
+            "partition": {"validation_fraction": 0.1, "samples_per_device": 20},
+            "privacy": {"adjacency": "zero_out", "delta": 1e-3},
+        }
+        made = experiment_of(in_tiers, change_data=change_data)
+        return made.simulation().randomness.noise
+
+    def other_test(dataset):
+        images = dataset.images.copy()
+        images[-1, 0, 0] += 1
+        return replace(dataset, images=images)
+
+    followed = [noise(0.9, "test"), noise(0.9, "validation"), noise(0.9, "test", other_test)]
+    assert len(set(followed)) == 3
+    assert noise(1.0, "test") == noise(1.0, "validation") == noise(1.0, "test", other_test)
+
+
 def test_with_a_controller_what_it_decides_by_counts():
     controlled = {"algorithm": "m2fdp", "control": {"enabled": True, "smoothness": 1.0}}
     keys = [

@@ -23,7 +23,15 @@ from m2fdp.pipelines import mlflow_internals as internals
 
 PACKAGE = Path(m2fdp.__file__).parent
 # Of MLflow's own documentation: https://mlflow.org/docs/latest/api_reference/python_api
-DOCUMENTED = {"mlflow", "mlflow.client", "mlflow.entities", "mlflow.exceptions"}
+DOCUMENTED = {
+    "mlflow",
+    "mlflow.client",
+    "mlflow.entities",
+    "mlflow.exceptions",
+    "mlflow.models",
+    "mlflow.pyfunc",
+    "mlflow.types",
+}
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
-from m2fdp.pipelines import outbox
+from m2fdp.pipelines import logged_models, outbox
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.simulation.training import RoundRecord
@@ -21,6 +21,7 @@ class Store:
 
     def __init__(self) -> None:
         self.metrics, self.tags, self.files, self.asked = [], {}, [], 0
+        self.inputs = []
         self.error: Exception | None = None
 
     def log_batch(self, run_id, metrics=(), tags=()):
@@ -31,6 +32,12 @@ class Store:
     def log_artifact(self, run_id, path):
         self._ask()
         self.files.append(path)
+
+    def log_inputs(self, run_id, datasets):
+        self._ask()
+        for each in datasets:
+            (context,) = [tag.value for tag in each.tags]
+            self.inputs.append((each.dataset.name, each.dataset.digest, context))
 
     def _ask(self):
         self.asked += 1
@@ -100,6 +107,36 @@ def test_what_is_left_lies_in_a_file_from_which_the_next_outbox_sends_it(store, 
     assert later.close() is None and not file.exists()
     assert store.metrics == [("loss", 2.0, 1), ("loss", 1.5, 2)]
     assert (store.tags, store.files) == ({"privacy": "verified"}, [str(tmp_path / "a.csv")])
+
+
+def test_data_sets_and_models_wait_too(store, tmp_path, monkeypatch):
+    published = []
+    monkeypatch.setattr(
+        logged_models, "publish", lambda client, run_id, folder: published.append((run_id, folder))
+    )
+    fields = {"name": "digits", "digest": "a63c", "source_type": "code", "source": "{}"}
+    store.error = dead()
+    file = tmp_path / "unsent.json"
+    box = Outbox("run", file)
+    box.put(inputs=[fields | {"context": "training"}], models=[tmp_path / "model"])
+    box.put(losses(1.0))  # first, so that nothing else is tried
+    assert box.close().startswith("1 metrics, 1 inputs, 1 models (")
+    assert store.inputs == published == []
+    store.error = None
+    later = Outbox("run", file)
+    later.take_up()
+    assert later.close() is None
+    assert store.inputs == [("digits", "a63c", "training")]
+    assert published == [("run", tmp_path / "model")]
+
+
+def test_what_an_older_version_left_is_sent(store, tmp_path):
+    file = tmp_path / "unsent.json"
+    left = {"run": "run", "metrics": [["loss", 1.0, 0, 1]], "tags": {}, "files": []}
+    file.write_text(json.dumps(left))
+    box = Outbox("run", file)
+    box.take_up()
+    assert box.close() is None and store.metrics == [("loss", 1.0, 1)]
 
 
 def test_more_metrics_than_mlflow_takes_at_once_go_in_parts(store, tmp_path):

@@ -63,6 +63,8 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
         "model.pt",
         "network.csv",
         "network.png",
+        "privacy_card.html",
+        "privacy_card.md",
         "privacy_ledger.csv",
         "privacy_ledger.png",
         "privacy_summary.json",
@@ -85,7 +87,10 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
     assert "assumptions; privacy_summary.json lists them." in " ".join(result.output.split())
     assert result.output.count("WARNING") == 2
     assert "held_out" not in run.data.tags
-    assert "label_distribution, manifest, round_metrics" in run.data.tags["diagnostic"]
+    assert (
+        "label_distribution, manifest, privacy_card, privacy_card_page, round_metrics"
+        in run.data.tags["diagnostic"]
+    )
     state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)
     assert {name: tuple(value.shape) for name, value in state.items()} == {"1.weight": (10, 64)}
 

@@ -289,6 +289,16 @@ def test_caught_uplinks_are_a_line_and_never_what_is_verified():
     assert caught.by_kind(ROUNDS)["downlinks_caught"] == pytest.approx(min(gaussian(*seen), whole))
 
 
+def test_who_catches_uplinks_catches_those_before_global_aggregations_too():
+    """sigma_2 is less than sigma_1: left out of t_3 they would count with the wrong noise."""
+    unsaid = mechanism_of(exposures={"uplinks": 13}).ledger  # t_3 = 12, every global one
+    assert "uplinks_caught" not in unsaid.by_kind(ROUNDS)
+    said = mechanism_of(exposures={"uplinks": 13, "cloud_rounds": 12})
+    u1, u2, *_ = drawn(said)
+    found = said.ledger.by_kind(ROUNDS)["uplinks_caught"]
+    assert found == pytest.approx(gaussian((30, u1, 1), (30, u2, 12)), rel=1e-3)
+
+
 def test_minibatches_that_never_draw_a_record_move_nothing():
     """At rate q a stretch of n steps moves a model with 1 - (1-q)^n."""
     mechanism = mechanism_of(rate=0.01, calibration="accountant", epsilon=1.0, epsilon_cloud=None)
@@ -416,6 +426,7 @@ def test_a_quieter_cloud_alone_needs_less():
         ({"exposures": {"downlinks": 13}}, "privacy.exposures.downlinks = 13: .* 12"),
         ({"exposures": {"cloud_downlinks": 13}}, "privacy.exposures.cloud_downlinks = 13"),
         ({"exposures": {"uplinks": 1}}, "cloud_rounds = 12: .* caught, 1"),
+        ({"exposures": {"uplinks": 14, "cloud_rounds": 1}}, "uplinks = 14: leaves 13 .* 12 others"),
         ({"network": network_of((5, 2, 2))}, "privacy.mechanism = 'weights': .*3 tiers"),
         ({"network": network_of((5,))}, "privacy.mechanism = 'weights': .*1 tiers"),
     ],

@@ -59,6 +59,25 @@ def statuses(found: list[mlflow.entities.Run]) -> Counter:
     return Counter(run.info.status for run in found)
 
 
+def check_page(parent) -> None:
+    """The study's page shows its table and figure, and links a view of exactly its runs."""
+    note = parent.data.tags["mlflow.note.content"]
+    assert "failed" not in note and "3 of 3 cells are finished" in note
+    assert "| algorithm | arm |" in note
+    assert f"get-artifact?path=comparison.png&run_uuid={parent.info.run_id}" in note
+    for mode in ("CHART", "TABLE"):
+        assert f"viewStateShareKey=tiny&compareRunsMode={mode}&workflowType" in note
+    experiment = mlflow.get_experiment(parent.info.experiment_id)
+    view = json.loads(experiment.tags["mlflow.sharedViewState.tiny"])
+    shown = mlflow.search_runs(
+        [parent.info.experiment_id], view["searchFilter"], output_format="list"
+    )
+    assert {run.data.tags["arm"] for run in shown} == {"reference", "noisy", "impossible"}
+    assert {run.info.status for run in shown} == {"FINISHED"} and len(shown) == 3
+    assert len({run.info.run_name for run in shown}) == 3
+    assert view["groupBy"]["groupByKeys"][1] == {"mode": "tag", "groupByData": "arm"}
+
+
 def test_a_failing_cell_stops_no_other_and_resume_runs_only_it(project, kedro_study):
     arms = """
 arms:
@@ -77,6 +96,9 @@ grid: {seed: [5]}
 
     (parent,) = runs(project, role="study")
     assert parent.data.tags["study"] == "tiny"
+    note = parent.data.tags["mlflow.note.content"]
+    assert "**1 cells have failed:**" in note and "- impossible-seed_5: partition.labels" in note
+    assert "2 of 3 cells are finished" in note and "kedro study tiny" in note
     cells = runs(project, **{"mlflow.parentRunId": parent.info.run_id})
     ends = {run.data.tags["cell"]: run.info.status for run in cells}
     assert ends == {
@@ -105,6 +127,7 @@ grid: {seed: [5]}
     assert statuses(runs(project)) == {"FINISHED": 4, "FAILED": 1}
     (parent,) = runs(project, role="study")
     assert parent.info.status == "FINISHED"
+    check_page(parent)
     files = {file.path for file in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
     assert files == {"comparison.csv", "comparison.md", "comparison.png", "report.md"}
     for file in files:

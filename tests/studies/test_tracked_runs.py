@@ -21,6 +21,7 @@ from m2fdp.studies import tracked_runs
 from m2fdp.studies.grid import Setting, expand, varied_keys
 from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import (
+    differing,
     expected_runs,
     load_decisions,
     load_history,
@@ -311,3 +312,18 @@ def test_the_time_of_runs_is_added_up_each_run_once():
     for run_id, start, seconds in zip(ids, starts, (90, 1.5), strict=True):
         client.set_terminated(run_id, "FINISHED", end_time=start + int(1000 * seconds))
     assert tracked_runs.seconds_of([*ids, ids[0]]) == pytest.approx(91.5)
+
+
+def test_single_runs_are_compared_by_what_they_differ_in():
+    options = {"threads": 1, "cell": "a"}
+    ids = [
+        log_run(seed=0, **{"privacy.epsilon": 1.0}, **options),
+        log_run(seed=1, **{"privacy.epsilon": 2.0, "threads": 2, "cell": "b"}),
+        log_run("hfl", **{"privacy.epsilon": 4.0, "training.rounds": 7}, **options),
+        log_run(status="FAILED", **{"model.name": "svm"}),
+    ]
+    # What the algorithms differ in tells them apart already; hfl has one run.
+    assert differing(ids) == ("privacy.epsilon",)
+    assert list(load_runs(ids, differing(ids))["privacy.epsilon"]) == [1.0, 2.0, 4.0]
+    with pytest.raises(InputError, match="no finished run"):
+        differing(ids[3:])

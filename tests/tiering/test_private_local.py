@@ -8,6 +8,8 @@ import pytest
 import torch
 from tests.builders import experiment_of, last_state
 
+from m2fdp.algorithms import ALGORITHMS, Algorithm
+from m2fdp.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
 from m2fdp.experiments.tiers import local_training
@@ -154,6 +156,25 @@ def test_what_has_no_promise_is_refused_in_one_line(keys, key):
         private(**keys)
     assert caught.value.key == key
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda plan: replace(plan, network=replace(plan.network, splits=None)), "algorithm"),
+        (
+            lambda plan: replace(plan, schedule=replace(plan.schedule, local_steps=1)),
+            "training.local_epochs",
+        ),
+    ],
+    ids=["nobody splits", "a round for its epochs"],
+)
+def test_an_own_algorithm_whose_epochs_nobody_noises_or_counts_is_refused(monkeypatch, change, key):
+    own = Algorithm("own", "Own", "method", lambda given: change(DTFL_DP.plan(given)), tiers="dtfl")
+    monkeypatch.setitem(ALGORITHMS, "own", own)
+    with pytest.raises(InputError) as caught:
+        private(algorithm="own")
+    assert caught.value.key == key
 
 
 def test_the_summary_says_how_records_and_labels_come_to_the_server():

@@ -44,17 +44,17 @@ ALGORITHMS = {
         PEDPFL,
         HFL_DP,
         M2FDP,
-        M2FDP_TIERS,
         LDP,
         HDP,
         CDP,
         HDP_MIXED,
+        GLOBAL_DP,
         FEDAVG,
         SPLITFED,
         FEDYOGI,
         DTFL,
         DTFL_DP,
-        GLOBAL_DP,
+        M2FDP_TIERS,
     )
 }
 

@@ -77,9 +77,9 @@ class Algorithm:
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
         zoned: whether it reads the configuration's `zones`.
-        mechanisms: the names of those that it is defined for; None = any.
         tiers: how its rounds are billed, if its devices train a split model in epochs of their
             own; None = local steps on the tree.
+        mechanisms: the names of those that it is defined for; None = any.
     """
 
     name: str
@@ -89,5 +89,5 @@ class Algorithm:
     controllable: bool = False
     options: type[Block] = NoOptions
     zoned: bool = False
-    mechanisms: frozenset[str] | None = None
     tiers: Way | None = None
+    mechanisms: frozenset[str] | None = None

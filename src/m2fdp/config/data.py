@@ -121,7 +121,7 @@ class ModelConfig(Block):
 
     name: str = Field(
         default="softmax",
-        description="softmax, logistic, svm, cnn2 (G's), cnn12 (J's), resnet, or "
+        description="softmax, logistic, svm, cnn2 (G's), cnn12 (J's), resnet (D's), or "
         f"{FORM} for a torch module of your own.",
     )
     hinge: Literal["one_vs_rest", "crammer_singer"] = Field(

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from m2fdp.config.types import SINCE, Block, Count, FromText, Number, Positive
 
-Caught = Annotated[int, Number, Field(ge=0, le=10_000_000)] | None
 # Of what two releases share: neither may have all of it.
 Share = Annotated[float, Number, Field(gt=0, lt=1)]
+Caught = Annotated[int, Number, Field(ge=0, le=10_000_000)] | None
 
 
 class ExposuresConfig(Block):

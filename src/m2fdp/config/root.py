@@ -41,8 +41,8 @@ class Config(Block):
     algorithm: str = Field(
         default="m2fdp",
         description="What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and "
-        "hdp_mixed, D's dtfl, fedavg, splitfed and fedyogi (no privacy, in tiers), dtfl_dp, "
-        f"m2fdp_tiers, G's global_dp, or {FORM} for an algorithm of your own.",
+        "hdp_mixed, G's global_dp, D's dtfl, fedavg, splitfed and fedyogi (no privacy, in tiers), "
+        f"dtfl_dp, m2fdp_tiers, or {FORM} for an algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0)] = Field(
         default=0,
@@ -155,8 +155,10 @@ def released(config: Config) -> dict[str, Any]:
 
     In two runs that differ here every noise differs. Only what can't change a release is left
     out: how often and on what a model is evaluated, what an audit repeats, the place of the
-    records' files, and, unless a controller decides by them, energies and delays. In doubt a key
-    stays in: two releases with noise of their own compose; with shared noise they protect nothing.
+    records' files, and, unless a controller decides by them, energies and delays. Where step sizes
+    wait for a better accuracy, the records that it is measured on count as the devices' do. In
+    doubt a key stays in: two releases with noise of their own compose; with shared noise they
+    protect nothing.
     """
     audit_or_costs = ("audit.",) if config.control.enabled else ("audit.", "resources.", "control.")
     return {

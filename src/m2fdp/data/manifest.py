@@ -17,6 +17,7 @@ COLUMNS = ["dataset", "sample", "split", "label", "device"]
 SPLITS = ["train", "validation", "test"]
 CLOUD = -1
 FILE = "file"  # of a table's `attrs`: where it was read from
+DIGEST = "sha256"  # of a table's `attrs`: of the file that it was read from
 
 
 def make_manifest(

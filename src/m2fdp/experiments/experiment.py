@@ -295,7 +295,8 @@ class Experiment:
         """
         config, n_classes = self.config, self.dataset.n_classes
         sums = config.secure_aggregation
-        draws = randomness or randomness_of(config, self.network, self.inputs, self.samples)
+        records = self.inputs, self.samples, self.held_out
+        draws = randomness or randomness_of(config, self.network, *records)
         return Simulation(
             self.run_plan.networks,
             mechanisms or self.calibrate().mechanisms,

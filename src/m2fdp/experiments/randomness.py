@@ -15,7 +15,11 @@ from m2fdp.topology.network import Network
 
 
 def randomness_of(
-    config: Config, network: Network, dataset: Dataset, shards: DeviceSamples
+    config: Config,
+    network: Network,
+    dataset: Dataset,
+    shards: DeviceSamples,
+    held_out: np.ndarray,
 ) -> Randomness:
     """A run's draws. Noise is keyed by all that a release depends on, down to the records.
 
@@ -25,9 +29,12 @@ def randomness_of(
     Args:
         network: that the algorithm trains over.
         shards: which of the data set's records each device holds.
+        held_out: int64 (n,), the records that the model is evaluated on: step sizes that wait for a
+            better accuracy follow from them.
     """
     if config.privacy.secure_rng:
         return from_entropy()
+    followed = held_out if config.training.plateau.factor < 1 else held_out[:0]
     digest = blake2b(json.dumps(released(config), sort_keys=True).encode())
     for array in (
         *network.tree.parents,
@@ -35,6 +42,7 @@ def randomness_of(
         shards.sizes,
         dataset.labels[shards.samples],
         dataset.images[shards.samples],
+        *((dataset.labels[followed], dataset.images[followed]) if len(followed) else ()),
     ):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)

@@ -10,6 +10,7 @@ from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, resnet_plan
 from m2fdp.models.split import SPLIT_MODELS, build_split_model
+from m2fdp.privacy.mechanisms.splits import exposed_splits
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.splits import Splits
@@ -38,6 +39,8 @@ def check_tiers(config: Config, plan: Plan) -> None:
         _check_no_tiers(config)
         return
     training, model, tiering = config.training, config.model, config.tiering
+    if plan.private:
+        _check_noised_epochs(config, plan)
     if model.name not in SPLIT_MODELS:
         valid = ", ".join(SPLIT_MODELS)
         raise InputError("model.name", model.name, f"can't be trained in tiers; {valid} can")
@@ -94,6 +97,25 @@ def surprises_in_tiers(config: Config) -> list[str]:
         f"training.learning_rate = {training.learning_rate:g} is far above D's 0.001: steps of "
         "Adam are of that length whatever the gradient (training.optimizer)"
     ]
+
+
+def _check_noised_epochs(config: Config, plan: Plan) -> None:
+    """Of epochs the engine noises what devices send that split their model, and nothing else."""
+    if not exposed_splits(plan.network).all():
+        raise InputError(
+            "algorithm",
+            config.algorithm,
+            "trains in tiers, where only devices that split their model below a server that nobody "
+            "trusts noise what they send, and has others (Network.splits); split it on all of them",
+        )
+    counted, epochs = plan.schedule.local_steps, config.training.local_epochs
+    if counted != epochs:
+        raise InputError(
+            "training.local_epochs",
+            epochs,
+            f"releases every record as often a round, and algorithm: {config.algorithm} has the "
+            f"ledger count {counted} (Schedule.local_steps); make them equal",
+        )
 
 
 def _check_no_tiers(config: Config) -> None:

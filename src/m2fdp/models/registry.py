@@ -1,4 +1,5 @@
-"""Models by name: svm, softmax, logistic, cnn2, cnn12, resnet, or `package.module:function`."""
+"""Models by name: svm, softmax, logistic, cnn2, cnn12, resnet, or one's own
+`package.module:function`."""
 
 from __future__ import annotations
 

@@ -6,10 +6,12 @@ import errno
 import os
 
 import mlflow
+from click import ClickException
+from kedro.validation.exceptions import DataValidationError
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
-from m2fdp.errors import chain
+from m2fdp.errors import InputError, chain
 
 _SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
 # What a disk that is full, read-only, broken or another's answers.
@@ -47,3 +49,13 @@ def trouble(error: BaseException) -> str | None:
         if isinstance(cause, (MlflowException, SQLAlchemyError)) and is_outage(cause):
             return f"MLflow at {mlflow.get_tracking_uri()} fails: {why_no_answer(cause)}."
     return None
+
+
+def reason(error: BaseException) -> str:
+    """Why a run has failed, in one line; the type's name only where the user is not to blame."""
+    if isinstance(error, DataValidationError):
+        return f"{error.dataset_name}: {error.message}"
+    if (line := trouble(error)) is not None:
+        return line
+    in_one_line = isinstance(error, (ClickException, InputError))
+    return first_line(error) if in_one_line else f"{type(error).__name__}: {first_line(error)}"

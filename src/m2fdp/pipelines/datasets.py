@@ -3,6 +3,7 @@ that can't be read are refused."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ from kedro.io import AbstractDataset, DatasetError
 from kedro_datasets.json import JSONDataset
 from kedro_datasets.matplotlib import MatplotlibDataset
 from kedro_datasets.pandas import CSVDataset
+from kedro_datasets.text import TextDataset
 
-from m2fdp.data.manifest import FILE
+from m2fdp.data.manifest import DIGEST, FILE
 from m2fdp.errors import InputError
 from m2fdp.files import replacing, shown
 from m2fdp.pipelines.kedro_internals import Replacing
@@ -45,6 +47,7 @@ class TableDataset(Replacing, CSVDataset):
         with _readable(self.path):
             table = super().load()
         table.attrs[FILE] = shown(self.path)
+        table.attrs[DIGEST] = hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
         return table
 
 
@@ -56,6 +59,10 @@ class PossibleTableDataset(TableDataset):
             Path(self.path).unlink(missing_ok=True)  # an earlier run's
         else:
             super().save(data)
+
+
+class PageDataset(Replacing, TextDataset):
+    """A text, such as a page in Markdown or HTML."""
 
 
 class FigureDataset(Replacing, MatplotlibDataset):

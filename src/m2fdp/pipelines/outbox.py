@@ -10,7 +10,7 @@ from pathlib import Path
 
 import mlflow
 from mlflow import MlflowClient
-from mlflow.entities import Metric, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, RunTag
 
 from m2fdp.files import replacing
 from m2fdp.pipelines.causes import is_outage, why_no_answer
@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 
 
 class Outbox:
-    """Metrics, tags and files of one MLflow run on their way to the store.
+    """What one MLflow run is to have, on its way to the store: metrics, tags, files, data sets that
+    it reads, and the folders of models that it makes.
 
     A store that fails costs the run no more than a try every few minutes. What it did not take
     goes with the next try; what is left at the end is written to `file`, from which another
@@ -36,6 +37,8 @@ class Outbox:
         self._metrics: list[Metric] = []
         self._tags: dict[str, str] = {}
         self._files: list[Path] = []
+        self._inputs: list[dict[str, str]] = []
+        self._models: list[Path] = []
         self._next_try = 0.0
         self._failure = ""
 
@@ -44,11 +47,20 @@ class Outbox:
         metrics: Iterable[Metric] = (),
         tags: Mapping[str, str] | None = None,
         files: Iterable[Path] = (),
+        inputs: Iterable[Mapping[str, str]] = (),
+        models: Iterable[Path] = (),
     ) -> None:
-        """Send these, and what is waiting, if the store is not known to fail."""
+        """Send these, and what is waiting, if the store is not known to fail.
+
+        Args:
+            inputs: each the fields of `mlflow.entities.Dataset`, and its `context`.
+            models: folders in MLflow's format.
+        """
         self._metrics += metrics
         self._tags |= tags or {}
         self._files += files
+        self._inputs += map(dict, inputs)
+        self._models += models
         if time.monotonic() >= self._next_try:
             self._send()
 
@@ -59,23 +71,28 @@ class Outbox:
             self._metrics[:0] = [Metric(*fields) for fields in left["metrics"]]
             self._tags = left["tags"] | self._tags
             self._files[:0] = [Path(path) for path in left["files"]]
+            self._inputs[:0] = left.get("inputs", [])  # a file of before 0.5.0 has none
+            self._models[:0] = [Path(path) for path in left.get("models", [])]
             self._file.unlink()
         self._next_try = 0.0
         self.put()
 
     def close(self) -> str | None:
         """Write what is left to the file; returns how much that is, and why, or None."""
-        if not (self._metrics or self._tags or self._files):
+        waiting = (self._metrics, self._tags, self._files, self._inputs, self._models)
+        if not any(waiting):
             return None
         left = {
             "run": self._run_id,
             "metrics": [[m.key, m.value, m.timestamp, m.step] for m in self._metrics],
             "tags": self._tags,
             "files": [str(path) for path in self._files],
+            "inputs": self._inputs,
+            "models": [str(path) for path in self._models],
         }
         with replacing(self._file) as unfinished:
             unfinished.write_text(json.dumps(left))
-        counts = {name: len(left[name]) for name in ("metrics", "tags", "files")}
+        counts = {name: len(left[name]) for name in left if name != "run"}
         summary = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         return f"{summary} ({self._failure})"
 
@@ -91,6 +108,15 @@ class Outbox:
             while self._files:
                 client.log_artifact(self._run_id, str(self._files[0]))
                 del self._files[0]
+            if self._inputs:
+                client.log_inputs(self._run_id, [_dataset_input(each) for each in self._inputs])
+                self._inputs.clear()
+            while self._models:
+                # Here because it needs torch, and a run that is refused does not.
+                from m2fdp.pipelines.logged_models import publish
+
+                publish(client, self._run_id, self._models[0])
+                del self._models[0]
         except Exception as error:
             if not is_outage(error):
                 raise
@@ -101,3 +127,8 @@ class Outbox:
                 )
             self._failure = why_no_answer(error)
             self._next_try = time.monotonic() + _PAUSE_S
+
+
+def _dataset_input(fields: Mapping[str, str]) -> DatasetInput:
+    dataset = Dataset(**{name: value for name, value in fields.items() if name != "context"})
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", fields["context"])])

@@ -41,6 +41,8 @@ DIAGNOSTICS = frozenset(
         "gradient_norms",
         "label_distribution",
         "manifest",
+        "privacy_card",
+        "privacy_card_page",
         "round_metrics",
         "run_summary",
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,20 @@ from typing import Any
 import pandas as pd
 from mlflow.entities import Metric, Run
 
+from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
 from m2fdp.files import shown
+from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
+from m2fdp.reporting.cards import Card
 
 EPSILONS = ("epsilon_nominal", "epsilon_verified")
 # Names the epsilons of zones that are infinite, for which MLflow has no number.
 INFINITE_TAG = "zones_infinite"
+MODEL = "servable_model"
+SOURCE = "kedro run"  # where runs come from; MLflow would name a file of this machine
+_PARTS = ("experiment", "privacy_summary", "privacy_ledger", "round_metrics")  # of a card
+_DIGEST_LENGTH = 12  # of a data set's digest; the tag split_sha256 has all of it
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,7 @@ class CatalogEntries:
         artifacts: datasets whose files MLflow keeps.
         metrics: dataset -> the name of the metric that it is in MLflow.
         manifest, manifest_checks: the split, and the page of its checks.
+        model_folder: of the model as others load it; None where the catalog has none.
         cell_folder: of the run's own checkpoints and notes.
     """
 
@@ -39,6 +48,7 @@ class CatalogEntries:
     metrics: Mapping[str, str]
     manifest: Path
     manifest_checks: Path
+    model_folder: Path | None
     cell_folder: Path
 
     @classmethod
@@ -64,6 +74,9 @@ class CatalogEntries:
             },
             manifest=Path(manifest["dataset"]["filepath"]),
             manifest_checks=Path(manifest["validator"]["options"]["filepath"]),
+            model_folder=(
+                Path(described[MODEL]["path"]) if "path" in described.get(MODEL, {}) else None
+            ),
             cell_folder=project / Path(conf_catalog["checkpoints"]["path"]).parent,
         )
 
@@ -72,6 +85,7 @@ class Recorder:
     """Sends MLflow what a run's datasets say about it.
 
     Args:
+        run: as MLflow has begun it.
         outbox: of the run.
         entries: of the catalog.
         rounds: that the configuration asks for.
@@ -79,11 +93,22 @@ class Recorder:
     """
 
     def __init__(
-        self, outbox: Outbox, entries: CatalogEntries, rounds: int, before: Run | None
+        self,
+        run: Run,
+        outbox: Outbox,
+        entries: CatalogEntries,
+        rounds: int,
+        before: Run | None,
     ) -> None:
-        self._outbox, self._entries, self._before = outbox, entries, before
+        self._run, self._outbox, self._entries, self._before = run, outbox, entries, before
         self._planned_rounds = rounds
         self._split_recorded = self._privacy_recorded = False
+        self._dataset: Dataset | None = None
+        self._manifest: pd.DataFrame | None = None
+        self._dataset_recorded = False
+        self._card: Card | None = None
+        self._parts: dict[str, Any] = {}
+        self._artifacts: set[str] = set()  # names of files
         self.folders: set[Path] = set()  # that files were saved to
 
     def saved(self, name: str, data: Any) -> None:
@@ -93,11 +118,15 @@ class Recorder:
             self.folders.add(entries.files[name].parent)
         self._record_split(name)
         if name in entries.artifacts and entries.files[name].exists():
+            self._artifacts.add(entries.files[name].name)
             self._outbox.put(files=[entries.files[name]])
+        if name == MODEL and entries.model_folder is not None:
+            self._outbox.put(models=[entries.model_folder])
         if name in entries.metrics:
             self._log_metrics({entries.metrics[name]: data})
         self._record_privacy(name, data)
         self._record_zones(name, data)
+        self._note(name, data)
         if name == "round_metrics":
             trained = int(data["round"].iloc[-1])
             self._log_metrics({"rounds_trained": trained})
@@ -108,6 +137,38 @@ class Recorder:
         """Of a dataset that an earlier run, or this one, has made."""
         self._record_split(name)
         self._record_privacy(name, data)
+        self._note(name, data)
+
+    def end(self, pipelines: Sequence[str]) -> None:
+        """Of a run that has come to its end: describe it.
+
+        Args:
+            pipelines: that ran.
+        """
+        card = self._card
+        experiment, promised, ledger, metrics = map(self._parts.get, _PARTS)
+        if card is None and experiment is not None and promised is not None:
+            card = card_of_parts(experiment, promised, metrics, ledger, pipelines)
+        if card is not None:
+            info, files = self._run.info, sorted(self._artifacts)
+            text = described(card, info.experiment_id, info.run_id, files)
+            self._outbox.put(tags={DESCRIPTION: text})
+
+    def _note(self, name: str, data: Any) -> None:
+        """Keep what a card may need, and tell of the data set once it is known how it is dealt."""
+        if name == "card":
+            self._card = data
+        if name in _PARTS:
+            self._parts[name] = data
+        if name == "dataset" and isinstance(data, Dataset):
+            self._dataset = data
+        if name == "manifest":
+            self._manifest = data
+        if self._dataset_recorded or not self._split_recorded:
+            return
+        if self._dataset is not None and self._manifest is not None:
+            self._dataset_recorded = True
+            self._outbox.put(inputs=[_dataset_input(self._dataset, self._manifest, self._digest)])
 
     def _log_metrics(self, metrics: dict[str, float]) -> None:
         """A run that goes on may have some already."""
@@ -149,15 +210,48 @@ class Recorder:
             if digest != before:
                 remedy = "the run began with another split; leave resume out to start anew"
                 raise InputError(shown(manifest), digest[:12], remedy)
+        self._digest = digest
         self._outbox.put(tags={"split_sha256": digest}, files=[self._entries.manifest_checks])
         self._split_recorded = True
 
 
+def _dataset_input(dataset: Dataset, manifest: pd.DataFrame, digest: str) -> dict[str, str]:
+    """A data set as it is dealt, as one that MLflow's run reads; it names no place."""
+    counts = manifest["split"].value_counts()
+    devices = manifest.loc[manifest["device"] >= 0, "device"].nunique()
+    channels, height, width = dataset.shape
+    spec = {"dtype": str(dataset.images.dtype), "shape": [-1, height, width, channels]}
+    schema = {
+        "mlflow_tensorspec": {"features": json.dumps([{"type": "tensor", "tensor-spec": spec}])}
+    }
+    profile = {
+        "num_rows": int(counts.get("train", 0)),
+        "devices": int(devices),
+        "classes": dataset.n_classes,
+        **{f"{split}_records": int(count) for split, count in counts.items()},
+    }
+    return {
+        "name": dataset.name,
+        "digest": digest[:_DIGEST_LENGTH],
+        "source_type": "code",
+        "source": json.dumps({"tags": {"mlflow.source.name": SOURCE}}),
+        "schema": json.dumps(schema),
+        "profile": json.dumps(profile),
+        "context": "training",
+    }
+
+
 def _epsilons(summary: dict[str, Any]) -> dict[str, float]:
-    """The finite epsilons of a privacy summary by metric; there is none for an infinite one."""
+    """The finite epsilons of a privacy summary by metric; there is none for an infinite one.
+
+    Of observers only those who learn something else than epsilon_verified says: the same number
+    once more for each of the others would fill the page of charts.
+    """
     values = {name: summary[name] for name in EPSILONS if name in summary}
+    verified = float(summary.get("epsilon_verified", math.nan))
     for kind, value in summary.get("epsilon_by_observer", {}).items():
-        values[f"epsilon_observer/{kind}"] = value
+        if not math.isclose(float(value), verified, rel_tol=1e-3):
+            values[f"epsilon_observer/{kind}"] = value
     return {name: float(value) for name, value in values.items() if math.isfinite(float(value))}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import socket
@@ -11,15 +12,18 @@ from pathlib import Path
 
 import mlflow
 import psutil
+from click.exceptions import Exit
 from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
 
 from m2fdp.interruption import deferred, interruptible
-from m2fdp.pipelines.causes import is_outage
+from m2fdp.pipelines.causes import first_line, is_outage, reason
 
 PROCESS_TAG = "process"
+END_TAG = "ended"  # why a run has no result
 # The kernel's boot time, which start times count from, may be corrected while we run.
 CLOCK_CORRECTION_S = 5.0
+_LONGEST_REASON = 2_000  # characters
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +45,30 @@ def _project_store(project: Path) -> str:
 
 
 def process_tag() -> str:
-    """`host:pid:start time` of this process: who must live for its runs to be running."""
+    """`host:pid:start time` of this process: who must live for its runs to be running.
+
+    The host is a digest of its name: runs are shown to others, and tell nothing of the machine.
+    """
     process = psutil.Process()
-    return f"{socket.gethostname()}:{process.pid}:{process.create_time():.2f}"
+    return f"{_host()}:{process.pid}:{process.create_time():.2f}"
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12]
+
+
+def tell_end(run: Run, why: str) -> None:
+    """Write on the page of a run that ends before its time why it does, instead of a card."""
+    line = " ".join(why.replace(f"{Path.cwd()}/", "").split())[:_LONGEST_REASON]
+    client = MlflowClient()
+    client.set_tag(run.info.run_id, END_TAG, line)
+    client.set_tag(run.info.run_id, "mlflow.note.content", f"**Ended before its time:** {line}")
+
+
+def forget_end(run: Run) -> None:
+    """A run that goes on has not ended."""
+    if END_TAG in run.data.tags:
+        MlflowClient().delete_tag(run.info.run_id, END_TAG)
 
 
 def held_by_another_process(run: Run) -> bool:
@@ -51,7 +76,7 @@ def held_by_another_process(run: Run) -> bool:
     host, _, process = run.data.tags.get(PROCESS_TAG, "").partition(":")
     return (
         run.info.status == "RUNNING"
-        and host == socket.gethostname()
+        and host == _host()
         and process.split(":")[0] != str(os.getpid())
         and _lives(run.data.tags[PROCESS_TAG])
     )
@@ -60,18 +85,19 @@ def held_by_another_process(run: Run) -> bool:
 def close_stale_runs() -> list[str]:
     """Mark as KILLED the running runs of this host whose process is gone; returns their ids."""
     stale = [
-        run.info.run_id
+        run
         for run in mlflow.search_runs(
             search_all_experiments=True,
             filter_string=f"attributes.status = 'RUNNING' and "
-            f"tags.{PROCESS_TAG} LIKE '{socket.gethostname()}:%'",
+            f"tags.{PROCESS_TAG} LIKE '{_host()}:%'",
             output_format="list",
         )
         if not _lives(run.data.tags[PROCESS_TAG])
     ]
-    for run_id in stale:
-        MlflowClient().set_terminated(run_id, RunStatus.to_string(RunStatus.KILLED))
-    return stale
+    for run in stale:
+        tell_end(run, "its process was killed, or the machine was switched off")
+        MlflowClient().set_terminated(run.info.run_id, RunStatus.to_string(RunStatus.KILLED))
+    return [run.info.run_id for run in stale]
 
 
 def _lives(tag: str) -> bool:
@@ -108,17 +134,24 @@ def closing_runs() -> Iterator[None]:
     It ends as FINISHED with the block, as FAILED by an error, and as KILLED by Ctrl-C or
     SIGTERM, which raise `Interrupted` inside the block.
     """
-    status = RunStatus.FAILED
+    status, why = RunStatus.FAILED, ""
     with interruptible():  # until the last run is closed
         try:
             with interruptible():
                 yield
             status = RunStatus.FINISHED
-        except KeyboardInterrupt:
-            status = RunStatus.KILLED
+        except KeyboardInterrupt as interruption:
+            status, why = RunStatus.KILLED, f"stopped by {first_line(interruption)}"
+            raise
+        except Exit:  # of a command that has said why
+            raise
+        except Exception as error:
+            why = reason(error)
             raise
         finally:
             with deferred():
                 while run := mlflow.active_run():
                     with outages_tolerated(run):
+                        if why:
+                            tell_end(run, why)
                         mlflow.end_run(RunStatus.to_string(status))

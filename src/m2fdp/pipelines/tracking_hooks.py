@@ -25,7 +25,14 @@ from m2fdp.command_errors import BadInput
 from m2fdp.errors import chain
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.causes import reason
 from m2fdp.pipelines.configuration import StrictConfigLoader, mlflow_refusal
+
+# Of Kedro's parameters of a run, which the plugin would make tags: places of this machine, objects,
+# and what stands elsewhere on the run's page.
+_UNTOLD = frozenset(
+    {"project_path", "run_id", "session_id", "runner", "extra_params", "runtime_params"}
+)
 
 
 class TrackingHooks(MlflowHook):
@@ -51,7 +58,8 @@ class TrackingHooks(MlflowHook):
     def before_pipeline_run(
         self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
     ) -> None:
-        super().before_pipeline_run(run_params, pipeline, catalog)
+        told = {key: value for key, value in run_params.items() if key not in _UNTOLD}
+        super().before_pipeline_run(told, pipeline, catalog)
         # `RunHooks` sends what is saved: here a store that fails would fail the run.
         switch_catalog_logging(catalog, False)
 
@@ -67,4 +75,5 @@ class TrackingHooks(MlflowHook):
         # What an interruption has become on its way through a library ends as an interruption.
         if run is not None and not any(isinstance(cause, Interrupted) for cause in chain(error)):
             with tracking.outages_tolerated(run):
+                tracking.tell_end(run, reason(error))
                 super().on_pipeline_error(error, run_params, pipeline, catalog)

@@ -248,8 +248,9 @@ class ModelLines:
         """Of who catches only so many messages as are declared: t_1…t_5."""
         noise, said = self.noise, self.exposures
         lines = []
-        if said.uplinks is not None and not noise.edge_is_trusted:
-            at_cloud = min(said.cloud_rounds or 0, said.uplinks)
+        # Those before a global aggregation may hold less noise: who catches uplinks says how many.
+        if said.uplinks is not None and said.cloud_rounds is not None and not noise.edge_is_trusted:
+            at_cloud = said.cloud_rounds
             local, total = noise.own
             some = self.some(
                 (said.uplinks - at_cloud, local**2),

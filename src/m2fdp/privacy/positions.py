@@ -84,9 +84,9 @@ class Position:
             its joining; nor does anybody below the head tell.
         masked_up: whether nobody but who reads it can make sense of what is sent, on all the way
             up from the head to the cloud.
+        splits: whether the devices split their model with their parent.
         models: what noise there is of models that are bounded themselves; None under mechanisms
             that bound steps.
-        splits: whether the devices split their model with their parent.
     """
 
     members: tuple[int, ...]
@@ -110,8 +110,8 @@ class Position:
     joins: float | None = None
     unnoticed: bool = False
     masked_up: bool = False
-    models: ModelNoise | None = None
     splits: bool = False
+    models: ModelNoise | None = None
 
     @property
     def is_device(self) -> bool:

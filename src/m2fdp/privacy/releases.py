@@ -133,10 +133,10 @@ class Release:
         laws: of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
         otherwise: the deviation in rounds that the observer does not serve, if it does by turns.
+        spent: epsilon of a release that is made once, whatever the number of rounds.
         accounts: ways to count what the observer is shown where releases differ in shift and
             noise, in place of `laws` and `deviation`. Each is an upper bound: the least counts.
         alone: such an account of who knows all noise but that on the device's own path.
-        spent: epsilon of a release that is made once, whatever the number of rounds.
     """
 
     position: Position
@@ -148,9 +148,9 @@ class Release:
     laws: Laws
     elsewhere: tuple[tuple[Position, float], ...] = ()
     otherwise: float | None = None
+    spent: float = 0.0
     accounts: tuple[Account, ...] = ()
     alone: Account | None = None
-    spent: float = 0.0
 
     @property
     def views(self) -> tuple[tuple[Position, float], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
@@ -19,10 +20,21 @@ from mlflow.entities import Run
 
 from m2fdp.config import flatten
 from m2fdp.errors import InputError
+from m2fdp.pipelines.descriptions import DESCRIPTION
 from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
-from m2fdp.studies.grid import Cell, Point, Schedules, Setting, check_size, expand, points
+from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
+from m2fdp.studies.grid import (
+    Cell,
+    Point,
+    Schedules,
+    Setting,
+    check_size,
+    expand,
+    points,
+    varied_keys,
+)
 from m2fdp.studies.launcher import Launcher, search_runs
+from m2fdp.studies.page import describe_study, save_view
 from m2fdp.studies.part import part_of
 from m2fdp.studies.ray_pool import connected
 from m2fdp.studies.report import (
@@ -36,6 +48,7 @@ from m2fdp.studies.report import (
 )
 from m2fdp.studies.search import Candidate, choose, next_candidates, search_table
 from m2fdp.studies.study import load_study, scaled
+from m2fdp.studies.worker import PARENT_TAG
 
 SEARCHING = {"stage": "search"}  # a tag of runs that only serve a choice
 
@@ -53,6 +66,13 @@ class Order:
     def identity(self) -> str:
         """In another environment or scale a study is another one, with files of its own."""
         return "-".join(filter(None, [self.name, self.env, self.scale]))
+
+    @property
+    def run_name(self) -> str:
+        """The identity, and what `--params` changes."""
+        changed = flatten(dict(self.params)).items()
+        labels = [re.sub(r"[^\w.+-]+", "_", f"{key}_{value}") for key, value in changed]
+        return "-".join([self.identity, *labels])
 
     @property
     def command(self) -> str:
@@ -104,10 +124,14 @@ def study(
     outcome = _run(setting, launcher, wanted)
     whole = _all_finished(setting, launcher) if only and resume else outcome
     reported = _report(setting, launcher, order.command, whole)
+    client = mlflow.MlflowClient()
     if reported is not None:
         for file in reported.files:
             mlflow.log_artifact(str(file))
+        save_view(client, launcher.parent, whole.run_ids, varied_keys(setting.study))
         print_report(setting.study.title, reported)
+    reasons = _reasons(launcher.parent, outcome.failed)
+    describe_study(client, launcher.parent, setting.study.title, order.command, reported, reasons)
     click.echo("Every run in detail: make ui")
     if failed := len(wanted) - len(outcome.run_ids):
         click.echo(f"{failed} of {len(wanted)} cells failed; --resume runs only them.", err=True)
@@ -158,6 +182,7 @@ class Outcome:
 
     choice: Choice
     run_ids: tuple[str, ...]  # MLflow's ids of the finished runs, in the order of the points
+    failed: Mapping[str, str | None]  # names of the others, with their hashes if they ever ran
 
 
 def _only_one(project: Path, order: Order) -> AbstractContextManager[None]:
@@ -177,7 +202,25 @@ def _run(setting: Setting, launcher: Launcher, wanted: Sequence[Point]) -> Outco
         elif not launcher.only_finished:
             click.echo(f"{point.name}: FAILED, no candidate of its search finished")
     run_ids = launcher.run("cells", cells)
-    return Outcome(choice, tuple(run_ids[cell.hash] for cell in cells if cell.hash in run_ids))
+    finished = tuple(run_ids[cell.hash] for cell in cells if cell.hash in run_ids)
+    failed: dict[str, str | None] = {point.name: None for point in wanted if point.name not in made}
+    failed |= {cell.name: cell.hash for cell in cells if cell.hash not in run_ids}
+    return Outcome(choice, finished, failed)
+
+
+def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
+    """Why cells have failed, by their names, as their runs say."""
+    if not failed:
+        return {}
+    of_study = f"tags.`{PARENT_TAG}` = '{parent.info.run_id}'"
+    told: dict[str, str] = {}
+    for run in search_runs(f"{of_study} and attributes.status != 'FINISHED'"):
+        tags = run.data.tags
+        told.setdefault(tags.get("cell_hash", ""), tags.get(END_TAG, "its worker process died"))
+    return {
+        name: told.get(cell_hash, "did not start") if cell_hash else "no candidate finished"
+        for name, cell_hash in failed.items()
+    }
 
 
 def _all_finished(setting: Setting, launcher: Launcher) -> Outcome:
@@ -259,14 +302,17 @@ def _open_parent(order: Order, title: str, resume: bool) -> Run:
     """The MLflow run that the cells' runs are filed under; resumed, the study's latest one."""
     name = order.identity
     earlier = search_runs(f"tags.study = '{name}' and tags.role = 'study'") if resume else []
+    if earlier:
+        forget_end(earlier[0])
     return mlflow.start_run(
         run_id=earlier[0].info.run_id if earlier else None,
-        run_name=name,
+        run_name=order.run_name,
         tags={
             "study": name,
             "role": "study",
             "order": json.dumps(asdict(order)),
             PROCESS_TAG: process_tag(),
-            "mlflow.note.content": title,
+            "mlflow.source.name": "kedro study",
+            DESCRIPTION: title,
         },
     )

@@ -91,7 +91,7 @@ class Launcher:
                 env=self.env,
                 tracking_uri=mlflow.get_tracking_uri(),
                 experiment_id=self.parent.info.experiment_id,
-                run_name=cell.name,
+                run_name=f"{cell.name}-{cell.hash[:8]}",
                 tags={
                     PARENT_TAG: self.parent.info.run_id,
                     "study": self.study,

@@ -61,6 +61,24 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
     return table
 
 
+def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
+    """What finished runs of one algorithm differ in besides their seed: `varied` for runs that are
+    of no study, of which nobody has said it.
+
+    Raises:
+        InputError: none of the runs is finished.
+    """
+    by_algorithm: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for run in _finished(run_ids):
+        by_algorithm[run.data.tags["algorithm"]].append(_params(run))
+    found = set()
+    for params in by_algorithm.values():
+        for key in set().union(*params) - INCIDENTAL - {"seed"}:
+            if len({str(each.get(key)) for each in params}) > 1:
+                found.add(key)
+    return tuple(sorted(found))
+
+
 def load_history(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFrame:
     """The evaluated rounds of the runs that `load_runs` returns, one row a run and round.
 
@@ -188,11 +206,8 @@ def _params(run: Run) -> dict[str, str]:
 
 def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
     """The latest finished run of each configuration."""
-    client = mlflow.MlflowClient()
     latest: dict[Hashable, Run] = {}
-    for run in map(client.get_run, dict.fromkeys(run_ids)):
-        if run.info.status != "FINISHED" or "accuracy" not in run.data.metrics:
-            continue
+    for run in _finished(run_ids):
         # Two arms may come to the same parameters, and are lines of their own then.
         named = {key: run.data.tags.get(key, "") for key in TAGS if key in swept}
         # A user's own split is no part of the parameters.
@@ -203,12 +218,19 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
         other = latest.get(configuration)
         if other is None or other.info.start_time < run.info.start_time:
             latest[configuration] = run
-    if not latest:
+    _check_alike(list(latest.values()), swept)
+    return list(latest.values())
+
+
+def _finished(run_ids: Iterable[str]) -> list[Run]:
+    """The finished runs that have an accuracy."""
+    runs = map(mlflow.MlflowClient().get_run, dict.fromkeys(run_ids))
+    found = [r for r in runs if r.info.status == "FINISHED" and "accuracy" in r.data.metrics]
+    if not found:
         raise InputError(
             "runs", "(none)", "no finished run is among them; `kedro study quickstart` makes some"
         )
-    _check_alike(list(latest.values()), swept)
-    return list(latest.values())
+    return found
 
 
 def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:

@@ -43,7 +43,9 @@ def run_cell(job: Job) -> dict[str, str]:
         except (Exception, SystemExit) as error:  # what a pool can't pickle would break it
             with suppress(OSError):  # the log's disk may be what has failed
                 traceback.print_exc()
-            return {"reason": _reason(error)}
+            from m2fdp.pipelines.causes import reason
+
+            return {"reason": reason(error)}
 
 
 @contextmanager
@@ -116,20 +118,3 @@ def _unfinished_run(job: Job) -> str | None:
     # A study that is started anew has another parent.
     same_study = run.data.tags.get(PARENT_TAG) == job.tags[PARENT_TAG]
     return run.info.run_id if same_study else None
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of the error; the type's name only where the user is not to blame."""
-    import click
-    from kedro.validation.exceptions import DataValidationError
-
-    from m2fdp.errors import InputError
-    from m2fdp.pipelines.causes import trouble
-
-    if isinstance(error, DataValidationError):
-        return f"{error.dataset_name}: {error.message}"
-    line = next(iter(str(error).splitlines()), "")
-    if (reason := trouble(error)) is not None:
-        return reason
-    in_one_line = isinstance(error, (click.ClickException, InputError))
-    return line if in_one_line else f"{type(error).__name__}: {line}"

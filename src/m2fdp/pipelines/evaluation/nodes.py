@@ -17,10 +17,12 @@ from torch import Tensor
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.config import completed, essentials
-from m2fdp.data.manifest import file_of
+from m2fdp.data.manifest import DIGEST, file_of
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
 from m2fdp.reporting import figures, tables
+from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
+from m2fdp.reporting.naming import command
 from m2fdp.simulation.checkpoints import differences
 
 MODEL = "model.pt"
@@ -170,3 +172,26 @@ def summarise(
 def print_result(summary: dict[str, Any]) -> None:
     """What the run has reached, in the terminal."""
     tables.print_result(summary, Console(highlight=False))
+
+
+def fill_card(
+    experiment: Experiment,
+    summary: dict[str, Any],
+    privacy_summary: dict[str, Any],
+    ledger: pd.DataFrame,
+) -> Card:
+    """What a reviewer must know of the run."""
+    return privacy_card(
+        subject_of(experiment),
+        privacy_summary,
+        summary,
+        ledger,
+        command(experiment.config),
+        experiment.manifest.attrs.get(DIGEST, ""),
+    )
+
+
+def write_card(card: Card) -> tuple[str, str]:
+    """The card in Markdown and as a page; the figures lie beside them."""
+    links = [f"[{shows}]({name})" for name, shows in FIGURES.items()]
+    return card.markdown([f"Figures: {', '.join(links)}."]), card.page(FIGURES)

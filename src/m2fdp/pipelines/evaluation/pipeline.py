@@ -6,7 +6,7 @@ from m2fdp.pipelines.evaluation import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Model and round metrics, as they are checked, to confusion matrix, figures and summary."""
+    """Model and round metrics, as they are checked, to figures, summary and card."""
     return Pipeline(
         [
             Node(
@@ -44,6 +44,15 @@ def create_pipeline() -> Pipeline:
                 ["checked_rounds", "privacy_summary", "params:algorithm", "params:seed"],
                 "run_summary",
                 name="summarise",
+            ),
+            Node(
+                nodes.fill_card,
+                ["experiment", "run_summary", "privacy_summary", "privacy_ledger"],
+                "card",
+                name="fill_card",
+            ),
+            Node(
+                nodes.write_card, "card", ["privacy_card", "privacy_card_page"], name="write_card"
             ),
             Node(nodes.print_result, "run_summary", None, name="print_result"),
         ]

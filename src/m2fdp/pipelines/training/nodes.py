@@ -11,7 +11,9 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.config import essentials
+from m2fdp.data.features.mapping import PIXELS
 from m2fdp.experiments import Experiment
+from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.training.checkpointing import begin
 from m2fdp.pipelines.training.progress import tracked_progress
@@ -34,3 +36,31 @@ def train_model(
     if trained.warning is not None:
         logger.warning(trained.warning)
     return essentials(experiment.config), trained.state_dict, trained.metrics
+
+
+def package_model(
+    experiment: Experiment,
+    state_dict: Mapping[str, Tensor],
+    round_metrics: pd.DataFrame,
+    promised: Mapping[str, Any],
+) -> ServableModel:
+    """The trained model with its privacy, for whoever loads it from MLflow.
+
+    Epsilon covers all of it, so that it can be handed on: its accuracy, of records in clear, is no
+    part of it.
+    """
+    config = experiment.config
+    kept = ("epsilon_verified", "epsilon_nominal", "delta", "unit", "adjacency")
+    metadata = {
+        "privacy": promised["guarantee"],
+        **{name: promised[name] for name in kept if name in promised},
+        "distrusted": ", ".join(promised.get("distrusted", ())),
+        "rounds": int(round_metrics["round"].iloc[-1]),
+        "algorithm": config.algorithm,
+        "model": config.model.name,
+        "dataset": config.dataset.name,
+        "input": "pixels in [0, 1]" if config.features.map == PIXELS else config.features.map,
+    }
+    return ServableModel(
+        config.model, experiment.input_shape, experiment.dataset.n_classes, state_dict, metadata
+    )

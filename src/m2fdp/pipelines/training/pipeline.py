@@ -15,5 +15,11 @@ def create_pipeline() -> Pipeline:
                 ["model_configuration", "model", "round_metrics"],
                 name="train_model",
             ),
+            Node(
+                nodes.package_model,
+                ["prepared_experiment", "model", "round_metrics", "privacy_summary"],
+                "servable_model",
+                name="package_model",
+            ),
         ]
     )

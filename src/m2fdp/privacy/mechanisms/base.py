@@ -100,9 +100,9 @@ class Noise:
     heads: tuple[np.ndarray, ...]
     messages: tuple[np.ndarray, ...]
     broadcasts: tuple[np.ndarray, ...]
-    clients: ClientNoise | None = None
     local_messages: tuple[np.ndarray, ...] | None = None
     unit: Literal["step", "model"] = "step"
+    clients: ClientNoise | None = None
 
     def sent(self, top: int) -> tuple[np.ndarray, ...]:
         """What is added to messages when models travel up to a layer, by layer."""

@@ -261,7 +261,7 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
     """How many messages are caught: as declared, or each of the schedule.
 
     Raises:
-        InputError: more than there are.
+        InputError: more than there are, or of one kind of uplinks.
     """
     local = sum(top == 1 for plan in plans for _, top in stretches(plan))
     rounds = len(plans)
@@ -282,6 +282,13 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
             "privacy.exposures.cloud_rounds",
             found.cloud_rounds,
             f"is more than the uplinks that are caught, {found.uplinks}, of which they are some",
+        )
+    if said["uplinks"] is not None and found.uplinks - found.cloud_rounds > local:
+        raise InputError(
+            "privacy.exposures.uplinks",
+            found.uplinks,
+            f"leaves {found.uplinks - found.cloud_rounds} beside those of global aggregations "
+            f"(cloud_rounds: {found.cloud_rounds}), and the schedule has {local} others",
         )
     return found
 

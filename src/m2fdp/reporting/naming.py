@@ -1,0 +1,139 @@
+"""What a run is called, and the command that repeats it: how it differs from the defaults."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from m2fdp.config import Config, flatten
+
+LONGEST = 100  # characters of a name before its digest
+# How a run came about, or where its files lie; no other run is told from it by these.
+_ASIDE = frozenset({"resume"})
+_ALWAYS = ("algorithm", "dataset.name", "seed")  # part of every name, in this order
+_PLAIN = re.compile(r"[A-Za-z_]\w*|-?\d+(\.\d+)?(e[+-]?\d+)?")
+_DIGEST_LENGTH = 8
+
+
+def differences(config: Config) -> dict[str, Any]:
+    """The dotted keys in which a configuration is not the default one, with its values; None
+    where the default has a key that it has not."""
+    own, usual = _plain(config), _plain(Config())
+    blocks = {key for key in own if any(other.startswith(f"{key}.") for other in usual)}
+    gone = {
+        key: None
+        for key in usual.keys() - own.keys()
+        if not any(key.startswith(f"{block}.") for block in blocks)
+    }
+    changed = {key: value for key, value in own.items() if key not in usual or usual[key] != value}
+    # An empty block is written as null, which clears it.
+    return {key: None if value == {} else value for key, value in (gone | changed).items()}
+
+
+def run_name(config: Config, given: Iterable[str] = ()) -> str:
+    """`m2fdp-digits-epsilon_2.0-seed_3`: algorithm, data set, all that is no default, and seed.
+
+    Runs of different configurations have different names: what the name can't say in full, it ends
+    with a digest of.
+
+    Args:
+        given: dotted keys that come first, such as those that a user has typed.
+    """
+    changed = {key: value for key, value in differences(config).items() if key not in _ALWAYS}
+    first = [key for key in dict.fromkeys(given) if key in changed]
+    parts, whole = [], True
+    for key in dict.fromkeys([*first, *changed]):
+        if _is_place(changed[key]):
+            whole = False
+            continue
+        text, exact = _label(changed[key])
+        whole = whole and exact
+        parts.append(f"{_short(key)}_{text}")
+    algorithm, exact_algorithm = _label(config.algorithm)
+    dataset, exact_dataset = _label(config.dataset.name)
+    whole = whole and exact_algorithm and exact_dataset
+    shown: list[str] = []
+    for part in parts:
+        if sum(map(len, shown)) + len(part) > LONGEST:
+            break
+        shown.append(part)
+    if left := len(parts) - len(shown):
+        shown.append(f"{left}_more")
+    ends = [f"seed_{config.seed}"] + ([] if whole and not left else [_digest(config)])
+    return "-".join([algorithm, dataset, *shown, *ends])
+
+
+def command(config: Config, pipelines: Iterable[str] = ()) -> str:
+    """The `kedro run` that repeats a run, whatever the environments say by then.
+
+    Places of files, which differ from machine to machine, are left to the reader as `<…>`.
+
+    Args:
+        pipelines: that ran; none is the default one.
+    """
+    changed = {key: value for key, value in differences(config).items() if key != "cell"}
+    params = ",".join(f"{key}={_argument(key, value)}" for key, value in changed.items())
+    words = ["kedro run"]
+    if chosen := ",".join(pipelines):
+        words.append(f"--pipelines={chosen}")
+    if params:
+        quoted = f"'{params}'" if re.search(r"[^\w=.,:+-]", params) else params
+        words.append(f"--params={quoted}")
+    return " ".join(words)
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    flat = flatten(config.model_dump(mode="json"))
+    return {key: value for key, value in flat.items() if key not in _ASIDE}
+
+
+def _is_place(value: Any) -> bool:
+    """Whether it is a file's or folder's, which no name and no command shows."""
+    return isinstance(value, str) and bool(re.search(r"[/\\~]", value))
+
+
+def _digest(config: Config) -> str:
+    content = json.dumps(_plain(config), sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _label(value: Any) -> tuple[str, bool]:
+    """A value in a name, and whether it stands for no other value."""
+    if isinstance(value, list) and value and not any(isinstance(x, (list, dict)) for x in value):
+        texts = [_label(element) for element in value]
+        return "+".join(text for text, _ in texts), all(exact for _, exact in texts)
+    text = str(value)
+    if isinstance(value, Mapping | list) or not _PLAIN.fullmatch(text):
+        return re.sub(r"[^\w.+]+", "_", text).strip("_")[:20] or "empty", False
+    return text, True
+
+
+def _argument(key: str, value: Any) -> str:
+    """A value as `--params` takes it."""
+    if _is_place(value):
+        return f"<{key.rpartition('.')[2]}>"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list) and value:
+        if any(isinstance(element, (list, dict)) for element in value):
+            return "<a list, in a file of parameters>"
+        return "|".join(map(str, value))
+    return str(value)
+
+
+@cache
+def _leaves() -> Mapping[str, int]:
+    """How many keys of the configuration end in each last part."""
+    return Counter(key.rpartition(".")[2] for key in _plain(Config()))
+
+
+def _short(key: str) -> str:
+    """A key's last part where no other key has it, else all of it."""
+    leaf = key.rpartition(".")[2]
+    own = key in _plain(Config())
+    return leaf if own and _leaves()[leaf] == 1 and not leaf.isdigit() else key
