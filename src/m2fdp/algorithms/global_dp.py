@@ -18,5 +18,5 @@ def _plan(given: Given) -> Plan:
 
 
 GLOBAL_DP = Algorithm(
-    "global_dp", "Global DP (G)", "baseline", _plan, mechanisms=frozenset({"weights"})
+    "global_dp", "Global DP (G)", "method", _plan, mechanisms=frozenset({"weights"})
 )
