@@ -199,7 +199,7 @@ def test_git_commit_and_dirty_flag_are_those_of_the_project(project, kedro_run, 
     [
         ("training.rounds=0", "training.rounds = 0: "),
         ("learning_rate=1", "learning_rate = 1: unknown key"),
-        ("algorithm=fedavg", "algorithm = 'fedavg': is unknown; valid are hfl, "),
+        ("algorithm=fedprox", "algorithm = 'fedprox': is unknown; valid are hfl, "),
         ("model.name=transformer", "model.name = 'transformer': "),
         ("topology.edges=nowhere.csv", "topology.edges = 'nowhere.csv': no such file"),
     ],

@@ -192,3 +192,18 @@ def test_the_summary_says_how_records_and_labels_come_to_the_server():
     plain = private(**trusted, **epochs).summary()
     assert plain["sampling"] == "poisson"
     assert "labels" not in plain
+
+
+def test_zones_whose_servers_read_activations_have_no_table_of_sums_of_noise():
+    """A server's part of a model is made of one device's activations: no other device's noise
+    hides it, and the table would give the cloud an epsilon that is too small."""
+    steps = {
+        "algorithm": "m2fdp_tiers",
+        "topology.fanouts": [2, 2],
+        "training.local_epochs": 1,
+        "training.local_steps": 1,
+    }
+    anyone = private(**steps, **{"topology.trust.ratios": [0.0], "tiering.offload_to": "anyone"})
+    assert anyone.zones_table().empty
+    assert len(set(anyone.ledger().loc[lambda t: t["kind"] != "labels", "epsilon"])) == 1
+    assert not private(**steps, **{"topology.trust.ratios": [1.0]}).zones_table().empty

@@ -14,6 +14,7 @@ from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms.splits import exposed_splits
 from m2fdp.privacy.multiplier import (
     largest_shift,
     nominal_epsilon,
@@ -58,7 +59,9 @@ def zones_table(
     aggregations; and, where every step is noised, of one step, or of steps that the cloud noises.
     Else devices act on noise that a sum would hide. Other runs have no rows, nor have those
     without privacy, or with trees of other depths, nor those whose noise is not certain: where
-    senders may fall silent, or where what a device's noise counts with depends on who comes.
+    senders may fall silent, or where what a device's noise counts with depends on who comes. Nor
+    those whose devices noise activations: what their server makes of these has no noise that adds
+    up in a sum, and labels may cost epsilon of their own.
 
     Args:
         colluding: `threat.colluding`.
@@ -82,7 +85,7 @@ def zones_table(
     lines = list(one_line_each(ledger).values())
     if any(line.accounts for line in lines):  # of releases with noises of their own
         return empty
-    if network.sums.dropout or _weighs_noise(network):
+    if exposed_splits(network).any() or network.sums.dropout or _weighs_noise(network):
         return empty
     zones = _zones(network, mechanism, lines, steps)
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
