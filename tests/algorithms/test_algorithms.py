@@ -42,7 +42,7 @@ def test_the_four_rows_of_the_design():
     assert plan_of("pedpfl").schedule.aggregation_layer(2) is None
     assert plan_of("hfl_dp").schedule.aggregation_layer(2) == 1
     methods = [a.name for a in ALGORITHMS.values() if a.role == "method"]
-    assert methods == ["m2fdp", "hdp", "hdp_mixed", "dtfl", "m2fdp_tiers"]
+    assert methods == ["m2fdp", "hdp", "hdp_mixed", "global_dp", "dtfl", "m2fdp_tiers"]
 
 
 def test_without_trusted_servers_m2fdp_is_hfl_dp():
