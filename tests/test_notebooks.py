@@ -71,6 +71,7 @@ def test_compare_runs_shows_the_table_and_the_figure(store):
     assert "image/png" in figure.outputs[0].data
 
 
+@pytest.mark.full
 def test_the_main_comparison_shows_figure_table_and_claims(store):
     for seed in (0, 1):
         log_run("hfl", seed, "fig5", (0.5, 0.803), version="verified", arm="hfl")
