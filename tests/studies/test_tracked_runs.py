@@ -14,7 +14,7 @@ from tests.studies.parameters import BASE
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
 from m2fdp.errors import InputError
-from m2fdp.pipelines.recording import INFINITE_TAG
+from m2fdp.pipelines.recording import AS_VERIFIED_TAG, INFINITE_TAG
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table
 from m2fdp.studies import tracked_runs
@@ -192,6 +192,16 @@ def test_what_observers_of_zones_learn():
         "epsilon_super_node": math.inf,
     }
     assert zones.loc[without].isna().all()
+
+
+def test_observers_without_a_metric_of_their_own_learn_what_is_verified():
+    run_id = log_run()
+    client = mlflow.MlflowClient()
+    for name, value in (("epsilon_verified", 8.0), ("epsilon_observer/cloud", 2.0)):
+        client.log_metric(run_id, name, value)
+    client.set_tag(run_id, AS_VERIFIED_TAG, "epsilon_observer/servers")
+    found = load_zones([run_id]).loc[run_id].dropna().to_dict()
+    assert found == {"ledger_servers": 8.0, "ledger_cloud": 2.0}
 
 
 def test_only_finished_runs_with_an_accuracy_count():

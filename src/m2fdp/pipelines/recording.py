@@ -24,6 +24,8 @@ from m2fdp.reporting.cards import Card
 EPSILONS = ("epsilon_nominal", "epsilon_verified")
 # Names the epsilons of zones that are infinite, for which MLflow has no number.
 INFINITE_TAG = "zones_infinite"
+# Names the metrics of observers that are left out, because they are epsilon_verified.
+AS_VERIFIED_TAG = "epsilon_as_verified"
 MODEL = "servable_model"
 SOURCE = "kedro run"  # where runs come from; MLflow would name a file of this machine
 _PARTS = ("experiment", "privacy_summary", "privacy_ledger", "round_metrics")  # of a card
@@ -184,6 +186,8 @@ class Recorder:
         tags = {"privacy": data["guarantee"]}
         if data.get("records_in_clear", {}).get("validation"):
             tags["held_out"] = "in clear"
+        if same := _as_verified(data):
+            tags[AS_VERIFIED_TAG] = " ".join(same)
         self._outbox.put(tags=tags)
         self._log_metrics(_epsilons(data) | _elections(data))
         self._planned_rounds = data.get("rounds_planned", self._planned_rounds)
@@ -248,11 +252,24 @@ def _epsilons(summary: dict[str, Any]) -> dict[str, float]:
     once more for each of the others would fill the page of charts.
     """
     values = {name: summary[name] for name in EPSILONS if name in summary}
-    verified = float(summary.get("epsilon_verified", math.nan))
-    for kind, value in summary.get("epsilon_by_observer", {}).items():
-        if not math.isclose(float(value), verified, rel_tol=1e-3):
-            values[f"epsilon_observer/{kind}"] = value
+    same = _as_verified(summary)
+    values |= {name: of for name, of in _of_observers(summary).items() if name not in same}
     return {name: float(value) for name, value in values.items() if math.isfinite(float(value))}
+
+
+def _as_verified(summary: dict[str, Any]) -> list[str]:
+    """The metrics of observers who learn what epsilon_verified says."""
+    verified = float(summary.get("epsilon_verified", math.nan))
+    return [
+        name
+        for name, value in _of_observers(summary).items()
+        if math.isfinite(value) and math.isclose(value, verified, rel_tol=1e-3)
+    ]
+
+
+def _of_observers(summary: dict[str, Any]) -> dict[str, float]:
+    of = summary.get("epsilon_by_observer", {})
+    return {f"epsilon_observer/{kind}": float(value) for kind, value in of.items()}
 
 
 def _elections(summary: dict[str, Any]) -> dict[str, float]:

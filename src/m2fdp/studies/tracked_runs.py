@@ -16,7 +16,7 @@ from m2fdp.claims.measures import DECISIONS, OF_ZONES
 from m2fdp.config import INCIDENTAL, flatten, later_defaults
 from m2fdp.errors import InputError
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
-from m2fdp.pipelines.recording import INFINITE_TAG
+from m2fdp.pipelines.recording import AS_VERIFIED_TAG, INFINITE_TAG
 from m2fdp.studies.grid import Cell
 
 
@@ -126,6 +126,8 @@ def load_zones(run_ids: Iterable[str]) -> pd.DataFrame:
 def _of_zones(run: Run) -> list[float]:
     infinite = run.data.tags.get(INFINITE_TAG, "").split()
     values = run.data.metrics | dict.fromkeys(infinite, math.inf)
+    same = run.data.tags.get(AS_VERIFIED_TAG, "").split()
+    values |= dict.fromkeys(same, values.get("epsilon_verified", math.nan))
     found = []
     for metric in OF_ZONES.values():
         its = [value for name, value in values.items() if fnmatchcase(name, metric)]
