@@ -59,6 +59,7 @@ def execute(name: str) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+@pytest.mark.full
 def test_compare_runs_shows_the_table_and_the_figure(store):
     for seed in (0, 1):
         log_run("hfl", seed, "quickstart", (0.5, 0.9))

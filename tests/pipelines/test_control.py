@@ -111,6 +111,7 @@ def test_uploads_are_calibrated_to_the_windows_that_are_planned(project, kedro_r
     assert 0.98 * 4 < verified <= 4
 
 
+@pytest.mark.full
 def test_a_budget_ends_a_controlled_run_early(project, kedro_run):
     result = kedro_run("--params", f"{SMALL},privacy.budget=3")
     assert result.exit_code == 0, result.output
@@ -122,6 +123,7 @@ def test_a_budget_ends_a_controlled_run_early(project, kedro_run):
     assert metrics["epsilon"].iloc[-1] <= 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("params", [SMALL, pytest.param(PAPER, marks=pytest.mark.full)])
 def test_a_controlled_run_that_was_cut_off_equals_one_that_was_not(
     project, kedro_run, monkeypatch, params
@@ -187,6 +189,7 @@ def test_pipelines_made_for_equal_rounds_are_refused(project, kedro_run, pipelin
     assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
 
 
+@pytest.mark.full
 def test_a_controlled_run_that_diverges_names_its_own_key(project, kedro_run):
     deep = "model.name=cnn12,model.channels=1|1|1"  # whose scores are products of weights
     params = f"{SMALL},{deep},control.step_size_factor=1e9,control.smoothness=1e-9"

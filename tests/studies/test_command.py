@@ -78,6 +78,7 @@ def check_page(parent) -> None:
     assert view["groupBy"]["groupByKeys"][1] == {"mode": "tag", "groupByData": "arm"}
 
 
+@pytest.mark.full
 def test_a_failing_cell_stops_no_other_and_resume_runs_only_it(project, kedro_study):
     arms = """
 arms:
@@ -343,6 +344,7 @@ def test_a_study_may_be_run_in_parts(project, kedro_study):
     assert "3 of 3 cells are finished" in reported(project)["report.md"].decode()
 
 
+@pytest.mark.full
 def test_a_scale_is_a_study_of_its_own(project, kedro_study):
     scales = "scales: {smoke: {parameters: {training.rounds: 1}, grid: {seed: [9]}}}\n"
     own = project / "data/08_reporting/tiny/report.md"
