@@ -12,7 +12,7 @@ from m2fdp.reporting.naming import LONGEST, command, differences, run_name
 CHANGES = {
     "seed": st.integers(0, 20),
     "algorithm": st.sampled_from(["m2fdp", "hfl", "hfl_dp"]),
-    "dataset.root": st.sampled_from(["data/01_raw", "/home/me/data", "/mnt/me/data"]),
+    "dataset.root": st.sampled_from(["data/01_raw", "../elsewhere/data", "/elsewhere/data"]),
     "topology.fanouts": st.sampled_from(["10|5", "2|5|5", "25"]),
     "training.rounds": st.integers(1, 400),
     "audit.rounds": st.sampled_from([None, 1, 30]),
@@ -46,7 +46,7 @@ def test_two_configurations_never_share_a_name(one, other):
 @given(configurations)
 def test_a_name_is_no_place_and_not_too_long(config):
     name = run_name(config)
-    assert "/" not in name and "home" not in name and "mnt" not in name
+    assert "/" not in name and "elsewhere" not in name
     assert len(name) <= LONGEST + 60
 
 
