@@ -133,7 +133,9 @@ class TransferModel(Model):
             own = self.client.unflatten(vector[self.client_place(number)])
             first = {n.removeprefix(_FIRST): t for n, t in own.items() if n.startswith(_FIRST)}
             given = features[rows].contiguous(memory_format=torch.channels_last)
-            part = torch.func.functional_call(self.client.module.get_submodule("first"), first, given)
+            part = torch.func.functional_call(
+                self.client.module.get_submodule("first"), first, given
+            )
             if sent is None:
                 sent = part.new_empty((len(features), *part.shape[1:]))
             sent[rows] = part

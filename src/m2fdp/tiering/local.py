@@ -179,7 +179,9 @@ def _as_filters(values: Tensor, shape: torch.Size) -> Tensor:
 class Stepper:
     """A new optimizer of some modules."""
 
-    def __init__(self, parts: Sequence[FlatModule], settings: LocalTraining, step_size: float) -> None:
+    def __init__(
+        self, parts: Sequence[FlatModule], settings: LocalTraining, step_size: float
+    ) -> None:
         self.parts = [part.values for part in parts]
         kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
         self.optimizer: torch.optim.Optimizer = kind(

@@ -1,6 +1,6 @@
 """FedGKT (He et al. 2020): clients and a server teach each other by scores, and share no weights.
 
-A client trains md1 and a small network of its own, which nobody averages, and sends the activations,
+A client trains md1 and a small network of its own, which nobody averages, and sends activations,
 scores and labels of its records. The server trains md2 to the last module on all of them, and sends
 scores back. Each side descends the cross-entropy and, once the other's scores are there, their
 divergence from its own at temperature 3.
@@ -238,7 +238,7 @@ class TransferProcess:
         held = [slice(int(ends[k] - shards.sizes[k]), int(ends[k])) for k in clients]
         sent_until = np.cumsum(shards.sizes[clients])
         # The server has answered whoever has taken part before.
-        taught = self.present[: state.round].any(axis=0)
+        taught = self.present[: state.round].sum(axis=0) > 0
         streams, number = self.simulation.randomness.sampling, state.round + 1
 
         def work(part: range) -> None:
