@@ -59,7 +59,7 @@ def test_splitfed_trains_what_fedavg_trains_to_the_byte_in_other_seconds():
     assert not splitfed.metrics["delay_s"].equals(fedavg.metrics["delay_s"])
 
 
-@pytest.mark.parametrize("algorithm", ["dtfl", "fedyogi"])
+@pytest.mark.parametrize("algorithm", ["dtfl", "fedyogi", "fedgkt"])
 def test_the_number_of_processes_changes_nothing(algorithm, monkeypatch):
     monkeypatch.setattr("m2fdp.simulation.workers._WORTH_FORKING_S", 0.0)
     one, two = trained(algorithm), trained(algorithm, threads=2)
@@ -67,7 +67,7 @@ def test_the_number_of_processes_changes_nothing(algorithm, monkeypatch):
     pd.testing.assert_frame_equal(one.metrics, two.metrics)
 
 
-@pytest.mark.parametrize("algorithm", ["dtfl", "fedyogi"])
+@pytest.mark.parametrize("algorithm", ["dtfl", "fedyogi", "fedgkt"])
 @pytest.mark.parametrize("after", [1, 2])
 def test_a_run_that_goes_on_ends_in_the_same_bytes(algorithm, after):
     """With a plateau, whose step sizes follow from the rows so far."""
@@ -143,7 +143,7 @@ def test_cnn12_trains_in_three_tiers_on_its_own_clock():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("algorithm", ["fedavg", "dtfl", "fedyogi"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "dtfl", "fedyogi", "fedgkt"])
 def test_it_learns(algorithm):
     """Digits to 60 % in 12 rounds of 40 records a client; chance is 10 %."""
     keys = {"partition.samples_per_device": 120, "training.rounds": 12, "model.width": 4}
@@ -157,6 +157,34 @@ def test_the_host_sees_activations_and_labels_and_everybodys_epsilon_is_infinite
     for kind in ("servers", "cloud", "uplinks"):
         assert "activations and labels of every record" in ledger.loc[kind, "sees"]
     assert ledger.loc["siblings", "sees"] == "un-noised models"
+
+
+def test_fedgkts_host_sees_logits_too_and_no_model():
+    ledger = experiment("fedgkt").ledger().set_index("kind")
+    assert np.isinf(ledger["epsilon"]).all()
+    for kind in ("servers", "cloud", "uplinks"):
+        assert ledger.loc[kind, "sees"] == "activations, logits and labels of every record"
+    assert "logits of the server's model for their own records" in ledger.loc["siblings", "sees"]
+    assert "logits of the server's model for every record" in ledger.loc["downlinks", "sees"]
+
+
+def test_a_model_of_fedgkt_holds_all_clients_and_counts_as_it_was_trained():
+    run = experiment("fedgkt", **{"training.rounds": 2})
+    result = run.train()
+    assert {name.split(".")[1] for name in result.state_dict if name.startswith("clients")} == {
+        *"0123"
+    }
+    evaluated = run.evaluate(result.state_dict)
+    assert (evaluated.accuracy, evaluated.loss) == (result.accuracy, result.loss)
+    counts = run.confusion_matrix(result.state_dict).to_numpy()
+    assert np.trace(counts) / counts.sum() == pytest.approx(result.accuracy)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedgkt"])
+def test_whole_models_and_small_ones_of_cnn12_ask_for_no_tiers(algorithm):
+    keys = {"model.name": "cnn12", "model.channels": [2, 3, 4], "model.width": 16}
+    result = trained(algorithm, **keys, **{"clock.model": "trained", "training.rounds": 2})
+    assert (result.metrics["round_s"] > 0).all()
 
 
 @pytest.mark.parametrize("key", ["patch_shuffling", "distance_correlation"])
@@ -221,6 +249,7 @@ def test_refusals_in_one_line(case):
         ({"training.weight_decay": 0.1}, "training.weight_decay = 0.1: is for algorithms"),
         ({"training.plateau.factor": 0.9}, "training.plateau.factor = 0.9: is for algorithms"),
         ({"tiering.aggregate": "uniform"}, "tiering.aggregate = 'uniform': is for algorithms"),
+        ({"tiering.server_epochs": 2}, "tiering.server_epochs = 2: belongs to .* not to m2fdp"),
         ({"leakage.distance_correlation": 0.5}, "leakage.distance_correlation = 0.5: .* m2fdp"),
         ({"leakage.patch_shuffling": True}, "leakage.patch_shuffling = True: is for algorithms"),
     ],
@@ -231,7 +260,35 @@ def test_what_only_runs_in_tiers_read_is_refused_elsewhere(keys, words):
         Experiment.from_config(load_config(keys), digits())
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "splitfed"])
+@pytest.mark.parametrize(
+    ("algorithm", "keys", "words"),
+    [
+        ("fedgkt", {"tiering.aggregate": "uniform"}, "tiering.aggregate = 'uniform': .* averages"),
+        (
+            "fedgkt",
+            {"training.backend": "reference"},
+            "training.backend = 'reference': .* use auto",
+        ),
+        ("fedgkt", {"training.participation": 0.5}, "training.participation = 0.5: .* use null"),
+        ("fedgkt", {"options.temperature": 2.0}, "options.temperature = 2.0"),
+        ("fedgkt", {"model.name": "softmax", "model.width": 16}, "model.name = 'softmax': can't"),
+        ("fedgkt", {"privacy.activation_clip": 2.0}, "privacy.activation_clip = 2.0: belongs to"),
+        (
+            "fedgkt",
+            {"control.enabled": True},
+            "control.enabled = True: belongs to algorithm: m2fdp",
+        ),
+        ("fedgkt", {"secure_aggregation.layers": [1]}, "secure_aggregation.layers"),
+        ("dtfl", {"tiering.server_epochs": 2}, "server_epochs = 2: belongs to algorithm: fedgkt"),
+    ],
+)
+def test_what_fedgkt_refuses_and_what_is_its_own(algorithm, keys, words):
+    with pytest.raises(InputError, match=words) as caught:
+        experiment(algorithm, **keys)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "splitfed", "fedgkt"])
 def test_means_against_leakage_need_a_clients_own_loss(algorithm):
     with pytest.raises(InputError, match="is of clients with losses of their own"):
         experiment(algorithm, **{"leakage.patch_shuffling": True})

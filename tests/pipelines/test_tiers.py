@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from m2fdp.tiering.process import TierProcess
+from m2fdp.tiering.transfer import TransferProcess
 
 SMALL = (
     "topology.fanouts=2|3,partition.scheme=iid,partition.samples_per_device=20,"
@@ -46,6 +47,7 @@ def results(project, cell):
     [
         ("dtfl", 3),
         pytest.param("fedyogi", 2, marks=pytest.mark.full),
+        pytest.param("fedgkt", 2, marks=pytest.mark.full),
         pytest.param("dtfl", 2, marks=pytest.mark.full),
     ],
 )
@@ -62,9 +64,10 @@ def test_a_run_logs_its_tiers_and_goes_on_to_the_same_bytes(
             raise OSError("disk full")
         return round_(process, state, plan, tap)
 
-    round_ = TierProcess.round
+    process_class = TransferProcess if algorithm == "fedgkt" else TierProcess
+    round_ = process_class.round
     with monkeypatch.context() as patch:
-        patch.setattr(TierProcess, "round", cut_off)
+        patch.setattr(process_class, "round", cut_off)
         assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
     result = kedro_run("--params", f"{params},cell=cut,resume=true")
     assert f"Training goes on after round {last}." in result.output

@@ -9,11 +9,12 @@ from tests.tiering.clocks import RECORDS, START, clock, start_clients, start_tim
 from m2fdp.tiering.clock import (
     clients_of,
     fedavg_seconds,
+    fedgkt_seconds,
     round_seconds,
     round_times,
     splitfed_seconds,
 )
-from m2fdp.tiering.costs import fedavg_costs, resnet_costs, splitfed_costs
+from m2fdp.tiering.costs import fedavg_costs, fedgkt_costs, resnet_costs, splitfed_costs
 
 # Tiers of two clients of each of D's profiles.
 AT_MEBIBYTES = np.array([7] * 6 + [1] * 4)
@@ -94,6 +95,24 @@ def test_splitfed_on_a_shared_server_waits_for_all():
     )
     part = 5000 * 438_844_416 / 350e9
     assert shared - alone == pytest.approx(9 * part)
+
+
+@pytest.mark.parametrize("server", ["unlimited", "shared"])
+def test_fedgkts_server_begins_when_the_slowest_has_sent_and_trains_on_all(server):
+    """By hand, of ResNet-56; the small network is two bottlenecks of 64 places by 64 channels."""
+    config = clock(server=server)
+    modules = resnet_costs(56, 16)
+    pixels, plain = 1024, 64 * 16 + 9 * 16 * 16 + 16 * 64
+    first = 16 * 16 + 9 * 16 * 16 + 16 * 64 + 16 * 64  # with its projection
+    small = 3 * 2 * (pixels * (plain + first) + 64 * 10)
+    assert modules.small_flops == small
+    a_record = 1_769_472 + small + 1_769_472 / 2 + small / 3
+    client = 5000 * a_record * (250 / 34) / 150e9
+    sending = 5000 * (65_536 + 8 + 2 * 40) / (10 * 2**20)
+    serving = 50_000 * modules.flops[1:].sum() / 350e9
+    times = round_times(fedgkt_costs(modules, 8.0), start_clients(config), config)
+    assert fedgkt_seconds(times) == pytest.approx(client + sending + serving)
+    assert fedgkt_seconds(times) == pytest.approx(124.310, rel=1e-4)
 
 
 def test_seconds_grow_with_records_and_fall_with_the_link():

@@ -57,6 +57,9 @@ def test_table_4_of_times_that_are_known():
     table = tables.table_4(TieringConfig(), clock(), seed=0)
     np.testing.assert_allclose(table["oracle_over_fedavg"], [0.227, 0.191, 0.179, 0.173], atol=6e-3)
     printed = [0.236, 0.244, 0.221, 0.224]
+    np.testing.assert_allclose(
+        table["printed_fedgkt_over_fedavg"], [1.84, 1.71, 1.74, 1.72], atol=5e-3
+    )
     np.testing.assert_allclose(table["printed_dtfl_over_fedavg"], printed, atol=5e-4)
     assert (table["dtfl_s"] >= table["oracle_s"]).all()
 
@@ -91,6 +94,17 @@ def test_both_readings_of_the_rates():
     assert ratio["resnet56", "mebibyte", "dtfl, shared server"] == pytest.approx(0.475, abs=5e-4)
     assert ratio["resnet110", "mebibyte", "dtfl, shared server"] == pytest.approx(0.358, abs=5e-4)
     assert ratio.xs("megabit", level=1)[:, "dtfl, whole_model"].tolist() == [1.0, 1.0]
+
+
+def test_fedgkts_seconds_imply_one_number_of_rounds_for_both_models():
+    """And FedAvg's, but for 4 %: the formula that leads to them is D's."""
+    table = tables.units_table(ClockConfig())
+    rows = table[table["rate_unit"] == "mebibyte"].set_index(["model", "algorithm"])
+    implied = rows["implied_rounds"].unstack("model")
+    np.testing.assert_allclose(implied.loc["fedgkt"], [205.5, 204.8], atol=0.1)
+    np.testing.assert_allclose(implied.loc["fedavg"], [99.1, 102.4], atol=0.1)
+    np.testing.assert_allclose(implied.loc["splitfed"], [222.6, 129.6], atol=0.1)
+    np.testing.assert_allclose(implied.loc["dtfl"], [105.7, 71.1], atol=0.1)
 
 
 def test_times_by_profile_and_tier():

@@ -14,6 +14,7 @@ from m2fdp.algorithms.cdp import CDP
 from m2fdp.algorithms.dtfl import DTFL
 from m2fdp.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.algorithms.fedavg import FEDAVG
+from m2fdp.algorithms.fedgkt import FEDGKT
 from m2fdp.algorithms.fedyogi import FEDYOGI
 from m2fdp.algorithms.global_dp import GLOBAL_DP
 from m2fdp.algorithms.hdp import HDP
@@ -55,6 +56,7 @@ ALGORITHMS = {
         DTFL,
         DTFL_DP,
         M2FDP_TIERS,
+        FEDGKT,
     )
 }
 

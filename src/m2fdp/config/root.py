@@ -41,8 +41,8 @@ class Config(Block):
     algorithm: str = Field(
         default="m2fdp",
         description="What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and "
-        "hdp_mixed, G's global_dp, D's dtfl, fedavg, splitfed and fedyogi (no privacy, in tiers), "
-        f"dtfl_dp, m2fdp_tiers, or {FORM} for an algorithm of your own.",
+        "hdp_mixed, G's global_dp, D's dtfl, fedavg, splitfed, fedyogi and fedgkt (no privacy, in "
+        f"tiers), dtfl_dp, m2fdp_tiers, or {FORM} for an algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0)] = Field(
         default=0,

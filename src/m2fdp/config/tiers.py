@@ -105,6 +105,12 @@ class TieringConfig(Block):
         "Algorithm 1).",
         json_schema_extra={SINCE: "0.5.0"},
     )
+    server_epochs: Count = Field(
+        default=1,
+        description="E_s, passes of the server over what clients have sent in a round (algorithm: "
+        "fedgkt).",
+        json_schema_extra={SINCE: "0.6.0"},
+    )
 
     @model_validator(mode="after")
     def _tiers_that_exist(self) -> TieringConfig:

@@ -9,7 +9,8 @@ from m2fdp.config import TRAINED, Config, ModelConfig, TieringConfig, TrainingCo
 from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model, build_model, resnet_plan
-from m2fdp.models.split import SPLIT_MODELS, build_split_model
+from m2fdp.models.split import SPLIT_MODELS, build_split_model, build_split_of_small
+from m2fdp.models.transfer import build_transfer_model
 from m2fdp.privacy.mechanisms.splits import exposed_splits
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.simulation import Simulation
@@ -20,6 +21,8 @@ from m2fdp.tiering.course import TierCourse, plan_course
 from m2fdp.tiering.local import LocalTraining
 from m2fdp.tiering.private_local import build_private_trainer
 from m2fdp.tiering.process import TierProcess, build_tier_process
+from m2fdp.tiering.transfer import TransferProcess, build_transfer_process
+from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network
 
 # The places where each model can be cut.
@@ -39,13 +42,15 @@ def check_tiers(config: Config, plan: Plan) -> None:
         _check_no_tiers(config)
         return
     training, model, tiering = config.training, config.model, config.tiering
+    way = get_algorithm(config.algorithm).tiers
     if plan.private:
         _check_noised_epochs(config, plan)
+    _check_transfer(config)
     if model.name not in SPLIT_MODELS:
         valid = ", ".join(SPLIT_MODELS)
         raise InputError("model.name", model.name, f"can't be trained in tiers; {valid} can")
     cuts = _CUTS[model.name]
-    if get_algorithm(config.algorithm).tiers == "dtfl" and tiering.tiers > cuts:
+    if way == "dtfl" and tiering.tiers > cuts:
         raise InputError("tiering.tiers", tiering.tiers, f"is more than {model.name}'s {cuts}")
     if model.name != "resnet" and config.clock.model != TRAINED:
         raise InputError(
@@ -69,7 +74,7 @@ def check_tiers(config: Config, plan: Plan) -> None:
         raise InputError("training.backend", training.backend, "is not for tiers; use auto")
     if training.step_size != "constant":
         raise InputError("training.step_size", training.step_size, "is not D's; use constant")
-    if get_algorithm(config.algorithm).tiers != "dtfl":
+    if way != "dtfl":
         for key, given in config.leakage.model_dump().items():
             if given:
                 words = f"is of clients with losses of their own (dtfl), not of {config.algorithm}"
@@ -118,6 +123,22 @@ def _check_noised_epochs(config: Config, plan: Plan) -> None:
         )
 
 
+def _check_transfer(config: Config) -> None:
+    """Refuse what FedGKT can't be, and what only it can."""
+    tiering, backend = config.tiering, config.training.backend
+    if get_algorithm(config.algorithm).tiers != "fedgkt":
+        if tiering.server_epochs != TieringConfig().server_epochs:
+            words = f"belongs to algorithm: fedgkt, not to {config.algorithm}"
+            raise InputError("tiering.server_epochs", tiering.server_epochs, words)
+        return
+    if tiering.aggregate != TieringConfig().aggregate:
+        words = f"weighs clients in a mean, and algorithm: {config.algorithm} averages nothing"
+        raise InputError("tiering.aggregate", tiering.aggregate, f"{words}; use samples")
+    if backend == "reference":
+        words = f"is how the two parties of algorithm: {config.algorithm} step anyway; use auto"
+        raise InputError("training.backend", backend, words)
+
+
 def _check_no_tiers(config: Config) -> None:
     usual = TrainingConfig()
     for key in _OF_TIERS:
@@ -128,6 +149,7 @@ def _check_no_tiers(config: Config) -> None:
             raise InputError(f"training.{name}", told, _refusal(config))
     if config.tiering.aggregate != TieringConfig().aggregate:
         raise InputError("tiering.aggregate", config.tiering.aggregate, _refusal(config))
+    _check_transfer(config)
     for key, given in config.leakage.model_dump().items():
         if given:
             raise InputError(f"leakage.{key}", given, _refusal(config))
@@ -147,6 +169,9 @@ def model_of(config: Config, shape: Shape, n_classes: int, seed: int) -> Model:
     way = get_algorithm(config.algorithm).tiers
     if way is None:
         return build_model(config.model, shape, n_classes, seed)
+    if way == "fedgkt":
+        n_clients = build_tree(config.topology).n_devices
+        return build_transfer_model(config.model, shape, n_classes, seed, n_clients)
     cuts = _CUTS[config.model.name]
     tiers = range(cuts - config.tiering.tiers + 1, cuts + 1) if way == "dtfl" else ()
     return build_split_model(config.model, shape, n_classes, seed, tiers)
@@ -180,7 +205,8 @@ def check_batches(config: Config, shape: Shape, sizes: np.ndarray) -> None:
 def trained_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:
     """What the modules of the trained model cost."""
     cuts = range(1, _CUTS[config.name] + 1)
-    return module_costs(build_split_model(config, shape, n_classes, None, cuts))
+    small = build_split_of_small(config, shape, n_classes, None)
+    return module_costs(build_split_model(config, shape, n_classes, None, cuts), small)
 
 
 def course_of(
@@ -222,9 +248,12 @@ def local_training(config: Config, largest: int) -> LocalTraining:
 
 def process_of(
     config: Config, simulation: Simulation, course: TierCourse, workers: int
-) -> TierProcess:
+) -> TierProcess | TransferProcess:
     """How the rounds of a run in tiers are computed."""
     settings = local_training(config, int(simulation.shards.sizes.max()))
+    if get_algorithm(config.algorithm).tiers == "fedgkt":
+        present, epochs = course.cuts > 0, config.tiering.server_epochs
+        return build_transfer_process(simulation, present, settings, epochs, workers)
     aggregate, privacy = config.tiering.aggregate, config.privacy
     trainer = None
     if simulation.mechanisms[0].private:
@@ -235,8 +264,22 @@ def process_of(
 
 def seen_in_tiers(config: Config) -> dict[str, str]:
     """What observers see beside un-noised models, by their kind."""
-    if get_algorithm(config.algorithm).tiers in (None, "fedavg"):
+    way = get_algorithm(config.algorithm).tiers
+    if way in (None, "fedavg"):
         return {}
+    if way == "fedgkt":
+        return _seen_in_transfer()
     how = ", their places shuffled," if config.leakage.patch_shuffling else ""
     sees = f"activations{how} and labels of every record, and un-noised models"
     return {"servers": sees, "cloud": sees, "uplinks": sees}
+
+
+def _seen_in_transfer() -> dict[str, str]:
+    """FedGKT's clients send no model, and are sent scores of an un-noised one."""
+    sent = "activations, logits and labels of every record"
+    taught = "un-noised logits of the server's model for"
+    return {
+        **dict.fromkeys(("servers", "cloud", "uplinks"), sent),
+        **dict.fromkeys(("siblings", "cousins", "far_devices"), f"{taught} their own records"),
+        "downlinks": f"{taught} every record",
+    }

@@ -110,6 +110,14 @@ def averaging_head(inputs: int, n_classes: int) -> nn.Sequential:
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, n_classes))
 
 
+def small_network(plan: ResnetPlan, n_classes: int) -> nn.Sequential:
+    """What FedGKT's clients have behind md1, with which it is a ResNet of eight layers (He et al.
+    2020): two bottlenecks of md1's width, and a head."""
+    wide = plan.width * _EXPANSION
+    bottlenecks = [_Bottleneck(before, plan.width, 1, plan.norm) for before in (plan.width, wide)]
+    return nn.Sequential(*bottlenecks, averaging_head(wide, n_classes))
+
+
 class _Bottleneck(nn.Module):
     """1 x 1, 3 x 3, 1 x 1, each normalised, beside the identity or a projection."""
 

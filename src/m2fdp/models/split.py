@@ -21,7 +21,7 @@ from m2fdp.models.checks import Shape
 from m2fdp.models.cnn12 import cnn12_channels, cnn12_modules
 from m2fdp.models.losses import cross_entropy
 from m2fdp.models.registry import Model, resnet_plan
-from m2fdp.models.resnet import ResnetPlan, averaging_head, resnet_modules
+from m2fdp.models.resnet import ResnetPlan, averaging_head, resnet_modules, small_network
 from m2fdp.streams import torch_seed
 
 SPLIT_MODELS = ("resnet", "cnn12")
@@ -252,14 +252,7 @@ def build_split_model(
     Raises:
         InputError: a model that can't be cut, images too small for it, or a loss of one's own.
     """
-    if config.name not in SPLIT_MODELS:
-        raise InputError(
-            "model.name",
-            config.name,
-            f"is none of {', '.join(SPLIT_MODELS)}, the models that are trained in tiers",
-        )
-    if config.loss is not None:
-        raise InputError("model.loss", config.loss, "is not for models in tiers; use null")
+    _check_splits(config)
     if config.name == "resnet":
         return _split_resnet(resnet_plan(config), shape, n_classes, seed, tiers)
     widths = cnn12_channels(config.channels, shape)
@@ -275,6 +268,40 @@ def build_split_model(
 
     chain = _drawn(seed, "initialisation", lambda: cnn12_modules(widths, shape, n_classes))
     return _split("cnn12", chain, head, shape, seed, tiers)
+
+
+def build_split_of_small(
+    config: ModelConfig, shape: Shape, n_classes: int, seed: int | None
+) -> SplitModel:
+    """The configured model, cut after md1, with the small network that FedGKT's clients have behind
+    it in the place of tier 1's head.
+
+    Of D's ResNets that is what makes a ResNet of eight layers of it (D A.5); `cnn12` has no
+    smaller kin, and keeps its own head of tier 1.
+
+    Args:
+        shape: (C, H, W) of the images.
+        seed: of the initial weights; null = shapes only, without numbers, for whoever counts.
+
+    Raises:
+        InputError: see `build_split_model`.
+    """
+    _check_splits(config)
+    if config.name != "resnet":
+        return build_split_model(config, shape, n_classes, seed, (1,))
+    return split_small_resnet(resnet_plan(config), shape, n_classes, seed)
+
+
+def split_small_resnet(
+    plan: ResnetPlan, shape: Shape, n_classes: int, seed: int | None = None
+) -> SplitModel:
+    """See `build_split_of_small`."""
+    chain = _drawn(seed, "initialisation", lambda: resnet_modules(plan, shape, n_classes))
+
+    def head(tier: int) -> nn.Module:
+        return small_network(plan, n_classes)
+
+    return _split(plan.name, chain, head, shape, seed, (1,))
 
 
 def split_resnet(
@@ -294,6 +321,17 @@ def split_resnet(
         ValueError: no such depth.
     """
     return _split_resnet(ResnetPlan(depth, width), shape, n_classes, seed, range(1, 8))
+
+
+def _check_splits(config: ModelConfig) -> None:
+    if config.name not in SPLIT_MODELS:
+        raise InputError(
+            "model.name",
+            config.name,
+            f"is none of {', '.join(SPLIT_MODELS)}, the models that are trained in tiers",
+        )
+    if config.loss is not None:
+        raise InputError("model.loss", config.loss, "is not for models in tiers; use null")
 
 
 def _split_resnet(

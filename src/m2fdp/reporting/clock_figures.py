@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from m2fdp.reporting import style
 
 _RATES = {"mebibyte": "MiB/s", "megabit": "Mbit/s"}
-_DTFL, _ORACLE, _FEDAVG, _SPLITFED = (style.COLOURS[i] for i in (3, 2, 0, 5))
+_DTFL, _ORACLE, _FEDAVG, _SPLITFED, _FEDGKT = (style.COLOURS[i] for i in (3, 2, 0, 5, 4))
 _PRINTED, _OWN = style.COLOURS[1], style.COLOURS[3]
 _WIDTH = 0.38  # of a bar beside another
 _LINES = (
     ("splitfed_s", "SplitFed", _SPLITFED, ":"),
+    ("fedgkt_s", "FedGKT", _FEDGKT, (0, (3, 1, 1, 1, 1, 1))),
     ("fedavg_s", "FedAvg", _FEDAVG, "--"),
     ("dtfl_s", "DTFL", _DTFL, "-"),
     ("oracle_s", "times known before", _ORACLE, "-."),

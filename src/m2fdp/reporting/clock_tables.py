@@ -31,9 +31,10 @@ def print_clock(units: pd.DataFrame, rounds: pd.DataFrame, console: Console) -> 
             cells += [f"{row['round_s']:.1f}", f"{row['over_fedavg']:.3f}"]
         result.add_row(str(model), str(algorithm), *cells)
     console.print(result, crop=False)
-    mean = rounds[["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s"]].mean()
+    mean = rounds[["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s", "fedgkt_s"]].mean()
     console.print(
         f"{len(rounds)} rounds planned, times of {rounds['model'].iloc[0]}: on average "
         f"{mean['dtfl_s']:.1f} s (times known before: {mean['oracle_s']:.1f} s, FedAvg "
-        f"{mean['fedavg_s']:.1f} s, SplitFed {mean['splitfed_s']:.1f} s)."
+        f"{mean['fedavg_s']:.1f} s, SplitFed {mean['splitfed_s']:.1f} s, FedGKT "
+        f"{mean['fedgkt_s']:.1f} s)."
     )

@@ -115,3 +115,14 @@ def splitfed_seconds(times: RoundTimes, config: ClockConfig) -> float:
     """
     ones = np.ones(len(times.client), dtype=np.int64)
     return float(times.at(ones, config.server == "shared").sequential().max())
+
+
+def fedgkt_seconds(times: RoundTimes) -> float:
+    """Of a round of FedGKT: once the slowest client has trained and sent, the one server's model is
+    trained on the records of all, whatever `clock.server` says.
+
+    Args:
+        times: by `fedgkt_costs`.
+    """
+    ones = np.ones(len(times.client), dtype=np.int64)
+    return float(times.at(ones, shared=True).sequential().max())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from math import nan
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from m2fdp.models.split import SplitModel, split_resnet
+from m2fdp.models.resnet import ResnetPlan
+from m2fdp.models.split import SplitModel, split_resnet, split_small_resnet
 
 # float32.
 BYTES_PER_NUMBER = 4
@@ -18,6 +20,8 @@ BYTES_PER_NUMBER = 4
 CIFAR_SHAPE, CIFAR_CLASSES = (3, 32, 32), 10
 # D A.5 splits the global model after md2 for SplitFed.
 SPLITFED_MODULES = 2
+# md1 has no gradient in its input, so that a forward pass is half of its FLOPs; a third of others'.
+_FORWARD_OF_FIRST, _FORWARD = 1 / 2, 1 / 3
 # Batch norm asks for two numbers a channel at least, which one record of one pixel would not have.
 _COUNTED_RECORDS = 2
 
@@ -35,6 +39,8 @@ class ModuleCosts:
         outputs: (n,) numbers of a record that the module gives.
         head_flops: (n − 1,) of a record, forward and backward.
         head_parameters: (n − 1,).
+        small_flops: of a record, forward and backward, of the small network that FedGKT's clients
+            have behind md1; NaN where that is not counted.
     """
 
     name: str
@@ -44,6 +50,7 @@ class ModuleCosts:
     outputs: np.ndarray
     head_flops: np.ndarray
     head_parameters: np.ndarray
+    small_flops: float = nan
 
 
 @dataclass(frozen=True)
@@ -70,21 +77,24 @@ class TierCosts:
         return len(self.modules)
 
 
-def module_costs(model: SplitModel) -> ModuleCosts:
+def module_costs(model: SplitModel, small: SplitModel | None = None) -> ModuleCosts:
     """Counted on shapes alone by torch's own counter of convolutions' and products' FLOPs.
 
     Args:
         model: of shapes only, without numbers (built without a seed), with all its heads.
+        small: the same with FedGKT's small network behind md1.
     """
     # Data ask for no gradient; what a module gives to the next does.
     features = torch.empty((_COUNTED_RECORDS, *model.shape), device="meta")
-    flops, outputs, head_flops = [], [], []
+    flops, outputs, head_flops, small_flops = [], [], [], nan
     for number, module in enumerate(model.modules):
         count, features = _step_flops(module, features)
         flops.append(count)
         outputs.append(features[0].numel())
         if number < model.n_tiers:
             head_flops.append(_step_flops(model.heads[str(number + 1)], features)[0])
+        if number == 0 and small is not None:
+            small_flops = _step_flops(small.heads["1"], features)[0]
     return ModuleCosts(
         model.name,
         np.array(flops),
@@ -93,13 +103,15 @@ def module_costs(model: SplitModel) -> ModuleCosts:
         np.array(outputs),
         np.array(head_flops),
         np.array([_n_parameters(head) for head in model.heads.values()]),
+        small_flops,
     )
 
 
 @cache
 def resnet_costs(depth: int, width: int) -> ModuleCosts:
     """Of D's scheme at that depth and width, on D's images."""
-    return module_costs(split_resnet(depth, width, CIFAR_SHAPE, CIFAR_CLASSES))
+    small = split_small_resnet(ResnetPlan(depth, width), CIFAR_SHAPE, CIFAR_CLASSES)
+    return module_costs(split_resnet(depth, width, CIFAR_SHAPE, CIFAR_CLASSES), small)
 
 
 def tier_costs(
@@ -166,6 +178,30 @@ def splitfed_costs(costs: ModuleCosts, label_bytes: float) -> TierCosts:
         np.array([server.sum()]),
         np.array([2 * sent + label_bytes]),
         np.array([BYTES_PER_NUMBER * numbers]),
+    )
+
+
+def fedgkt_costs(
+    costs: ModuleCosts, label_bytes: float, epochs: int = 1, server_epochs: int = 1
+) -> TierCosts:
+    """One tier: md1 and a small network at the client, the rest at the server (He et al. 2020).
+
+    A client trains, then passes over its records once more for what it sends: activations, labels
+    and scores, and is sent scores. No model travels.
+
+    Args:
+        epochs: of a client in a round.
+        server_epochs: of the server.
+    """
+    client = costs.flops[0] + costs.small_flops
+    forward = _FORWARD_OF_FIRST * costs.flops[0] + _FORWARD * costs.small_flops
+    numbers = costs.outputs[0] + 2 * costs.outputs[-1]
+    return TierCosts(
+        np.array([1]),
+        np.array([epochs * client + forward]),
+        np.array([server_epochs * costs.flops[1:].sum()]),
+        np.array([BYTES_PER_NUMBER * numbers + label_bytes]),
+        np.zeros(1),
     )
 
 

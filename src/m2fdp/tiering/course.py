@@ -30,14 +30,19 @@ from m2fdp.tiering.costs import (
     ModuleCosts,
     TierCosts,
     fedavg_costs,
+    fedgkt_costs,
     resnet_costs,
     splitfed_costs,
     tier_costs,
 )
 from m2fdp.tiering.plan import ABSENT, TierPlan, World, plan_tiers
 
-# How a round is billed: D's tiers in parallel, whole models, or one side after the other.
-Way = Literal["dtfl", "fedavg", "splitfed"]
+# How a round is billed: D's tiers in parallel, whole models, one side after the other, or a server
+# that waits for all clients and trains on what they have sent.
+Way = Literal["dtfl", "fedavg", "splitfed", "fedgkt"]
+
+# Clients train the whole model, whoever computes it.
+_WHOLE = ("fedavg", "splitfed")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,37 +129,41 @@ def plan_course(
         present: bool (R, K), who takes part.
     """
     clock, rounds, n_clients = config.clock, *present.shape
-    # An epoch more computes, and sends activations, once more.
+    # An epoch more computes, and sends activations, once more; FedGKT's clients send once.
+    epochs = 1 if way == "fedgkt" else config.training.local_epochs
     world = World(
-        sizes * float(config.training.local_epochs),
+        sizes * float(epochs),
         draw_profiles(clock, n_clients, rounds, config.seed),
         draw_noise(clock.noise, n_clients, rounds, config.seed),
         present,
     )
     modules = clock_costs(clock, trained)
-    planned = plan_tiers(config.tiering, clock, world, modules)
+    planned = plan_tiers(config.tiering, clock, world, modules) if way == "dtfl" else None
     tiers = _tiers_of(config, way, modules)
     cuts = np.full(present.shape, ABSENT, dtype=np.int64)
     costs, logged = [], []
     batch = config.training.batch_size or sizes.max()
-    steps = config.training.local_epochs * np.ceil(sizes / batch)
+    steps = epochs * np.ceil(sizes / batch)
     for number in range(rounds):
         here = present[number]
-        chosen = planned.tiers[number, here] if way == "dtfl" else np.ones(here.sum(), np.int64)
-        trains = tiers.modules[chosen - 1] if way == "dtfl" else len(modules.flops)
-        cuts[number, here] = trains
+        chosen = np.ones(here.sum(), np.int64) if planned is None else planned.tiers[number, here]
+        cuts[number, here] = len(modules.flops) if way in _WHOLE else tiers.modules[chosen - 1]
         clients = clients_of(clock, world.records[here], world.profiles[number, here])
         times = round_times(tiers, clients, clock).noisy(world.noise[number, here])
-        took = _took(times.at(chosen, clock.server == "shared"), way)
+        # FedGKT's server has one model, whose training all wait for.
+        shared = way == "fedgkt" or clock.server == "shared"
+        took = _took(times.at(chosen, shared), way)
         share = tiers.client_flops[chosen - 1] / modules.flops.sum()
         energy = _energy(times, chosen, steps[here] * share, config.resources)
         costs.append(Cost(energy, float(took.max())))
-        logged.append(_logged(took, chosen, tiers, planned, number, way))
+        logged.append(_logged(took, chosen, tiers, planned, number))
     return TierCourse(cuts, tuple(costs), tuple(logged))
 
 
 def _tiers_of(config: Config, way: Way, modules: ModuleCosts) -> TierCosts:
-    label_bytes = config.clock.label_bytes
+    label_bytes, epochs = config.clock.label_bytes, config.training.local_epochs
+    if way == "fedgkt":
+        return fedgkt_costs(modules, label_bytes, epochs, config.tiering.server_epochs)
     if way == "fedavg":
         return fedavg_costs(modules)
     if way == "splitfed":
@@ -180,16 +189,15 @@ def _logged(
     took: np.ndarray,
     chosen: np.ndarray,
     tiers: TierCosts,
-    planned: TierPlan,
+    planned: TierPlan | None,
     number: int,
-    way: Way,
 ) -> dict[str, float]:
     """Of a round: its seconds, how long clients wait for the slowest, and who is where."""
     logged = {
         "round_s": float(took.max()),
         "waiting_s": float((took.max() - took).mean()),
     }
-    if way != "dtfl":
+    if planned is None:
         return logged
     counts = {f"tier_{tier}": float((chosen == tier).sum()) for tier in range(1, tiers.n_tiers + 1)}
     return {**logged, "t_max_s": float(planned.oracle[number]), **counts}

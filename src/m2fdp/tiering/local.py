@@ -76,8 +76,8 @@ class Trainer:
     def __init__(self, model: SplitModel, settings: LocalTraining, features: Tensor) -> None:
         self.model, self.settings = model, settings
         self.module = copy.deepcopy(model.module).to(features).train()
-        self.chain = [_Flat(module) for module in self.module.chain]
-        self.heads = {int(tier): _Flat(head) for tier, head in self.module.heads.items()}
+        self.chain = [FlatModule(module) for module in self.module.chain]
+        self.heads = {int(tier): FlatModule(head) for tier, head in self.module.heads.items()}
         tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         self.tensors = [(tensors[part.name], part) for part in model.parts]
 
@@ -111,17 +111,17 @@ class Trainer:
         with torch.no_grad():
             return torch.cat([tensor.flatten() for tensor, _ in self.tensors])
 
-    def _optimizers(self, cut: int, step_size: float) -> list[_Stepper]:
+    def _optimizers(self, cut: int, step_size: float) -> list[Stepper]:
         """The client's and the server's, or one for both."""
         client = [*self.chain[:cut], *([self.heads[cut]] if cut < len(self.chain) else [])]
         sides = [client, self.chain[cut:]]
         if not self.settings.two_party:
             sides = [sides[0] + sides[1]]
-        return [_Stepper(parts, self.settings, step_size) for parts in sides if parts]
+        return [Stepper(parts, self.settings, step_size) for parts in sides if parts]
 
     def _step(
         self,
-        steppers: Sequence[_Stepper],
+        steppers: Sequence[Stepper],
         cut: int,
         features: Tensor,
         labels: Tensor,
@@ -151,7 +151,7 @@ class Trainer:
         return [client, loss(module.server(cut, received), labels).mean()]
 
 
-class _Flat:
+class FlatModule:
     """The parameters of a module in one vector, and their gradients in another.
 
     An optimizer steps it as a single parameter: tens of small tensors would cost it more time
@@ -182,10 +182,12 @@ def _as_filters(values: Tensor, shape: torch.Size) -> Tensor:
     return values.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
 
 
-class _Stepper:
+class Stepper:
     """A new optimizer of some modules."""
 
-    def __init__(self, parts: Sequence[_Flat], settings: LocalTraining, step_size: float) -> None:
+    def __init__(
+        self, parts: Sequence[FlatModule], settings: LocalTraining, step_size: float
+    ) -> None:
         self.optimizer = settings.new_optimizer([part.values for part in parts], step_size)
 
     def step(self, loss: Tensor) -> None:

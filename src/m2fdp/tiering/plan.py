@@ -14,6 +14,7 @@ from m2fdp.tiering.clock import (
     RoundTimes,
     clients_of,
     fedavg_seconds,
+    fedgkt_seconds,
     round_seconds,
     round_times,
     splitfed_seconds,
@@ -22,12 +23,14 @@ from m2fdp.tiering.costs import (
     ModuleCosts,
     TierCosts,
     fedavg_costs,
+    fedgkt_costs,
     resnet_costs,
     splitfed_costs,
     tier_costs,
 )
 
 ABSENT = -1
+BASELINES = ("fedavg", "splitfed", "fedgkt")
 _GIGA = 1e9
 
 
@@ -58,6 +61,7 @@ class TierPlan:
         oracle: of the round, had its times been known before.
         fedavg: of a round of FedAvg by the same clients.
         splitfed: of a round of SplitFed by the same clients.
+        fedgkt: of a round of FedGKT by the same clients.
     """
 
     tiers: np.ndarray
@@ -65,6 +69,7 @@ class TierPlan:
     oracle: np.ndarray
     fedavg: np.ndarray
     splitfed: np.ndarray
+    fedgkt: np.ndarray
 
 
 def draw_world(config: ClockConfig, seed: int, share: float = 1.0) -> World:
@@ -102,7 +107,7 @@ def plan_tiers(
     rounds, n_clients = world.profiles.shape
     tiers = np.full((rounds, n_clients), ABSENT, dtype=np.int64)
     seconds, oracle = np.empty(rounds), np.empty(rounds)
-    fedavg, splitfed = np.empty(rounds), np.empty(rounds)
+    baselines = np.empty((rounds, len(BASELINES)))
     state = scheduler.no_observations(n_clients, tiers_cost.n_tiers)
     for number in range(rounds):
         present = world.present[number]
@@ -120,21 +125,24 @@ def plan_tiers(
         state = _observed(state, tiering, tiers[number], times, clients)
         seconds[number] = round_seconds(times, chosen, clock)
         oracle[number] = round_seconds(times, best, clock)
-        fedavg[number], splitfed[number] = baseline_seconds(costs, clock, clients, factors)
-    return TierPlan(tiers, seconds, oracle, fedavg, splitfed)
+        of_baselines = baseline_seconds(costs, clock, clients, factors)
+        baselines[number] = [of_baselines[name] for name in BASELINES]
+    return TierPlan(tiers, seconds, oracle, *baselines.T)
 
 
 def baseline_seconds(
     costs: ModuleCosts, clock: ClockConfig, clients: Clients, factors: np.ndarray
-) -> tuple[float, float]:
-    """Of a round of FedAvg and of one of SplitFed, by these clients.
+) -> dict[str, float]:
+    """Of a round of each of `BASELINES`, by these clients.
 
     Args:
         factors: (K,) of the clients' computing times.
     """
     whole = round_times(fedavg_costs(costs), clients, clock).noisy(factors)
     split = round_times(splitfed_costs(costs, clock.label_bytes), clients, clock).noisy(factors)
-    return fedavg_seconds(whole), splitfed_seconds(split, clock)
+    small = round_times(fedgkt_costs(costs, clock.label_bytes), clients, clock).noisy(factors)
+    seconds = fedavg_seconds(whole), splitfed_seconds(split, clock), fedgkt_seconds(small)
+    return dict(zip(BASELINES, seconds, strict=True))
 
 
 def _by_observation(

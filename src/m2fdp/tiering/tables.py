@@ -6,6 +6,7 @@ profiles; speeds, scaling, unit, noise, server and labels are the configured clo
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ def rounds_table(plan: TierPlan, tiering: TieringConfig, clock: ClockConfig) -> 
             "oracle_s": plan.oracle,
             "fedavg_s": plan.fedavg,
             "splitfed_s": plan.splitfed,
+            "fedgkt_s": plan.fedgkt,
         }
     )
     for tier in range(1, tiering.tiers + tiering.whole_model + 1):
@@ -71,12 +73,14 @@ def units_table(clock: ClockConfig) -> pd.DataFrame:
     """A round of D's ten clients at the start, by what a rate counts, without noise.
 
     Returns:
-        One row a model, unit and way to train, with its seconds over FedAvg's: `dtfl`, `dtfl`
-        with a tier of the whole model, with a server that serves one client at a time, FedAvg
-        and SplitFed.
+        One row a model, unit and way to train, with its seconds over FedAvg's, D's of a whole run
+        (Table 3) and the rounds that D's over ours imply: `dtfl`, `dtfl`
+        with a tier of the whole model, with a server that serves one client at a time, FedAvg,
+        SplitFed and FedGKT.
     """
     rows = []
-    for model in printed.MODELS:
+    for place, model in enumerate(printed.MODELS):
+        totals = {way: seconds[place] for way, seconds in printed.TABLE_3.items()}
         for unit in UNITS:
             config = _with(clock, model=model, width=16, rate_unit=unit, server="unlimited")
             costs, clients = resnet_costs(config.depth, config.width), _start(config)
@@ -88,10 +92,12 @@ def units_table(clock: ClockConfig) -> pd.DataFrame:
                 ),
             }
             ones = np.ones(printed.CLIENTS)
-            ways["fedavg"], ways["splitfed"] = baseline_seconds(costs, config, clients, ones)
+            ways |= baseline_seconds(costs, config, clients, ones)
             for way, seconds in ways.items():
                 about = {"model": model, "rate_unit": unit, "algorithm": way, "round_s": seconds}
-                rows.append(about | {"over_fedavg": seconds / ways["fedavg"]})
+                total = totals.get(way, nan)
+                implied = {"printed_total_s": total, "implied_rounds": total / seconds}
+                rows.append(about | {"over_fedavg": seconds / ways["fedavg"]} | implied)
     return pd.DataFrame(rows)
 
 
@@ -150,9 +156,10 @@ def table_4(tiering: TieringConfig, clock: ClockConfig, seed: int) -> pd.DataFra
         printed.TABLE_4_DTFL,
         printed.TABLE_4_FEDAVG,
         printed.TABLE_4_SPLITFED,
+        printed.TABLE_4_FEDGKT,
         strict=True,
     )
-    for n_clients, dtfl, fedavg, splitfed in columns:
+    for n_clients, dtfl, fedavg, splitfed, fedgkt in columns:
         config = _with(
             clock,
             model=printed.TABLE_4_MODEL,
@@ -171,11 +178,14 @@ def table_4(tiering: TieringConfig, clock: ClockConfig, seed: int) -> pd.DataFra
                 "oracle_s": plan.oracle.mean(),
                 "fedavg_s": mean,
                 "splitfed_s": plan.splitfed.mean(),
+                "fedgkt_s": plan.fedgkt.mean(),
                 "dtfl_over_fedavg": plan.seconds.mean() / mean,
                 "oracle_over_fedavg": plan.oracle.mean() / mean,
                 "splitfed_over_fedavg": plan.splitfed.mean() / mean,
+                "fedgkt_over_fedavg": plan.fedgkt.mean() / mean,
                 "printed_dtfl_over_fedavg": dtfl / fedavg,
                 "printed_splitfed_over_fedavg": splitfed / fedavg,
+                "printed_fedgkt_over_fedavg": fedgkt / fedavg,
             }
         )
     return pd.DataFrame(rows)
