@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.claims.frames import comparable, select_runs
+from m2fdp.claims.frames import comparable, in_order, select_runs
 from m2fdp.errors import InputError
 
 RUNS = pd.DataFrame(
@@ -81,3 +81,12 @@ def _kinds(value):
     if isinstance(value, list):
         return [_kinds(element) for element in value]
     return isinstance(value, bool)
+
+
+def test_rows_are_in_the_order_of_the_numbers_in_texts():
+    texts = ["[20, 5]", "[5, 10]", None, "[5, 2]", "[10, 10]", "0.5", "p1_10", "p1_0.5"]
+    rows = pd.DataFrame({"arm": [2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], "fanouts": texts})
+    ordered = in_order(rows, ["arm", "fanouts"])["fanouts"].tolist()
+    assert ordered[:4] == ["0.5", "[5, 2]", "[5, 10]", "[10, 10]"]
+    assert ordered[4:6] == ["p1_0.5", "p1_10"]
+    assert pd.isna(ordered[6]) and ordered[7] == "[20, 5]"

@@ -61,7 +61,7 @@ def test_splitfed_trains_what_fedavg_trains_to_the_byte_in_other_seconds():
 
 @pytest.mark.parametrize("algorithm", ["dtfl", "fedyogi", "fedgkt"])
 def test_the_number_of_processes_changes_nothing(algorithm, monkeypatch):
-    monkeypatch.setattr("m2fdp.simulation.workers._WORTH_FORKING_S", 0.0)
+    monkeypatch.setattr("m2fdp.simulation.workers._WORTH_SHARING_S", 0.0)
     one, two = trained(algorithm), trained(algorithm, threads=2)
     assert torch.equal(vector(one), vector(two))
     pd.testing.assert_frame_equal(one.metrics, two.metrics)

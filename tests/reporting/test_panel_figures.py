@@ -244,6 +244,21 @@ def test_panels_of_the_same_measure_share_a_scale():
     assert left.get_ylim() == right.get_ylim()
 
 
+def test_a_shared_scale_cuts_no_marker_off():
+    spans = {"low": (0.1, 0.1), "high": (0.9, 0.9)}
+    frames = study(
+        *(
+            {"arm": arm, "version": "paper", "privacy.epsilon": epsilon, "finals": finals}
+            for arm, finals in spans.items()
+            for epsilon in (1.0, 3.0)
+        )
+    )
+    panels = [{"x": "privacy.epsilon", "where": {"arm": arm}} for arm in spans]
+    for axes in figure_of(frames, *panels).axes:
+        low, high = axes.get_ylim()
+        assert low <= 0.1 - 0.04 * (high - low) and high >= 0.9 + 0.04 * (high - low)
+
+
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_titles_and_legends_never_overlap(columns):
     title = "A title that is much longer than any panel of a figure is wide, and goes on, and on"

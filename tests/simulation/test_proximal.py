@@ -161,7 +161,7 @@ def mean_gradient(model, vector, shards, part):
 def test_backends_tiles_and_processes_agree(
     schedule, make_shards, softmax, mechanism_for, monkeypatch, name
 ):
-    monkeypatch.setattr(workers, "_WORTH_FORKING_S", 0.0)
+    monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
     tree = tree_from_fanouts([2, 3])
     trust = explicit_trust(tree, ["server-1-1"])
     plan = ALGORITHMS["m2fdp"].plan(Given(tree, trust, schedule(2, 4, {1: 2})))

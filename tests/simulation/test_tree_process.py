@@ -164,7 +164,7 @@ def test_no_byte_depends_on_chunks_or_workers(
 ):
     """Shards of 13 and 200: some minibatches are stacked, others are too large."""
     tree = tree_from_fanouts([10, 5])
-    monkeypatch.setattr(workers, "_WORTH_FORKING_S", 0.0)
+    monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
     shards = make_shards([13] * 45 + [200] * 5, rate=rate)
     model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
     plan = plan_of("m2fdp", tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))

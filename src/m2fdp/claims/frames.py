@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from numbers import Real
 from typing import Any
@@ -41,12 +42,29 @@ HISTORY_COLUMNS = (
 # Columns of a study's arms and versions: groups of parameters that go by one name.
 ARM, VERSION = "arm", "version"
 TAGS = (ARM, VERSION)
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
 def swept_columns(frame_columns: Iterable[str], own: Iterable[str]) -> list[str]:
     """The columns beyond a frame's own: arm and parameters in which its runs differ."""
     known = set(own)
     return [column for column in frame_columns if column not in known]
+
+
+def in_order(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """Rows sorted by columns; numbers within texts count as such: [5, 2] before [10, 5]."""
+
+    def key(column: pd.Series) -> pd.Series:
+        if pd.api.types.is_numeric_dtype(column):
+            return column
+        return column.astype(object).map(_with_numbers, na_action="ignore")
+
+    return rows.sort_values(list(columns), key=key, kind="stable", ignore_index=True)
+
+
+def _with_numbers(value: object) -> tuple[str | float, ...]:
+    parts = _NUMBER.split(str(value))  # texts, and a number between each and the next
+    return tuple(float(part) if i % 2 else part for i, part in enumerate(parts))
 
 
 def select_runs(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ stands in `m2fdp.costs.messages`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -94,7 +94,6 @@ def round_cost(
         layers: of a `RoundPlan`: the layer up to which models travel after each local step.
     """
     tree = network.tree
-    inside = _inside_groups(tree, lock_step)
     present = _present(network)
     energy = len(layers) * present.sum() * config.step_energy_j
     delay = len(layers) * config.step_delay_s
@@ -103,11 +102,7 @@ def round_cost(
         energy += election.energy_j
         delay += float(election.delay_s.max())
     bits = message_bits(network, n_parameters, config)
-    for top in layers:
-        sending = tuple(
-            mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
-        )
-        sending = (*sending[:-1], sending[-1] * present)
+    for sending in _senders(tree, lock_step, layers, present):
         cost = _journey_cost(tree, sending, bits, config)
         energy += cost.energy_j
         delay += cost.delay_s
@@ -127,17 +122,30 @@ def servers_cost(
         layers: of a `RoundPlan`.
     """
     tree = network.tree
-    inside = _inside_groups(tree, lock_step)
     bits = message_bits(network, n_parameters, config)
     energy, delay = 0.0, 0.0
-    for top in layers:
-        sending = [
-            mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
-        ]
-        cost = _journey_cost(tree, (*sending[:-1], np.zeros(tree.n_devices)), bits, config)
+    for sending in _senders(tree, lock_step, layers, np.zeros(tree.n_devices)):
+        cost = _journey_cost(tree, sending, bits, config)
         energy += cost.energy_j
         delay += cost.delay_s
     return Cost(energy, delay)
+
+
+def _senders(
+    tree: Tree, lock_step: LockStep, layers: tuple[int | None, ...], present: np.ndarray
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """For each local step, for layer l = 1…L, (N_l,): which nodes send a message up then.
+
+    Args:
+        layers: of a `RoundPlan`.
+        present: (N_L,), which devices send any, or how often each does.
+    """
+    inside = _inside_groups(tree, lock_step)
+    for top in layers:
+        above = [
+            mask | (top is not None and layer > top) for layer, mask in enumerate(inside, start=1)
+        ]
+        yield (*above[:-1], above[-1] * present)
 
 
 def _present(network: Network) -> np.ndarray:

@@ -350,6 +350,8 @@ class Experiment:
             state, metrics = train(self.run(process), listener, start, checkpointing)
         except DivergenceError as error:
             raise too_large(self.config, error) from None
+        finally:
+            process.executor.workers.end()
         model = process.simulation.model
         line = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
         if line is not None:

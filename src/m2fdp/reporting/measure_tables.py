@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
-from m2fdp.claims.frames import RUN_COLUMNS, swept_columns
+from m2fdp.claims.frames import RUN_COLUMNS, in_order, swept_columns
 from m2fdp.claims.measures import MEASURES
 from m2fdp.formatting import parameter, quantity, upper_bound
 from m2fdp.reporting.style import position
@@ -31,10 +31,10 @@ def measure_table(measured: pd.DataFrame, measures: Sequence[str]) -> pd.DataFra
     rows = (
         measured.sort_values("seed")
         .assign(place=measured["algorithm"].map(position))
-        .groupby(["place", "algorithm", *swept], dropna=False, sort=True)
+        .groupby(["place", "algorithm", *swept], dropna=False, sort=False)
         .agg(seeds=("seed", "size"), **{name: (name, way) for name, way in how.items()})
     )
-    return rows.reset_index().drop(columns="place")
+    return in_order(rows.reset_index(), ["place", "algorithm", *swept]).drop(columns="place")
 
 
 def to_markdown(table: pd.DataFrame, measures: Sequence[str]) -> str:

@@ -270,6 +270,9 @@ def _align(panels: Sequence[tuple[Axes, Content]]) -> None:
     for alike in kinds.values():
         low = min(axes.get_ylim()[0] for axes in alike)
         high = max(axes.get_ylim()[1] for axes in alike)
+        margin = _MARGIN * (high - low)  # no marker is cut off in a panel of lesser span
+        low = min(low, *(axes.dataLim.y0 - margin for axes in alike))
+        high = max(high, *(axes.dataLim.y1 + margin for axes in alike))
         notes = max(
             len({text.xyann[1] for text in axes.texts if hasattr(text, "xyann")}) for axes in alike
         )

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from m2fdp.algorithms import get_algorithm
-from m2fdp.claims.frames import ARM, RUN_COLUMNS, VERSION, swept_columns
+from m2fdp.claims.frames import ARM, RUN_COLUMNS, VERSION, in_order, swept_columns
 from m2fdp.errors import InputError
 from m2fdp.formatting import lower_bound, nominal, parameter, quantity, upper_bound, verified
 from m2fdp.reporting.seeds import refuse_twice
@@ -60,7 +60,7 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
     rows = (
         runs.sort_values("seed")  # so that sums do not depend on the order of the runs
         .assign(place=runs["algorithm"].map(position), **bounds)
-        .groupby(["place", *keys], dropna=False, sort=True)
+        .groupby(["place", *keys], dropna=False, sort=False)
         .agg(
             seeds=("seed", "size"),
             accuracy_mean=("accuracy", "mean"),
@@ -72,7 +72,7 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
             delay_s=("delay_s", "mean"),
         )
     )
-    return rows.reset_index().drop(columns="place")
+    return in_order(rows.reset_index(), ["place", *keys]).drop(columns="place")
 
 
 def displayed(table: pd.DataFrame) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.workers import Workers, shared_tensor
+from m2fdp.simulation.workers import Workers
 
 _RECORDS_AT_A_TIME = 512
 _GRADIENTS_AT_A_TIME = 256
@@ -37,20 +38,23 @@ def evaluate(
     Args:
         workers: processes that share the records; the result is the same.
     """
-
+    workers = workers or Workers()
     n_classes = model.scores(weights, features[:1]).shape[1]
-    scores = shared_tensor(len(labels), n_classes, weights.dtype)
-
-    @torch.no_grad()
-    def score(part: range) -> None:
-        for start in range(part.start, part.stop, _RECORDS_AT_A_TIME):
-            rows = slice(start, min(start + _RECORDS_AT_A_TIME, part.stop))
-            scores[rows] = model.scores(weights, features[rows])
-
-    (workers or Workers()).share("scores", len(labels), score, _RECORDS_AT_A_TIME)
+    scores = workers.room("scores", len(labels), n_classes, weights.dtype)
+    score = partial(_score, model, weights, features, scores)
+    fixed = (model, features, scores)
+    workers.share("scores", np.ones(len(labels)), score, _RECORDS_AT_A_TIME, fixed)
     labels, predicted = labels.cpu(), scores.argmax(dim=1)
     accuracy = float((predicted == labels).double().mean())
     return Evaluation(accuracy, float(model.loss(scores, labels).double().mean()), predicted)
+
+
+@torch.no_grad()
+def _score(model: Model, weights: Tensor, features: Tensor, scores: Tensor, part: range) -> None:
+    """The scores (R, C) of some of the records, in place."""
+    for start in range(part.start, part.stop, _RECORDS_AT_A_TIME):
+        rows = slice(start, min(start + _RECORDS_AT_A_TIME, part.stop))
+        scores[rows] = model.scores(weights, features[rows])
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, n_classes: int) -> pd.DataFrame:

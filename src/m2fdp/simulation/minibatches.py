@@ -61,18 +61,23 @@ class Minibatches:
         """The minibatches of a range of learners."""
         return replace(self, offsets=self.offsets[part.start : part.stop + 1])
 
-    def records(self, learner: int, skip: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    def records(
+        self, learner: int, skip: int = 0, buffer: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Features (b, C, H, W), labels (b,) and weights (b,) of one learner's records.
 
         Args:
             skip: leave out so many of the first.
+            buffer: (at least b, C, H, W), to write the features into where they are scattered.
         """
         start, stop = int(self.offsets[learner]) + skip, int(self.offsets[learner + 1])
         weights = self._on_device(self.weights[start:stop])
         rows = self.rows(learner, skip)
         if isinstance(rows, slice):
             return self.features[rows], self.labels[rows], weights
-        return self.features.index_select(0, rows), self.labels.index_select(0, rows), weights
+        out = None if buffer is None else buffer[: len(rows)]
+        features = torch.index_select(self.features, 0, rows, out=out)
+        return features, self.labels.index_select(0, rows), weights
 
     def rows(self, learner: int, skip: int = 0) -> Rows:
         """Where one learner's records are among all."""

@@ -1,26 +1,31 @@
 """Work shared with forked processes; no result depends on how many there are.
 
-A forked process has everything its parent has and gives back what it writes into shared memory,
-so nothing is sent. Threads would wait for each other between any two operators of torch.
+The processes give back what they write into shared memory, so nothing large is sent. Threads
+would wait for each other between any two operators of torch.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from mmap import mmap
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.simulation.forking import fork
+from m2fdp.simulation.pool import Pool, Work
 
-# To fork, and to copy the pages that either process writes to, costs a tenth of this.
-_WORTH_FORKING_S = 0.1
+# What takes less is not worth a message to another process and back, let alone a fork.
+_WORTH_SHARING_S = 0.01
+# After so many calls the slower way is tried again: what else the machine does may have changed.
+_TRY_AGAIN = 20
+_REMEMBERED = 3
 
 
 class Workers:
@@ -31,43 +36,122 @@ class Workers:
     """
 
     def __init__(self, count: int = 1) -> None:
-        self.count = count
-        self._seconds: dict[str, float] = {}
+        self.count = count if sys.platform == "linux" else 1
+        self._pool: Pool | None = None
+        self._ways: dict[str, _Ways] = {}
+        self._rooms: dict[str, Tensor] = {}
 
     def share(
-        self, kind: str, items: int, work: Callable[[range], None], multiple: int = 1
+        self,
+        kind: str,
+        costs: np.ndarray,
+        work: Work,
+        multiple: int = 1,
+        fixed: Sequence[object] = (),
     ) -> None:
-        """Call `work` with ranges that together are range(items), some in other processes.
+        """Call `work` with ranges that together are range(n), some in other processes.
 
-        Only what `work` writes into shared memory (`shared_tensor`) may be used afterwards.
+        Only what `work` writes into shared memory may be used afterwards. Whether others are
+        worth it is known from earlier calls: what is faster is done, and measured again.
 
         Args:
-            kind: names the work; whether forking is worth it is known from earlier calls.
+            kind: names the work.
+            costs: float64 (n,), of each item, in any unit; the ranges cost about the same.
+            work: can be pickled, once `fixed` is left out.
             multiple: all ranges start at a multiple of it.
+            fixed: what `work` refers to and never changes, shared memory among it: processes have
+                it from when they are forked, once.
         """
-        if self._forks() == 1 or self._seconds.get(kind, 0.0) * items < _WORTH_FORKING_S:
+        ways, total = self._ways.setdefault(kind, _Ways()), float(costs.sum())
+        if self.count == 1 or not len(costs) or not ways.sharing(total):
             started = time.perf_counter()
-            work(range(items))
-            self._seconds[kind] = (time.perf_counter() - started) / max(items, 1)
+            work(range(len(costs)))
+            ways.took(False, time.perf_counter() - started, total)
             return
-        whole = -(-items // multiple)
-        bounds = [min(whole * i // self.count * multiple, items) for i in range(self.count)]
-        own, *others = [range(a, b) for a, b in zip(bounds, [*bounds[1:], items], strict=True)]
-        children = {fork(partial(work, part)): part for part in others if part}
+        own, *others = _ranges(costs, self.count, multiple)
+        ready = self._forked(fixed)
+        started = time.perf_counter()
         try:
-            work(own)
-            for process, part in list(children.items()):
-                _, status = os.waitpid(process, 0)
-                del children[process]
-                if status != 0:  # here, for its error or for what a killed process left undone
-                    work(part)
-        finally:
-            for process in children:
-                os.kill(process, signal.SIGKILL)
-                os.waitpid(process, 0)
+            self._share(own, others, work)
+        except BaseException:
+            self.end()
+            raise
+        if ready:
+            ways.took(True, time.perf_counter() - started, total)
 
-    def _forks(self) -> int:
-        return self.count if sys.platform == "linux" else 1
+    def room(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        """Shared memory (rows, columns), the same whenever it is asked for by its name and size."""
+        room = self._rooms.get(name)
+        if room is None or room.shape != (rows, columns) or room.dtype != dtype:
+            room = self._rooms[name] = shared_tensor(rows, columns, dtype)
+        return room
+
+    def end(self) -> None:
+        """End the other processes; whoever shares work again has new ones."""
+        if self._pool is not None:
+            self._pool.end()
+            self._pool = None
+
+    def _forked(self, fixed: Sequence[object]) -> bool:
+        """Whether there were processes that have all that is fixed; else, there are now."""
+        had = () if self._pool is None else self._pool.fixed
+        new = {id(value): value for value in fixed}.keys() - {id(value) for value in had}
+        if self._pool is not None and not new:
+            return True
+        self.end()
+        added = [value for value in fixed if id(value) in new]
+        self._pool = Pool(self.count - 1, (*had, *added))
+        return False
+
+    def _share(self, own: range, others: Sequence[range], work: Work) -> None:
+        pool = self._pool
+        if pool is None:
+            raise RuntimeError("processes are forked before they are given work")
+        pool.start(work, others)
+        work(own)
+        lost = [part for number, part in enumerate(others) if not pool.finished(number)]
+        if lost:
+            self.end()
+        for part in lost:  # here, for its error or for what a killed process left undone
+            work(part)
+
+
+@dataclass
+class _Ways:
+    """How long a kind of work took, in seconds for a unit of cost: alone, and shared.
+
+    The least of the last few calls counts, for whatever disturbs one makes it longer.
+    """
+
+    calls: int = 0
+    alone: deque[float] = field(default_factory=partial(deque, maxlen=_REMEMBERED))
+    shared: deque[float] = field(default_factory=partial(deque, maxlen=_REMEMBERED))
+
+    def sharing(self, cost: float) -> bool:
+        """Whether the next call, of some cost, is shared."""
+        self.calls += 1
+        alone, shared = min(self.alone, default=0.0), min(self.shared, default=0.0)
+        if alone * cost < _WORTH_SHARING_S:
+            return False
+        if not alone or not shared:
+            return True
+        # The first call of all is slower than those that follow.
+        again = self.calls == _REMEMBERED + 1 or self.calls % _TRY_AGAIN == 0
+        return (shared < alone) != again
+
+    def took(self, shared: bool, seconds: float, cost: float) -> None:
+        """What a call took."""
+        (self.shared if shared else self.alone).append(seconds / max(cost, 1.0))
+
+
+def _ranges(costs: np.ndarray, count: int, multiple: int) -> list[range]:
+    """At most so many ranges of about the same cost, one after the other, none of them empty."""
+    items, spent = len(costs), np.concatenate([[0.0], np.cumsum(costs)])
+    wanted = spent[-1] * np.arange(count) / count
+    nearest = np.searchsorted((spent[1:] + spent[:-1]) / 2, wanted)
+    starts = np.round(nearest / multiple).astype(int) * multiple
+    starts = np.minimum(starts, items).tolist()
+    return [range(a, b) for a, b in zip(starts, [*starts[1:], items], strict=True) if a < b]
 
 
 def shared_tensor(rows: int, columns: int, dtype: torch.dtype) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from m2fdp.models.split import SplitModel
 from m2fdp.simulation.backends.layout import channels_last
@@ -43,6 +44,11 @@ class LocalTraining:
     correlation: float = 0.0
     shuffling: bool = False
     two_party: bool = False
+
+    def new_optimizer(self, values: Sequence[nn.Parameter], step_size: float) -> Optimizer:
+        """What steps some parameters in one round."""
+        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
+        return kind(values, lr=step_size, weight_decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -182,11 +188,7 @@ class Stepper:
     def __init__(
         self, parts: Sequence[FlatModule], settings: LocalTraining, step_size: float
     ) -> None:
-        self.parts = [part.values for part in parts]
-        kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
-        self.optimizer: torch.optim.Optimizer = kind(
-            self.parts, lr=step_size, weight_decay=settings.weight_decay
-        )
+        self.optimizer = settings.new_optimizer([part.values for part in parts], step_size)
 
     def step(self, loss: Tensor) -> None:
         """Down a loss that reaches these modules, and these alone."""

@@ -52,10 +52,7 @@ class PrivateTrainer:
         order = streams.generator("tier-batches", round_, client.number)
         size = client.rows.stop - client.rows.start
         values = nn.Parameter(vector.clone())
-        kind = torch.optim.Adam if self.settings.optimizer == "adam" else torch.optim.SGD
-        optimizer: torch.optim.Optimizer = kind(
-            [values], lr=step_size, weight_decay=self.settings.weight_decay
-        )
+        optimizer = self.settings.new_optimizer([values], step_size)
         trained = self.splitter.trained(client.cut).to(vector.device)
         step = 0
         for _ in range(self.settings.epochs):

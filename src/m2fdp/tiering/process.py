@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -126,21 +127,34 @@ class TierProcess:
 
     def _train(self, clients: np.ndarray, cuts: np.ndarray, state: State, step_size: float) -> None:
         """Train some clients, and leave their models in the first rows of `results`."""
-        shards, executor = self.simulation.shards, self.executor
-        ends = np.cumsum(shards.sizes)
-        draws = self.simulation.randomness.sampling, state.round + 1
+        simulation, executor = self.simulation, self.executor
+        draws = simulation.randomness.sampling, state.round + 1
+        work = partial(_train, self, clients, cuts[clients], state.weights, step_size, draws)
+        fixed = (self, simulation.randomness.sampling)
+        costs = simulation.shards.sizes[clients].astype(np.float64)
+        executor.workers.share("clients", costs, work, fixed=fixed)
 
-        def work(part: range) -> None:
-            for place in part:
-                number = int(clients[place])
-                rows = slice(int(ends[number] - shards.sizes[number]), int(ends[number]))
-                client = Client(number, rows, int(cuts[number]))
-                records = shards.features, shards.labels
-                executor.results[place] = executor.trainer.update(
-                    state.weights, records, client, step_size, draws
-                )
 
-        executor.workers.share("clients", len(clients), work)
+def _train(
+    process: TierProcess,
+    clients: np.ndarray,
+    cuts: np.ndarray,
+    weights: Tensor,
+    step_size: float,
+    draws: tuple[Streams, int],
+    part: range,
+) -> None:
+    """Train some of the clients int64 (n,) from the global model (M,)."""
+    shards, executor = process.simulation.shards, process.executor
+    ends = np.cumsum(shards.sizes)
+    for place in part:
+        number = int(clients[place])
+        rows = slice(int(ends[number] - shards.sizes[number]), int(ends[number]))
+        client = Client(number, rows, int(cuts[place]))
+        records = shards.features, shards.labels
+        executor.results[place] = executor.trainer.update(
+            weights, records, client, step_size, draws
+        )
 
 
 def build_tier_process(

@@ -15,7 +15,9 @@ order; those of He et al. are of one client after the other, which forgets the f
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.simulation.process import State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.workers import Workers, shared_tensor
+from m2fdp.streams import Streams
 from m2fdp.tiering.local import FlatModule, LocalTraining, Stepper
 
 TEMPERATURE = 3.0
@@ -233,33 +236,62 @@ class TransferProcess:
     def _train(self, clients: np.ndarray, state: State, step_size: float) -> list[slice]:
         """Train clients, leave their numbers and what they send in the executor, and tell where
         among all records theirs are."""
-        shards, executor = self.simulation.shards, self.executor
+        shards = self.simulation.shards
         ends = np.cumsum(shards.sizes)
         held = [slice(int(ends[k] - shards.sizes[k]), int(ends[k])) for k in clients]
         sent_until = np.cumsum(shards.sizes[clients])
         # The server has answered whoever has taken part before.
         taught = self.present[: state.round].sum(axis=0) > 0
-        streams, number = self.simulation.randomness.sampling, state.round + 1
-
-        def work(part: range) -> None:
-            for place in part:
-                client, rows = int(clients[place]), held[place]
-                scores = state.slots[SCORES][rows] if taught[client] else None
-                until = int(sent_until[place])
-                to = slice(until - (rows.stop - rows.start), until)
-                (
-                    executor.numbers[place],
-                    executor.sent[to],
-                    executor.scores[to],
-                ) = executor.client.update(
-                    state.weights[self.model.client_place(client)],
-                    (shards.features[rows], shards.labels[rows], scores),
-                    step_size,
-                    streams.generator("tier-batches", number, client),
-                )
-
-        executor.workers.share("clients", len(clients), work)
+        draws = self.simulation.randomness.sampling, state.round + 1
+        slots = [
+            _Slot(
+                int(client),
+                rows,
+                slice(int(until) - (rows.stop - rows.start), int(until)),
+                state.weights[self.model.client_place(int(client))],
+                state.slots[SCORES][rows] if taught[client] else None,
+            )
+            for client, rows, until in zip(clients, held, sent_until, strict=True)
+        ]
+        work = partial(_train, self, slots, step_size, draws)
+        fixed = (self, self.simulation.randomness.sampling)
+        costs = shards.sizes[clients].astype(np.float64)
+        self.executor.workers.share("clients", costs, work, fixed=fixed)
         return held
+
+
+@dataclass(frozen=True, eq=False)
+class _Slot:
+    """A client's part in a round: its number, where its records are among all, where what it sends
+    lies in the executor, its own numbers (size,), and the scores that it was sent, if any."""
+
+    client: int
+    rows: slice
+    sent: slice
+    own: Tensor
+    taught: Tensor | None
+
+
+def _train(
+    process: TransferProcess,
+    slots: Sequence[_Slot],
+    step_size: float,
+    draws: tuple[Streams, int],
+    part: range,
+) -> None:
+    """Train some of the clients, and leave their numbers and what they send in the executor."""
+    shards, executor = process.simulation.shards, process.executor
+    streams, number = draws
+    for place in part:
+        slot = slots[place]
+        executor.numbers[place], executor.sent[slot.sent], executor.scores[slot.sent] = (
+            executor.client.update(
+                slot.own,
+                (shards.features[slot.rows], shards.labels[slot.rows], slot.taught),
+                step_size,
+                streams.generator("tier-batches", number, slot.client),
+            )
+        )
 
 
 def build_transfer_process(

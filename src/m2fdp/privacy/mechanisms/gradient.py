@@ -32,7 +32,8 @@ from m2fdp.privacy.mechanisms.base import (
     weights_to_heads,
 )
 from m2fdp.privacy.mechanisms.splits import split_law
-from m2fdp.privacy.positions import Position, positions
+from m2fdp.privacy.positions import Position
+from m2fdp.privacy.positions import positions as positions_by_noise
 from m2fdp.privacy.releases import (
     OBSERVERS,
     Laws,
@@ -156,15 +157,7 @@ class Gradient:
             messages=tuple(messages),
         )
 
-    def positions(
-        self,
-        network: Network,
-        rates: np.ndarray,
-        noise: Sequence[np.ndarray],
-        units: np.ndarray,
-        colluding: int,
-    ) -> list[Position]:
-        return positions(network, rates, noise, units, colluding)
+    positions = staticmethod(positions_by_noise)
 
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
         """One release a local step; where activations are noised too, both together are it."""

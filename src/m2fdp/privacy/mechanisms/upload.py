@@ -29,7 +29,8 @@ from m2fdp.privacy.mechanisms.base import (
     smoothness_without_drift,
     step_alone,
 )
-from m2fdp.privacy.positions import Position, positions
+from m2fdp.privacy.positions import Position
+from m2fdp.privacy.positions import positions as positions_by_noise
 from m2fdp.privacy.releases import (
     OBSERVERS,
     Laws,
@@ -167,15 +168,7 @@ class Upload:
                 broadcasts[layer][node] = deviations[head_layer][head]
         return replace(still, messages=tuple(deviations), broadcasts=tuple(broadcasts))
 
-    def positions(
-        self,
-        network: Network,
-        rates: np.ndarray,
-        noise: Sequence[np.ndarray],
-        units: np.ndarray,
-        colluding: int,
-    ) -> list[Position]:
-        return positions(network, rates, noise, units, colluding)
+    positions = staticmethod(positions_by_noise)
 
     def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
         """One release a window; many step sizes share laws, rounded up."""

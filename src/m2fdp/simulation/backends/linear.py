@@ -21,6 +21,8 @@ from m2fdp.simulation.minibatches import Minibatches, Rows
 _ROW_MULTIPLE = 8
 # Beyond so many records a product for each learner costs less than padding all to one width.
 _WIDEST = 128
+# A product is faster over so many records at a time; what a record's scores are does not change.
+_RECORDS_AT_A_TIME = 768
 
 
 def padded_width(counts: np.ndarray, variances: np.ndarray) -> int:
@@ -88,9 +90,10 @@ class StackedLinearBackend:
         # Before any row of `into`, which may be `models`, changes.
         own = []
         for learner in np.flatnonzero(counts > self.width).tolist():
-            features, labels, weights = batches.records(learner, skip=self.width)
+            room = None if self.width else self._buffer(int(counts[learner]), batches.features)
+            features, labels, weights = batches.records(learner, self.width, room)
             features = features.flatten(1)
-            scores = matrices[learner] @ features.T
+            scores = _scores(matrices[learner], features)
             rows = batches.rows(learner, skip=self.width)
             product = factors(scores, features, labels, weights, rows)
             if self.width:
@@ -119,3 +122,15 @@ class StackedLinearBackend:
         if buffer is None or len(buffer) < n_records:
             buffer = self._buffers["features"] = like.new_empty(n_records, *like.shape[1:])
         return buffer
+
+
+def _scores(matrix: Tensor, features: Tensor) -> Tensor:
+    """The scores (C, b) of records (b, D) by a model (C, D)."""
+    n_records, at_a_time = len(features), _RECORDS_AT_A_TIME
+    scores = matrix.new_empty(len(matrix), n_records)
+    # Nothing short is left for the end: few records have a kernel that rounds in another way.
+    starts = range(0, max(n_records - at_a_time, 0) + 1, at_a_time)
+    for start in starts:
+        part = slice(start, n_records if start == starts[-1] else start + at_a_time)
+        torch.mm(matrix, features[part].T, out=scores[:, part])
+    return scores
