@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.bars import ROOFLINE, judge
-from benchmarks.contenders import FLOWER, MATMULS, OPACUS, OURS, PFL, PLAIN, variants
+from benchmarks.bars import ROOFLINE, WHOLE_SHARDS, judge
+from benchmarks.contenders import FLOWER, MATMULS, OPACUS, OURS, PFL, PLAIN, TILES, variants
 from benchmarks.race import Entry, race
 from benchmarks.report import write_report
-from benchmarks.works import COMPARED, Work, many_devices, private
+from benchmarks.works import COMPARED, WHOLE, Work, many_devices, private
 
 _FOLDER = Path(__file__).parent
 # 1,024 devices below trees of depth 1, 2, 5 and 10.
@@ -49,7 +49,12 @@ def races(threads: int, device: str) -> list[list[Entry]]:
         ]
         for work in COMPARED.values()
     ]
-    return [*compared, _roofline(device), *many, depth, *cores]
+    whole = [
+        [Entry(group, name, WHOLE, cores, device) for name in (OURS, TILES)]
+        for cores, group in WHOLE_SHARDS.items()
+        if cores <= threads
+    ]
+    return [*compared, _roofline(device), *many, depth, *cores, *whole]
 
 
 def _peers(work: Work, threads: int, device: str) -> list[Entry]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.contenders import FLOWER, MATMULS, OPACUS, OURS, PFL, variants
+from benchmarks.contenders import FLOWER, MATMULS, OPACUS, OURS, PFL, TILES, variants
 from benchmarks.race import Result
 
 # Largest distance of a contender's accuracy from m2fdp's.
@@ -15,6 +15,8 @@ PARITY = {"none": 0.03, "untrusted": 0.05}
 _MEMORY_MIB = 2048
 # m2fdp and its own matrix products, on one thread each.
 ROOFLINE = "a linear, one thread"
+# m2fdp and the two products that a step over all records is made of, by the number of threads.
+WHOLE_SHARDS = {1: "g whole shards, one thread", 2: "g whole shards, two threads"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def judge(results: Sequence[Result]) -> list[Verdict]:
         *_faster(results, "c lenet, DP", OPACUS, 2),
         *_faster(results, "d cnn12", PFL, 1.2),
         *_faster(results, "d cnn12, DP", OPACUS, 2),
-        *_roofline(results, ROOFLINE, 0.6),
+        *_roofline(results, ROOFLINE, MATMULS, 0.6),
+        *(v for group in WHOLE_SHARDS.values() for v in _roofline(results, group, TILES, 0.6)),
         *_memory(results),
         *_constant_cost(results, 1.2),
         *_parity(results),
@@ -80,9 +83,9 @@ def _faster(results: Sequence[Result], group: str, peer: str, factor: float) -> 
     return [Verdict(bar, wanted, found, median >= factor, group)]
 
 
-def _roofline(results: Sequence[Result], group: str, share: float) -> list[Verdict]:
-    ours, products = best(results, group, OURS), best(results, group, MATMULS)
-    bar, wanted = f"{group}: share of the bare matrix products", f"≥ {share:.0%}"
+def _roofline(results: Sequence[Result], group: str, bare: str, share: float) -> list[Verdict]:
+    ours, products = best(results, group, OURS), best(results, group, bare)
+    bar, wanted = f"{group}: share of the {bare}", f"≥ {share:.0%}"
     if ours is None or products is None:
         return [Verdict(bar, wanted, "not measured", None, group)]
     low, median, high = paired_ratio(products, ours)

@@ -14,7 +14,7 @@ from m2fdp.config import ModelConfig
 from m2fdp.models import losses
 from m2fdp.models.registry import Model, build_model
 
-Privacy = Literal["none", "untrusted", "trusted"]
+Privacy = Literal["none", "untrusted", "half", "trusted"]
 
 N_CLASSES = 10
 N_TEST = 2000
@@ -41,7 +41,8 @@ class Work:
         signal: standard deviation of the classes' means over that of a record's noise, such
             that accuracies end between chance and one, where a difference shows.
         privacy: `none`; else every step clips records and is noised, at each device
-            (`untrusted`) or once for all devices of a server of layer 1 (`trusted`).
+            (`untrusted`), once for all devices of a server of layer 1 (`trusted`), or at `half` of
+            the servers the one and below the others the other.
         rounds: in all, the first `WARM_UP` of which are not timed.
         seed: of data and initial weights.
     """
@@ -88,6 +89,8 @@ COMPARED = {
         Work("d cnn12", "cnn12", _COLOUR, (10, 5), 50, 10, 1, 0.1, 0.7, "none", 12),
     )
 }
+# The default run on Fashion-MNIST: 60,000 records in whole shards, one step a round.
+WHOLE = Work("g whole shards", "linear", _GREY, (10, 5), 1200, 1200, 1, 4.0, 0.15, "half", 22)
 # Many devices with 6 records each; five steps over the whole shard.
 _MANY = Work("e linear", "linear", _GREY, (10, 10), 6, 6, 5, 0.1, 0.15, "none", 8)
 

@@ -14,6 +14,7 @@ Round = Callable[[], Tensor | None]
 
 OURS = "m2fdp"
 MATMULS = "bare matrix products"
+TILES = "two products over all records"
 PFL = "pfl-research"
 FLOWER = "Flower"
 OPACUS = "Opacus per device"
@@ -23,6 +24,7 @@ PLAIN = "deepcopy + DataLoader"
 _FUNCTIONS = {
     OURS: "engine:prepare",
     MATMULS: "matmuls:prepare",
+    TILES: "matmuls:prepare_tiles",
     f"{PFL}, one process": "pfl_research:prepare",
     f"{PFL}, a process a core": "pfl_research:prepare_distributed",
     FLOWER: "flower:prepare",

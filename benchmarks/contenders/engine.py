@@ -26,7 +26,7 @@ from m2fdp.simulation.tree_process import TreeProcess
 from m2fdp.streams import seeded
 from m2fdp.topology.network import Network
 
-_ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "trusted": "m2fdp"}
+_ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "half": "m2fdp", "trusted": "m2fdp"}
 
 
 def prepare(work: Work, threads: int, device: str) -> Round:
@@ -44,11 +44,12 @@ def prepare(work: Work, threads: int, device: str) -> Round:
 
 def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[RoundPlan, ...]]:
     """How the work's rounds are computed, and their plans."""
+    trusted = 0.5 if work.privacy == "half" else 1.0
     experiment = Experiment.from_config(
         load_config(
             {
                 "topology.fanouts": list(work.fanouts),
-                "topology.trust.ratios": [1.0] * (len(work.fanouts) - 1),
+                "topology.trust.ratios": [trusted] * (len(work.fanouts) - 1),
                 "training.rounds": work.rounds,
                 "training.local_steps": work.local_steps,
                 "training.local_aggregation": None,

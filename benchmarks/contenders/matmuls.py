@@ -1,4 +1,8 @@
-"""The roofline: only the matrix products of one of m2fdp's rounds, on warm operands."""
+"""Rooflines: only the matrix products of a round.
+
+Those of one of m2fdp's own rounds on warm operands; or, of a linear model, what no step over all
+records can do without: their scores, and the product of errors and records.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.contenders import Round, engine
-from benchmarks.works import Work
+from benchmarks.works import N_CLASSES, Work, build_data
 
+_TILE = 1024
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "addbmm"}
 
 
@@ -35,6 +40,24 @@ def prepare(work: Work, threads: int, device: str) -> Round:
         with torch.no_grad():
             for product, arguments, options in recorder.calls:
                 product(*arguments, **options)
+
+    return round_
+
+
+def prepare_tiles(work: Work, threads: int, device: str) -> Round:
+    """The two products over all records, 1,024 at a time, so that the second finds in the cache
+    what the first read; once a local step of a round, with all threads."""
+    features = build_data(work, device).features.flatten(1)
+    matrix = torch.randn(N_CLASSES, features.shape[1], device=device)
+    errors = torch.randn(N_CLASSES, len(features), device=device)
+
+    def round_() -> None:
+        with torch.no_grad():
+            for _ in range(work.local_steps):
+                for start in range(0, len(features), _TILE):
+                    tile = slice(start, start + _TILE)
+                    torch.mm(matrix, features[tile].T)
+                    torch.mm(errors[:, tile], features[tile])
 
     return round_
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.bars import judge, paired_ratio
-from benchmarks.contenders import MATMULS, OPACUS, OURS, PLAIN, prepare, variants
+from benchmarks.contenders import MATMULS, OPACUS, OURS, PLAIN, TILES, prepare, variants
 from benchmarks.race import Entry, Result, race, rounds_table, summary_table
-from benchmarks.works import COMPARED, WARM_UP, private, work_from_json
+from benchmarks.works import COMPARED, WARM_UP, WHOLE, private, work_from_json
 
 
 @pytest.fixture
@@ -57,6 +57,31 @@ def test_the_roofline_repeats_the_products_of_a_step(tiny):
     # Forward and backward, at each of the local steps.
     assert len(calls) >= 2 * tiny.local_steps
     assert round_() is None
+
+
+def test_two_products_over_all_records(monkeypatch):
+    """As many multiplications as a step over all records takes, and no record left out."""
+    shapes = []
+    product = torch.mm
+
+    def counting(left, right):
+        shapes.append((*left.shape, right.shape[1]))
+        return product(left, right)
+
+    work = replace(WHOLE, shape=(1, 8, 8), records=130)
+    round_ = prepare(TILES, work, 1, "cpu")
+    monkeypatch.setattr(torch, "mm", counting)
+    assert round_() is None
+    assert len(shapes) == 2 * -(-6500 // 1024)
+    assert sum(a * b * c for a, b, c in shapes) == 2 * 10 * 64 * 6500
+
+
+def test_half_of_the_servers_are_trusted():
+    round_ = prepare(OURS, replace(WHOLE, shape=(1, 8, 8), records=130), 1, "cpu")
+    process = dict(zip(round_.__code__.co_freevars, round_.__closure__, strict=True))["process"]
+    nodes = process.cell_contents.simulation.mechanisms[0].lock_step.nodes
+    assert (nodes[:, 0] == 1).sum() == 5 and (nodes[:, 0] == 2).sum() == 25
+    assert round_().isfinite().all()
 
 
 @pytest.mark.full
