@@ -184,7 +184,7 @@ def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjace
     return value if isfinite(value) else inf
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _loss_distribution(
     law: ShiftLaw, spacing: float, adjacency: Adjacency
 ) -> PrivacyLossDistribution:
@@ -192,22 +192,25 @@ def _loss_distribution(
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution
 
+    from m2fdp.privacy.loss_sums import quick
     from m2fdp.privacy.mixtures import mixture_distribution
 
     if law.shifts[0] == 0.0 and len(law.shifts) == 2:
-        return privacy_loss_distribution.from_gaussian_mechanism(
-            1.0 / law.largest,
-            sampling_prob=law.probabilities[1],
-            value_discretization_interval=spacing,
-            neighboring_relation=(
-                NeighboringRelation.REPLACE_ONE
-                if adjacency == "replace_one"
-                else NeighboringRelation.ADD_OR_REMOVE_ONE
-            ),
+        return quick(
+            privacy_loss_distribution.from_gaussian_mechanism(
+                1.0 / law.largest,
+                sampling_prob=law.probabilities[1],
+                value_discretization_interval=spacing,
+                neighboring_relation=(
+                    NeighboringRelation.REPLACE_ONE
+                    if adjacency == "replace_one"
+                    else NeighboringRelation.ADD_OR_REMOVE_ONE
+                ),
+            )
         )
     if adjacency == "replace_one":
         raise ValueError("replace_one is proven for subsampled laws only")
-    return mixture_distribution(law.shifts, law.probabilities, spacing)
+    return quick(mixture_distribution(law.shifts, law.probabilities, spacing))
 
 
 def _grid(releases: Composition) -> float:
