@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 
+import click
 import pytest
 from mlflow import environment_variables
 
-from m2fdp import startup
+from m2fdp import settings, startup
 
 
 def read_by_mlflow(name: str) -> object:
@@ -38,15 +41,60 @@ def test_what_the_user_has_set_stays(monkeypatch):
 
 
 def test_imports_leave_nothing_to_the_garbage_collector():
-    code = "import gc, m2fdp.settings; print(gc.isenabled(), gc.get_freeze_count())"
+    code = (
+        "import gc, m2fdp.settings; list(m2fdp.settings.HOOKS)\n"
+        "print(gc.isenabled(), gc.get_freeze_count(), gc.get_threshold()[0])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    enabled, frozen = done.stdout.split()
+    enabled, frozen, threshold = done.stdout.split()
     assert enabled == "True"
     assert int(frozen) > 100_000
+    assert int(threshold) == startup.COLLECTED_AFTER
+
+
+def test_a_session_gets_the_same_hooks_each_time():
+    first, again = list(settings.HOOKS), list(settings.HOOKS)
+    assert [type(hook).__name__ for hook in first] == ["TrackingHooks", "RunHooks"]
+    assert all(one is other for one, other in zip(first, again, strict=True))
+
+
+def plugin_commands() -> str:
+    """Where kedro-mlflow tells Kedro that its commands are."""
+    (entry,) = entry_points(group="kedro.project_commands", name="kedro_mlflow")
+    return f"{entry.module}:{entry.attr}"
+
+
+def test_the_stand_in_is_where_kedro_looks_for_the_plugins_commands():
+    assert plugin_commands() == f"{startup.PLUGIN_COMMANDS}:commands"
+
+
+def test_kedro_mlflow_says_and_does_what_it_does_without_the_stand_in(monkeypatch):
+    own = importlib.import_module(startup.PLUGIN_COMMANDS)
+    monkeypatch.delitem(sys.modules, startup.PLUGIN_COMMANDS)
+    startup.defer_plugin_commands()
+    stand_in = importlib.import_module(startup.PLUGIN_COMMANDS)
+    assert stand_in is not own
+    assert stand_in.commands.name == own.commands.name
+    assert stand_in.commands.help == own.commands.help
+    assert list(stand_in.commands.commands) == list(own.commands.commands) == ["mlflow"]
+    group, owns = stand_in.commands.commands["mlflow"], own.commands.commands["mlflow"]
+    assert group.get_short_help_str() == owns.get_short_help_str()
+    context = click.Context(group)
+    assert group.list_commands(context) == owns.list_commands(context)
+    assert {"init", "modelify", "ui"} <= set(group.list_commands(context))
+    assert group.get_command(context, "ui").help == owns.get_command(context, "ui").help
+    assert sys.modules[startup.PLUGIN_COMMANDS] is not stand_in
+
+
+def test_a_plugin_that_is_imported_already_stays():
+    own = importlib.import_module(startup.PLUGIN_COMMANDS)
+    startup.defer_plugin_commands()
+    assert sys.modules[startup.PLUGIN_COMMANDS] is own
 
 
 def test_the_collector_rests_during_the_block_only(monkeypatch):
     monkeypatch.setattr(startup.atexit, "register", lambda function: None)
+    threshold = gc.get_threshold()
     try:
         with startup.imports_uncollected():
             assert not gc.isenabled()
@@ -54,6 +102,7 @@ def test_the_collector_rests_during_the_block_only(monkeypatch):
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+        gc.set_threshold(*threshold)
 
 
 @pytest.mark.parametrize(

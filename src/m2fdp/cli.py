@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -58,12 +60,20 @@ def cli() -> None:
 @cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
 def run(**options: Any) -> None:
     """What `kedro run` does, and how it ends when it can't."""
-    from m2fdp.pipelines.selection import check_selection
+    from m2fdp import startup
 
     with _one_line_ends(_how_a_run_goes_on):
-        check_selection(options)
+        # Kedro's session imports MLflow before it reads the configuration; a refusal needs neither
+        # that nor torch.
         _check_not_async(options)
-        click.get_current_context().invoke(kedro_run, **options)
+        _check_parameters(options)
+        with startup.imports_uncollected():
+            from m2fdp.pipelines.selection import check_selection
+            from m2fdp.pipelines.tracking import closing_runs
+
+            check_selection(options)
+        with closing_runs():
+            click.get_current_context().invoke(kedro_run, **options)
 
 
 @cli.command(params=[OPTIONS["env"], OPTIONS["params"]])
@@ -103,10 +113,11 @@ def study(
 
     The name `report` runs nothing: it reports anew on all studies' finished runs.
     """
+    from m2fdp.pipelines.tracking import closing_runs
     from m2fdp.studies.command import Order, report
     from m2fdp.studies.command import study as run_study
 
-    with _one_line_ends(lambda interruption: " --resume runs what is missing."):
+    with _one_line_ends(lambda interruption: " --resume runs what is missing."), closing_runs():
         if name == REPORT:
             _check_no_options()
             report()
@@ -127,18 +138,15 @@ def _check_no_options() -> None:
 
 @contextmanager
 def _one_line_ends(how_it_goes_on: Callable[[BaseException], str]) -> Iterator[None]:
-    """Every MLflow run gets its end state; bad input and Ctrl-C end in one line each."""
+    """Bad input and Ctrl-C end in one line each."""
     from kedro.validation.exceptions import DataValidationError
 
     from m2fdp.command_errors import BadInput
     from m2fdp.errors import InputError
     from m2fdp.interruption import Interrupted
-    from m2fdp.pipelines.causes import trouble
-    from m2fdp.pipelines.tracking import closing_runs
 
     try:
-        with closing_runs():
-            yield
+        yield
     except InputError as error:
         raise BadInput(str(error)) from None
     except DataValidationError as error:
@@ -146,6 +154,8 @@ def _one_line_ends(how_it_goes_on: Callable[[BaseException], str]) -> Iterator[N
     except (click.ClickException, click.exceptions.Exit):
         raise
     except Exception as error:
+        from m2fdp.pipelines.causes import trouble  # imports MLflow
+
         if (line := trouble(error)) is None:
             raise
         raise click.ClickException(line + how_it_goes_on(error)) from None
@@ -162,6 +172,23 @@ def _how_a_run_goes_on(interruption: BaseException) -> str:
         f" {note.capitalize()}; the same command with resume=true in --params goes on from there."
         for note in notes
     )
+
+
+def _check_parameters(options: Mapping[str, Any]) -> None:
+    """Refuse unknown keys and wrong values, as the session of the run would do later."""
+    from kedro.framework.project import settings
+    from kedro.utils import find_kedro_project
+
+    from m2fdp.config import parse_config
+
+    project = find_kedro_project(Path.cwd()) or Path.cwd()
+    loader = settings.CONFIG_LOADER_CLASS(
+        options["conf_source"] or str(project / settings.CONF_SOURCE),
+        options["env"] or os.getenv("KEDRO_ENV"),
+        runtime_params=options["params"],
+        **settings.CONFIG_LOADER_ARGS,
+    )
+    parse_config(loader["parameters"])
 
 
 def _check_not_async(options: Mapping[str, Any]) -> None:

@@ -1,18 +1,41 @@
 """Kedro's settings of this project, and the first of its modules that a command imports."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
 from m2fdp import startup
 
 startup.end_command_in_one_line()
+startup.set_environment()
+startup.defer_plugin_commands()
 with startup.imports_uncollected():
-    from m2fdp.hooks import RunHooks
     from m2fdp.pipelines.catalog import UninterruptedCatalog
     from m2fdp.pipelines.configuration import StrictConfigLoader
-    from m2fdp.pipelines.mlflow_internals import read_telemetry_setting
-    from m2fdp.pipelines.tracking_hooks import TrackingHooks
-startup.set_environment()
-read_telemetry_setting()  # Kedro's plugins have imported mlflow already
 
-HOOKS = (TrackingHooks(), RunHooks())
+
+class _Hooks:
+    """The project's hooks, imported when a session asks for them.
+
+    They bring torch and MLflow. `kedro --help`, and a command line that is refused, need neither.
+    """
+
+    def __init__(self) -> None:
+        self._made: tuple[Any, ...] = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self._made:
+            with startup.imports_uncollected():
+                from m2fdp.hooks import RunHooks
+                from m2fdp.pipelines.mlflow_internals import read_telemetry_setting
+                from m2fdp.pipelines.tracking_hooks import TrackingHooks
+            read_telemetry_setting()  # somebody may have imported mlflow before the settings
+            self._made = (TrackingHooks(), RunHooks())
+        return iter(self._made)
+
+
+HOOKS = _Hooks()
 # TrackingHooks is that plugin's hook, adapted.
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro_mlflow",)
 

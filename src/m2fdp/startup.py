@@ -2,7 +2,8 @@
 
 Kedro imports a project's settings first, so they are the place for it; there is no hook as early.
 What this relies on, of other packages, is tested in `tests/test_settings.py`: the names of MLflow's
-environment variables, and that MLflow reads all but the first of them when it needs them.
+environment variables, and that MLflow reads them when it needs them; and that
+kedro-mlflow has its commands where `PLUGIN_COMMANDS` says.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+
+import click
 
 from m2fdp.interruption import end_in_one_line
 
@@ -27,6 +32,10 @@ ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
+# Objects made, less those gone, before the collector looks at the new ones. Python's own 700 would
+# have it look a thousand times while libraries load, and seldom find anything.
+COLLECTED_AFTER = 50_000
+PLUGIN_COMMANDS = "kedro_mlflow.framework.cli.cli"
 
 
 def end_command_in_one_line() -> None:
@@ -52,6 +61,7 @@ def imports_uncollected() -> Iterator[None]:
     atexit.register(gc.freeze)
     yield
     gc.freeze()
+    gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
     gc.enable()
 
 
@@ -59,3 +69,40 @@ def set_environment() -> None:
     """The settings of `ENVIRONMENT` that the user has not set."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+
+
+class _PluginGroup(click.Group):
+    """`kedro mlflow`, of which the plugin is imported when somebody asks for its commands."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return self._own().list_commands(context)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        return self._own().get_command(context, name)
+
+    @staticmethod
+    def _own() -> click.Group:
+        if isinstance(sys.modules.get(PLUGIN_COMMANDS), _StandIn):
+            del sys.modules[PLUGIN_COMMANDS]
+        own: click.Group = import_module(PLUGIN_COMMANDS).mlflow_commands
+        return own
+
+
+class _StandIn(ModuleType):
+    """A module of commands that nothing has been imported for."""
+
+    commands: click.Group
+
+
+def defer_plugin_commands() -> None:
+    """Let `kedro mlflow` be known by name alone.
+
+    Kedro imports the commands of all plugins for each of its own, and this plugin's import MLflow.
+    """
+    if PLUGIN_COMMANDS in sys.modules:
+        return
+    stand_in = _StandIn(PLUGIN_COMMANDS)
+    stand_in.commands = click.Group("Mlflow", help="Kedro plugin for interactions with mlflow.")
+    group = _PluginGroup("mlflow", help="Use mlflow-specific commands inside kedro project.")
+    stand_in.commands.add_command(group)
+    sys.modules[PLUGIN_COMMANDS] = stand_in

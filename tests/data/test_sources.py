@@ -87,6 +87,14 @@ def test_digits_hold_every_fifth_record_out():
     assert digits.images.max() == 1
 
 
+def test_digits_that_scikit_learn_keeps_elsewhere_are_the_same(monkeypatch):
+    here = load_dataset(DatasetConfig())
+    monkeypatch.setattr("m2fdp.data.sources._DIGITS", ("nowhere.csv.gz",))
+    elsewhere = load_dataset(DatasetConfig())
+    assert elsewhere.images.tobytes() == here.images.tobytes()
+    assert elsewhere.labels.tobytes() == here.labels.tobytes()
+
+
 def test_unpacked_files_are_read_where_they_lie(tmp_path, no_network):
     raw = tmp_path / "root" / "MNIST" / "raw"
     raw.mkdir(parents=True)

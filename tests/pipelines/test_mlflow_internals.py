@@ -6,6 +6,8 @@ import ast
 import inspect
 import math
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -130,3 +132,20 @@ def test_telemetry_ends_when_its_setting_is_read_again(monkeypatch):
     monkeypatch.setattr(telemetry, "_MLFLOW_TELEMETRY_CLIENT", object())
     internals.read_telemetry_setting()
     assert telemetry.get_telemetry_client() is None
+
+
+def test_a_run_that_starts_imports_no_ipython_unless_it_is_there():
+    code = """
+import sys
+from m2fdp.pipelines.mlflow_internals import outside_notebooks
+from mlflow.utils.databricks_utils import is_running_in_ipython_environment as asks
+with outside_notebooks():
+    print(asks(), end=" ")
+print("IPython" in sys.modules, end=" ")
+print(asks(), "IPython" in sys.modules, end=" ")
+with outside_notebooks():
+    print(sys.modules["IPython"] is not None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # MLflow takes it for a program that runs in no notebook, before and after IPython is imported.
+    assert done.stdout.split() == ["False", "False", "False", "True", "True"]

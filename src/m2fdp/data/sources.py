@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import md5
 from http.client import HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,6 +39,7 @@ N_CLASSES = {
     "cifar10": 10,
     "cifar100": 100,
 }
+_DIGITS = ("datasets", "data", "digits.csv.gz")  # below scikit-learn's own folder
 DEFAULT_ROOT = Path(DatasetConfig.model_fields["root"].default)
 
 
@@ -65,18 +67,32 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
 
 def _digits() -> Dataset:
     """scikit-learn's 8x8 digits, 17 grey levels; every fifth record is a test record."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    is_test = np.arange(len(digits.target)) % 5 == 4
+    table = _read_digits()
+    is_test = np.arange(len(table)) % 5 == 4
     order = np.argsort(is_test, kind="stable")
     return Dataset(
         name="digits",
-        images=(digits.images[order, :, :, None] / 16).astype(np.float32),
-        labels=digits.target[order].astype(np.int64),
+        images=(table[order, :-1].reshape(-1, 8, 8, 1) / 16).astype(np.float32),
+        labels=table[order, -1].astype(np.int64),
         n_train=int((~is_test).sum()),
         n_classes=N_CLASSES["digits"],
     )
+
+
+def _read_digits() -> np.ndarray:
+    """The file as scikit-learn's `load_digits` reads it: 64 pixels and the label a line.
+
+    To import scikit-learn for it takes longer than one round of training.
+    """
+    package = find_spec("sklearn")
+    if package is not None and package.origin is not None:
+        file = Path(package.origin).parent.joinpath(*_DIGITS)
+        if file.is_file():
+            return np.loadtxt(file, delimiter=",")  # numpy unpacks it
+    from sklearn.datasets import load_digits  # a version that keeps them elsewhere
+
+    images, labels = load_digits(return_X_y=True)
+    return np.column_stack([images, labels])
 
 
 # --- torchvision -------------------------------------------------------------------------

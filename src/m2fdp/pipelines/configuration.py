@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,26 @@ class StrictConfigLoader(OmegaConfigLoader):
 
     def __init__(self, conf_source: str | Path, env: str | None = None, **options: Any) -> None:
         _check_environment(Path(conf_source), env or options.get("default_run_env"))
+        self._read: dict[str, dict[str, Any]] = {}
         super().__init__(conf_source, env, **options)
 
     def __getitem__(self, key: str) -> dict[str, Any]:
         """The configuration of a kind: parameters, catalog, credentials, globals or mlflow.
 
+        The files are read once a session: each reading takes a tenth of a second, and Kedro, its
+        plugins and the hooks all ask.
+
         Raises:
             InputError: a file that is no YAML, holds no keys or sets one twice, or a value that
                 refers to something that is not there.
         """
+        if key in self:  # somebody has set it, files or not
+            return super().__getitem__(key)
+        if key not in self._read:
+            self._read[key] = self._from_files(key)
+        return deepcopy(self._read[key])
+
+    def _from_files(self, key: str) -> dict[str, Any]:
         contents = [read_block(file) for file in self.files(key)]
         try:
             return super().__getitem__(key)

@@ -13,13 +13,16 @@ None of it is in MLflow's documented Python API, and each has a reason:
 - `mlflow.utils.validation.MAX_METRICS_PER_BATCH` and `MAX_PARAMS_TAGS_PER_BATCH`: how many metrics,
   and how many parameters, `log_batch` takes.
 - `mlflow.telemetry`: reads once, when mlflow is imported, whether it may send anything.
+- That a run that starts imports IPython, only to ask it whether this is a notebook.
 
 `tests/pipelines/test_mlflow_internals.py` fails when a version of MLflow has them no longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -42,6 +45,7 @@ __all__ = [
     "is_database",
     "is_unknown",
     "metric_values",
+    "outside_notebooks",
     "read_telemetry_setting",
     "request_once",
     "tables",
@@ -110,3 +114,17 @@ def metric_values(uri: str, run_ids: Sequence[str], names: Sequence[str]) -> lis
 def read_telemetry_setting() -> None:
     """Look at `MLFLOW_DISABLE_TELEMETRY` again, which has changed since mlflow was imported."""
     set_telemetry_client()
+
+
+@contextmanager
+def outside_notebooks() -> Iterator[None]:
+    """Inside the block nothing imports IPython, half a second's work, unless somebody has before:
+    a notebook has."""
+    if "IPython" in sys.modules:
+        yield
+        return
+    sys.modules["IPython"] = None  # type: ignore[assignment]  # Python's way to forbid an import
+    try:
+        yield
+    finally:
+        del sys.modules["IPython"]

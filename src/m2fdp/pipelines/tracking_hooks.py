@@ -27,6 +27,7 @@ from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.causes import reason
 from m2fdp.pipelines.configuration import StrictConfigLoader, mlflow_refusal
+from m2fdp.pipelines.mlflow_internals import outside_notebooks
 
 # Of Kedro's parameters of a run, which the plugin would make tags: places of this machine, objects,
 # and what stands elsewhere on the run's page.
@@ -59,7 +60,8 @@ class TrackingHooks(MlflowHook):
         self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
     ) -> None:
         told = {key: value for key, value in run_params.items() if key not in _UNTOLD}
-        super().before_pipeline_run(told, pipeline, catalog)
+        with outside_notebooks():
+            super().before_pipeline_run(told, pipeline, catalog)
         # `RunHooks` sends what is saved: here a store that fails would fail the run.
         switch_catalog_logging(catalog, False)
 

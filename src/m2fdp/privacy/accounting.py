@@ -14,6 +14,8 @@ from importlib.metadata import version
 from math import exp, expm1, floor, inf, isfinite, log, log1p, log2, prod, sqrt
 from typing import TYPE_CHECKING, Literal
 
+from m2fdp.privacy.roots import brentq
+
 # dp-accounting takes a second to import, and runs without sampling need none of it.
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -122,8 +124,6 @@ def least_noise(
     Args:
         composition: laws in any unit; the noise comes in the same unit.
     """
-    from scipy.optimize import brentq
-
     largest = max((law.largest for law, count in composition if count), default=0.0)
     if largest == 0:
         return 0.0
@@ -158,8 +158,6 @@ def _without_amplification(releases: Composition, delta: float, factor: float) -
 
 def _gaussian_epsilon(mu: float, delta: float, bound: float) -> float:
     """The least epsilon at delta of a Gaussian moved by mu standard deviations, at most `bound`."""
-    from scipy.optimize import brentq
-
     if _gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     root = brentq(lambda eps: _gaussian_delta(mu, eps) - delta, 0.0, bound, xtol=1e-12)
@@ -186,7 +184,7 @@ def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjace
     return value if isfinite(value) else inf
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _loss_distribution(
     law: ShiftLaw, spacing: float, adjacency: Adjacency
 ) -> PrivacyLossDistribution:
@@ -194,22 +192,25 @@ def _loss_distribution(
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution
 
+    from m2fdp.privacy.loss_sums import quick
     from m2fdp.privacy.mixtures import mixture_distribution
 
     if law.shifts[0] == 0.0 and len(law.shifts) == 2:
-        return privacy_loss_distribution.from_gaussian_mechanism(
-            1.0 / law.largest,
-            sampling_prob=law.probabilities[1],
-            value_discretization_interval=spacing,
-            neighboring_relation=(
-                NeighboringRelation.REPLACE_ONE
-                if adjacency == "replace_one"
-                else NeighboringRelation.ADD_OR_REMOVE_ONE
-            ),
+        return quick(
+            privacy_loss_distribution.from_gaussian_mechanism(
+                1.0 / law.largest,
+                sampling_prob=law.probabilities[1],
+                value_discretization_interval=spacing,
+                neighboring_relation=(
+                    NeighboringRelation.REPLACE_ONE
+                    if adjacency == "replace_one"
+                    else NeighboringRelation.ADD_OR_REMOVE_ONE
+                ),
+            )
         )
     if adjacency == "replace_one":
         raise ValueError("replace_one is proven for subsampled laws only")
-    return mixture_distribution(law.shifts, law.probabilities, spacing)
+    return quick(mixture_distribution(law.shifts, law.probabilities, spacing))
 
 
 def _grid(releases: Composition) -> float:
@@ -250,8 +251,6 @@ def _mean_loss(law: ShiftLaw) -> float:
 
 def _first_guess(composition: Composition, target: float, delta: float) -> float:
     """Noise that the central limit theorem of Gaussian DP suggests; a start, never a claim."""
-    from scipy.optimize import brentq
-
     mu = brentq(lambda shift: _gaussian_delta(shift, target) - delta, 1e-9, 1e6)
     sampled = sum(count * law.mean**2 for law, count in composition)
     largest = max(law.largest for law, _ in composition)
