@@ -22,6 +22,9 @@ _TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
 _SMALLEST_TILE = 8
 # Models kept between two sums.
 _RESULT_BYTES = 2**26
+# Models of a head layer begin at a multiple of so many rows of the results, whose place in memory
+# is then the same for all that is computed with it: convolutions round by where their filters lie.
+ALIGNED_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Execu
     tile = -(-tile // backend.group) * backend.group
     at_a_time = min(max(tile, _fitting_results(model.n_parameters)), learners)
     at_a_time = -(-at_a_time // backend.group) * backend.group
+    at_a_time += ALIGNED_ROWS * simulation.networks[0].tree.depth
     return Executor(
         backend,
         Workers(settings.workers if device.type == "cpu" else 1),

@@ -18,7 +18,7 @@ from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.aggregation import Aggregator
 from m2fdp.simulation.clipping import clip_layers
-from m2fdp.simulation.executor import Executor
+from m2fdp.simulation.executor import ALIGNED_ROWS, Executor
 from m2fdp.simulation.learners import Learners
 from m2fdp.simulation.local_rules import LocalRule, ProximalStep
 from m2fdp.simulation.minibatches import Minibatches
@@ -114,15 +114,24 @@ def stepped(
     done = 0
     while done < len(ends):
         first = int(ends[done - 1]) if done else 0
-        until = int(np.searchsorted(ends, first + len(results), side="right"))
+        room = len(results) - ALIGNED_ROWS * (len(blocks) - 1)
+        until = int(np.searchsorted(ends, first + room, side="right"))
         work = partial(_step_groups, _sendable(current), stretch, starts, first, ends[done:until])
         kind = f"{len(stretch.minibatches)} steps of {first}"
         executor.workers.share(kind, costs[done:until], work, fixed=current.fixed)
-        for head_layer, block in blocks.items():
-            part = range(max(block.start, first), min(block.stop, int(ends[until - 1])))
-            if part:
-                yield head_layer, part, results[part.start - first : part.stop - first]
+        for head_layer, part, row in _rows(blocks, range(first, int(ends[until - 1]))):
+            yield head_layer, part, results[row : row + len(part)]
         done = until
+
+
+def _rows(blocks: Mapping[int, range], wave: range) -> Iterator[tuple[int, range, int]]:
+    """Of some learners those of each head layer, and the row of the results for the first."""
+    row = 0
+    for head_layer, block in blocks.items():
+        part = range(max(block.start, wave.start), min(block.stop, wave.stop))
+        if part:
+            yield head_layer, part, row
+            row += -(-len(part) // ALIGNED_ROWS) * ALIGNED_ROWS
 
 
 def _group_ends(block: range, group: int) -> np.ndarray:
@@ -171,12 +180,15 @@ def _step_groups(
     bounds = [first, *ends.tolist()]
     learners = range(bounds[part.start], bounds[part.stop])
     center = current.plan.center if current.plan.proximal else "received"
-    for head_layer, block in current.learners.blocks.items():
-        start, stop = max(block.start, learners.start), min(block.stop, learners.stop)
+    blocks = current.learners.blocks
+    for head_layer, all_here, row in _rows(blocks, range(first, bounds[-1])):
+        start, stop = max(all_here.start, learners.start), min(all_here.stop, learners.stop)
         for begin in range(start, stop, executor.tile):
             tile = range(begin, min(begin + executor.tile, stop))
-            inside = slice(tile.start - block.start, tile.stop - block.start)
-            models = executor.results[tile.start - first : tile.stop - first]
+            before = blocks[head_layer].start
+            inside = slice(tile.start - before, tile.stop - before)
+            at = row + tile.start - all_here.start
+            models = executor.results[at : at + len(tile)]
             starts[head_layer].own.of(inside, out=models)
             anchors = None
             if current.local.anchored:
