@@ -19,7 +19,7 @@ _C1, _C2 = 0.01**2, 0.03**2
 
 
 def psnr(image: Tensor, truth: Tensor) -> float:
-    """Peak signal to noise ratio of an image (C, H, W) in [0, 1], in dB; infinite if it is equal."""
+    """Peak signal to noise ratio in dB of an image (C, H, W) in [0, 1]; infinite if it is equal."""
     error = float((image.double() - truth.double()).square().mean())
     return -10 * log10(error) if error > 0 else inf
 

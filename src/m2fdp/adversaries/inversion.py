@@ -59,9 +59,11 @@ def search(
     Raises:
         InputError: the model's last layer is not linear.
     """
-    target, count, classes = message.gradient, len(sought), knowledge.n_classes
-    images = torch.from_numpy(stream.random((count, *shape), dtype=np.float32))
-    logits = torch.from_numpy(stream.standard_normal((count, classes), dtype=np.float32))
+    # In 64 bits: what parts two images with nearly the same message is lost in the rounding of 32.
+    target, start = message.gradient.double(), message.start.double()
+    count, classes = len(sought), knowledge.n_classes
+    images = torch.from_numpy(stream.random((count, *shape)))
+    logits = torch.from_numpy(stream.standard_normal((count, classes)))
     seeks_labels = config.method == "dlg"
     labels = None
     if not seeks_labels:
@@ -71,8 +73,10 @@ def search(
     sought_too = [images, logits.requires_grad_()] if seeks_labels else [images]
 
     def misfit() -> Tensor:
-        chosen = logits.softmax(1) if labels is None else torch.eye(classes)[labels]
-        made = message_of(images, chosen, knowledge, sought, message.start)
+        chosen = (
+            logits.softmax(1) if labels is None else torch.eye(classes, dtype=target.dtype)[labels]
+        )
+        made = message_of(images, chosen, knowledge, sought, start)
         if not by_angle:
             return (made - target).square().sum()
         cosine = made @ target / (made.norm() * target.norm()).clamp_min(1e-30)
@@ -86,7 +90,7 @@ def search(
         images.nan_to_num_(0.5).clamp_(0.0, 1.0)
     ended = float(misfit().detach())
     found = logits.detach().argmax(1) if labels is None else labels
-    return Found(images.detach(), found.numpy(), ended if isfinite(ended) else float("inf"))
+    return Found(images.detach().float(), found.numpy(), ended if isfinite(ended) else float("inf"))
 
 
 def _variation(images: Tensor) -> Tensor:

@@ -43,8 +43,8 @@ class Sought:
 
     Attributes:
         owners: int64 (n,), the place among the message's devices of each image's owner.
-        weights: (devices, n), what each image counts with in its owner's gradient.
-        parts: (devices,), what each owner counts with.
+        weights: float64 (devices, n), what each image counts with in its owner's gradient.
+        parts: float64 (devices,), what each owner counts with.
     """
 
     owners: np.ndarray
@@ -66,21 +66,21 @@ def sought_in(message: Message, knowledge: Knowledge, most: int) -> Sought:
     there = sorted(set(owners))
     place = {device: at for at, device in enumerate(there)}
     counts = [owners.count(device) for device in there]
-    weights = torch.zeros(len(there), len(owners))
+    weights = torch.zeros(len(there), len(owners), dtype=torch.float64)
     for at, device in enumerate(owners):
         weights[place[device], at] = 1.0 / counts[place[device]]
     parts = message.parts[there]
     return Sought(
         np.array([place[device] for device in owners]),
         weights,
-        torch.as_tensor(parts / parts.sum(), dtype=torch.float32),
+        torch.as_tensor(parts / parts.sum(), dtype=torch.float64),
     )
 
 
 def message_of(
     images: Tensor, losses_of: Tensor, knowledge: Knowledge, sought: Sought, start: Tensor
 ) -> Tensor:
-    """(M,), the mean gradient that images (n, C, H, W) would make; differentiable in both.
+    """float64 (M,), the mean gradient that images (n, C, H, W) would make; differentiable in both.
 
     Args:
         losses_of: (n, classes), what each label's loss counts with in an image's.

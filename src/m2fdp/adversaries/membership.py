@@ -50,6 +50,12 @@ class Membership:
     epsilon_lower: float
     curve: np.ndarray
 
+    @property
+    def room(self) -> float:
+        """By how much the ledger's bounds pass what was found, where they do so least."""
+        found, most = (self.auc, *self.tpr), (self.auc_most, *self.tpr_most)
+        return min(bound - value for bound, value in zip(most, found, strict=True))
+
 
 def deal_targets(shadows: int, targets: int, stream: np.random.Generator) -> np.ndarray:
     """Which targets each shadow is trained with: bool (shadows, targets). Of every quarter of the

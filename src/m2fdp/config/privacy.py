@@ -240,7 +240,7 @@ class AttackConfig(Block):
         default=300, description="Of each start."
     )
     total_variation: NonNegative = Field(
-        default=1e-5, description="The weight of an image's total variation (inverting)."
+        default=1e-6, description="The weight of an image's total variation (inverting)."
     )
     targets: Annotated[Count, Field(ge=10, le=100_000)] = Field(
         default=1000, description="At most so many records whose membership is guessed (lira)."

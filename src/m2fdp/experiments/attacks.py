@@ -271,6 +271,7 @@ def _membership(
     for kind, membership in found.items():
         numbers = _numbers(membership, epsilons[kind])
         metrics |= {f"{name}/{kind}": value for name, value in numbers.items()}
+    metrics["room"] = min(membership.room for membership in found.values())
     record = _common(experiment, kinds) | {
         "rounds": rounds,
         "targets": len(targets),
