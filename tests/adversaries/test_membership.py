@@ -99,32 +99,42 @@ def test_the_power_that_a_ledger_allows_is_a_gaussians():
 
 
 def test_without_privacy_members_are_told_and_epsilon_is_infinite():
-    attacked = experiment_of(SMALL, {"algorithm": "hfl", "training.rounds": 100}).attack()
+    attacked = experiment_of(SMALL, {"algorithm": "hfl"}).attack()
     for found in attacked.memberships.values():
         assert found.auc > 0.55
         assert found.tpr_most == (1.0, 1.0)
     assert attacked.record["metrics"]["epsilon/public"] == "inf"
 
 
-def test_nothing_passes_the_ledger_and_less_noise_is_seen_for_what_it_is():
-    """At 3,200 guesses of each kind AUCs deviate by 0.007 and shares at 1 % by 0.002: a correct
-    build was to fail with probability below 1e-3. A quarter of the noise at a claimed epsilon of 8
-    is told apart: the area passes the ledger's bound, or the bound on epsilon does; at a claimed 1
-    it stays below both, which proves nothing, and the note beside it says so."""
-    for epsilon, passes in ((1.0, False), (8.0, False)):
-        experiment = experiment_of(SMALL, {"privacy.epsilon": epsilon})
-        honest = experiment.attack()
-        assert honest.record["metrics"]["room"] >= 0, epsilon
-        for found in honest.memberships.values():
-            assert found.epsilon_lower <= epsilon
-        mechanism = experiment.calibrate().mechanism
-        noise = mechanism.noise
-        quarter = replace(
-            mechanism,
-            noise=replace(
-                noise, steps=noise.steps / 4, heads=tuple(part / 4 for part in noise.heads)
-            ),
-        )
-        broken = attack_run(experiment, None, lambda done, total: None, quarter)
-        print(epsilon, honest.record["metrics"], broken.record["metrics"])
-        assert "proves nothing" in broken.record["note"]
+def test_nothing_passes_the_ledger_and_too_little_noise_is_told_apart_not_refuted():
+    """A claimed epsilon of 1, and a quarter of its noise. AUCs of 3,200 guesses of each kind
+    deviate by 0.007, so that a correct build was to fail with probability below 1e-3. The quarter
+    shows in the area, which stays below what epsilon = 1 allows: LiRA alone does not refute it."""
+    experiment = experiment_of(SMALL)
+    mechanism = experiment.calibrate().mechanism
+    noise = mechanism.noise
+    parts = tuple(part / 4 for part in noise.heads)
+    quarter = replace(mechanism, noise=replace(noise, steps=noise.steps / 4, heads=parts))
+    honest = experiment.attack()
+    broken = attack_run(experiment, None, lambda done, total: None, quarter)
+    for kind in ("public", "far_devices"):
+        found, less = honest.memberships[kind], broken.memberships[kind]
+        assert 0.48 < found.auc < 0.53
+        assert found.room >= 0
+        assert found.epsilon_lower <= 1.0
+        assert 0.54 < less.auc < less.auc_most
+    assert "proves nothing" in broken.record["note"]
+    assert broken.record["metrics"]["epsilon/public"] == pytest.approx(1.0)
+
+
+def test_a_score_that_passes_the_bound_is_reported():
+    """A test that finds all members is more than epsilon = 1 allows."""
+    rng = np.random.default_rng(2)
+    members = rng.random((32, 200)) < 0.5
+
+    def power(rates):
+        return np.minimum(1.0, np.e * rates + 1e-5)
+
+    assert judge(members + 0.0, members, power, 1e-5, 0.95).room < -0.9
+    blind = judge(rng.standard_normal(members.shape), members, power, 1e-5, 0.95)
+    assert blind.room > 0

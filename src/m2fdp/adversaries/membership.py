@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 from scipy.stats import rankdata
 from torch import Tensor
 
-from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
+from m2fdp.adversaries.bounds import at_least, at_most, choose_rule, epsilon_bound
 from m2fdp.models.registry import Model
 from m2fdp.privacy.accounting import epsilon
 from m2fdp.privacy.ledger import Ledger
@@ -24,6 +26,8 @@ from m2fdp.privacy.ledger import Ledger
 RATES = (0.01, 0.001)
 # Further deltas at which epsilon bounds the power of every test; each gives a bound by itself.
 _DELTAS = (1e-7, 1e-6, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4)
+# Thresholds that are tried for a bound on epsilon.
+_LEVELS = 101
 # Where curves are drawn, and the bound on the area is added up.
 _GRID = np.unique(np.concatenate([np.zeros(1), np.geomspace(1e-4, 1.0, 161)]))
 
@@ -40,6 +44,8 @@ class Membership:
         tpr: at each of `RATES`, the share of members that are found.
         auc_most, tpr_most: what the ledger allows.
         epsilon_lower: at the given confidence, by a rule chosen on other shadows.
+        room: by how much the ledger's bounds pass the lower ends of what was found, where they do
+            so least; below zero the ledger is refuted at the given confidence.
         curve: float64 (3, n), false and true positive rates, and the ledger's bound.
     """
 
@@ -48,13 +54,8 @@ class Membership:
     auc_most: float
     tpr_most: tuple[float, ...]
     epsilon_lower: float
+    room: float
     curve: np.ndarray
-
-    @property
-    def room(self) -> float:
-        """By how much the ledger's bounds pass what was found, where they do so least."""
-        found, most = (self.auc, *self.tpr), (self.auc_most, *self.tpr_most)
-        return min(bound - value for bound, value in zip(most, found, strict=True))
 
 
 def deal_targets(shadows: int, targets: int, stream: np.random.Generator) -> np.ndarray:
@@ -103,7 +104,7 @@ def judge(
         scores, members: (tests, targets), of shadows that the test was not fitted to.
         power: of the ledger.
 
-    The bound on epsilon takes guesses for independent. Those of one shadow share its model.
+    Bounds at a confidence take guesses for independent. Those of one shadow share its model.
     """
     present, absent = scores[members], scores[~members]
     ranks = rankdata(np.concatenate([absent, present]))
@@ -116,15 +117,25 @@ def judge(
         (scores[rows][~members[rows]], scores[rows][members[rows]])
         for rows in (choosing, ~choosing)
     )
-    rule = choose_rule(*chosen, delta, alpha)
+    rule = choose_rule(*chosen, delta, alpha, levels=_LEVELS)
     most = power(_GRID)
+    auc = float(above / (len(present) * len(absent)))
+    # Never too small: the bound rises, so that its right ends are above it.
+    auc_most = float(min(1.0, (np.diff(_GRID) * most[1:]).sum()))
+    at_rates = tpr[len(_GRID) :]
+    deviation = sqrt((len(ranks) + 1) / (12 * len(present) * len(absent)))  # of guesses
+    rooms = [auc_most - (auc - float(ndtri(1 - alpha)) * deviation)]
+    for rate, share in zip(RATES, at_rates, strict=True):
+        taken = at_most(int(rate * len(absent)), len(absent), alpha)
+        found = at_least(round(share * len(present)), len(present), alpha)
+        rooms.append(float(power(np.array([taken]))[0]) - found)
     return Membership(
-        auc=float(above / (len(present) * len(absent))),
-        tpr=tuple(tpr[len(_GRID) :].tolist()),
-        # Never too small: the bound rises, so that its right ends are above it.
-        auc_most=float(min(1.0, (np.diff(_GRID) * most[1:]).sum())),
+        auc=auc,
+        tpr=tuple(at_rates.tolist()),
+        auc_most=auc_most,
         tpr_most=tuple(power(np.array(RATES)).tolist()),
         epsilon_lower=epsilon_bound(rule, *tested, delta, alpha),
+        room=min(rooms),
         curve=np.stack([_GRID, tpr[: len(_GRID)], most]),
     )
 

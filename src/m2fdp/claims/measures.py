@@ -62,7 +62,7 @@ MEASURES: Mapping[str, Measure] = {
     "attack_auc_far": Measure("AUC, devices elsewhere", digits=3),
     "attack_tpr_public": Measure("members found at 1 %, the public", digits=4),
     "attack_tpr_far": Measure("members found at 1 %, devices elsewhere", digits=4),
-    "attack_room": Measure("least distance to the ledger's bound", digits=4),
+    "attack_room": Measure("room below the ledger's bound", digits=4),
     "attack_epsilon_lower": Measure("ε at least (LiRA)", digits=2),
     "ledger_servers": Measure("ε, untrusted servers (ledger)", digits=1, bound=True),
     "ledger_cloud": Measure("ε, the cloud (ledger)", digits=1, bound=True),
