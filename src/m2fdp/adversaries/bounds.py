@@ -32,7 +32,7 @@ def at_most(hits: int, trials: int, alpha: float) -> float:
 def choose_rule(
     absent: np.ndarray, present: np.ndarray, delta: float, alpha: float, levels: int = 1001
 ) -> Rule:
-    """The rule that looks best on scores set aside for the choice, at so many of their quantiles."""
+    """The rule, of so many, that looks best on scores set aside for the choice."""
     best, best_bound = Rule(True, 0.0), -1.0
     for threshold in np.unique(
         np.quantile(np.concatenate([absent, present]), np.linspace(0.0, 1.0, levels))

@@ -111,19 +111,20 @@ def labels_by_rule(gradient: Tensor, knowledge: Knowledge, count: int) -> list[i
     """So many labels, read off the last layer (Zhao et al. 2020, for several Wainakh et al. 2022).
 
     What the last layer is fed is not negative after sigmoids, ReLUs and of pixels, so that a row of
-    its weights' gradient sums to less than zero where the label has a record. The row that is least
-    gives a label, and is raised by an equal part of all that is negative.
+    its weights' gradient sums to less than zero only where the label has a record. Each such row
+    gives a label, the least first. If some are left, each of these rows is raised by an equal part
+    of all that is negative, and the least row gives the next.
 
     Raises:
         InputError: the model's last layer is not linear.
     """
     rows = last_rows(gradient, knowledge).sum(1).clone()
     part = float(-rows.clamp_max(0.0).sum()) / count
-    found = []
-    for _ in range(count):
-        label = int(rows.argmin())
-        found.append(label)
-        rows[label] += part
+    found: list[int] = [int(row) for row in rows.argsort() if float(rows[row]) < 0][:count]
+    rows[found] += part
+    while len(found) < count:
+        found.append(int(rows.argmin()))
+        rows[found[-1]] += part
     return found
 
 
