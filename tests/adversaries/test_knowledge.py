@@ -1,5 +1,7 @@
 """What an attacker knows: labels from the last layer, and the message that images would make."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -24,17 +26,17 @@ def knowledge_of(sizes, model="softmax", **norms):
     return Knowledge(built, 10, np.array(sizes), **norms)
 
 
-@pytest.mark.parametrize("labels", [[3], [3, 5], [5, 5], [1, 4, 4]])
+@pytest.mark.parametrize("labels", [[3], [3, 5], [5, 5], [1, 4, 4], [0, 1, 2, 3]])
 @pytest.mark.parametrize("model", ["softmax", "lenet", "dense"])
 def test_labels_are_read_off(labels, model):
     knowledge = knowledge_of([1] * len(labels), model)
     images = torch.rand(len(labels), *SHAPE, generator=torch.Generator().manual_seed(1))
-    sought = sought_in(
-        message_with(range(len(labels)), [1.0] * len(labels)), knowledge, len(labels)
-    )
+    message = message_with(range(len(labels)), [1.0] * len(labels))
+    sought = sought_in(message, knowledge, len(labels))
     start = knowledge.model.initial_vector().double()
     made = message_of(images.double(), torch.eye(10).double()[labels], knowledge, sought, start)
-    assert sorted(labels_by_rule(made, knowledge, len(labels))) == labels
+    message = replace(message, start=start.float(), update=-0.5 * len(labels) * made.float())
+    assert sorted(labels_by_rule(message, knowledge, SHAPE, len(labels))) == labels
 
 
 def test_images_are_dealt_in_turn_and_no_more_than_there_are():
@@ -72,7 +74,7 @@ def test_a_model_without_linear_last_layer_is_refused():
     model = build_model(ModelConfig(), SHAPE, 10, seed=0)
     odd = Knowledge(type(model)("odd", module, model.loss, linear=False), 10, np.array([1]))
     with pytest.raises(InputError, match="model.name = 'odd': has no linear last layer"):
-        labels_by_rule(torch.zeros(650), odd, 1)
+        labels_by_rule(message_with([0], [1.0]), odd, SHAPE, 1)
 
 
 def test_epsilon_beside_a_message_is_the_ledgers_of_the_worst_device_in_it():

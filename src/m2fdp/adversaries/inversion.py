@@ -67,7 +67,7 @@ def search(
     seeks_labels = config.method == "dlg"
     labels = None
     if not seeks_labels:
-        labels = torch.tensor(labels_by_rule(target, knowledge, count))
+        labels = torch.tensor(labels_by_rule(message, knowledge, shape, count))
     by_angle = config.method == "inverting"
     images.requires_grad_()
     sought_too = [images, logits.requires_grad_()] if seeks_labels else [images]

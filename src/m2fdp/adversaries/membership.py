@@ -101,7 +101,8 @@ def judge(
     """How well scores tell members, beside what the ledger allows.
 
     Args:
-        scores, members: (tests, targets), of shadows that the test was not fitted to.
+        scores: float64 (tests, targets), of shadows that the test was not fitted to.
+        members: bool (tests, targets).
         power: of the ledger.
 
     Bounds at a confidence take guesses for independent. Those of one shadow share its model.

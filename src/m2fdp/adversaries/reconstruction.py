@@ -92,7 +92,7 @@ def reconstruct(
 
     def start(number: int) -> Arrays:
         if exact:
-            labels = np.array(labels_by_rule(message.gradient, knowledge, 1))
+            labels = np.array(labels_by_rule(message, knowledge, shape, 1))
             images = invert(message, knowledge, int(labels[0]), shape)[None]
             return {"images": images.numpy(), "labels": labels, "misfit": np.zeros(())}
         stream = streams.generator("attack", number)
