@@ -118,10 +118,10 @@ def labels_by_rule(message: Message, knowledge: Knowledge, shape: Shape, count: 
     """So many labels, read off the last layer.
 
     Of one record the row of the last layer's gradient that sums to least is its label's (Zhao et
-    al. 2020), for what the layer is fed is not negative after sigmoids, ReLUs and of pixels. Of several
-    the rows' sums are explained by what records of each label would add to them, which random
-    images tell about (Wainakh et al. 2022): label by label, then by exchanging one at a time; at
-    several brightnesses, of which the one that explains most counts.
+    al. 2020), for what the layer is fed is not negative after sigmoids, ReLUs and of pixels. Of
+    several the rows' sums are explained by what records of each label would add to them, which
+    random images tell about (Wainakh et al. 2022): label by label, then by exchanging one at a
+    time; at several brightnesses, of which the one that explains most counts.
 
     Raises:
         InputError: the model's last layer is not linear.
