@@ -29,7 +29,9 @@ def verified(privacy: str, epsilon: float) -> str:
 
 
 def quantity(value: float) -> str:
-    """An energy or a delay in three digits, or whole."""
+    """An energy or a delay in three digits, or whole; a dash where there is none."""
+    if math.isnan(value):
+        return "–"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 

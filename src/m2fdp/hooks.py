@@ -21,6 +21,7 @@ from omegaconf import OmegaConf
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError
+from m2fdp.experiments.attack_checks import check_attack
 from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
 from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.files import shown
@@ -132,6 +133,8 @@ class RunHooks:
             check_continues(self._unfinished, pipeline)
         if {"audit", "bound"} & pipeline.all_outputs():
             check_equal_rounds(self._config)
+        if "attack" in pipeline.all_outputs():
+            check_attack(self._config)
         if "bound" in pipeline.all_outputs():
             check_no_proximal(self._config)
 

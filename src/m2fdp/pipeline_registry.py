@@ -8,25 +8,27 @@ from m2fdp.pipelines.data.pipeline import from_disk
 
 
 def register_pipelines() -> dict[str, Pipeline]:
-    """Every pipeline of `m2fdp.pipelines` by its name; the default is all but audit, bound
-    and clock.
+    """Every pipeline of `m2fdp.pipelines` by its name; the default is all but attack, audit,
+    bound and clock.
 
     Each runs by itself: what lives in memory only is made again, and what a pipeline before it
     has left on the disk is read. Kedro finds only those that are asked for.
     """
     pipelines = find_pipelines(raise_errors=True)
     # These are runs of their own: their rounds leave no model.
-    alone = {"audit", "bound", "clock"}
+    alone = {"attack", "audit", "bound", "clock"}
     everything = sum((p for name, p in pipelines.items() if name not in alone), Pipeline([]))
     split, promise = data.create_pipeline(), privacy.create_pipeline()
     featured = features.create_pipeline()
+    # Their own tables end these, and have the ledger's bounds.
+    tested = split + topology.create_pipeline() + promise - promise.only_nodes("print_ledger")
     before = {
         # They can be had before many runs want them at once.
         "features": split,
         # A budget can be planned, and a promise tested, without training.
         "privacy": split + topology.create_pipeline(),
-        # Its own table ends it, and has the ledger's bounds.
-        "audit": split + topology.create_pipeline() + promise - promise.only_nodes("print_ledger"),
+        "audit": tested,
+        "attack": tested + featured,
         "bound": split + featured + topology.create_pipeline() + promise,
         # On the split that lies there, which may be the user's own.
         "training": from_disk() + featured + topology.create_pipeline() + promise,

@@ -58,6 +58,12 @@ def test_keys_that_came_later_count_where_they_are_used(parameters, key):
     assert essentials(config)[key] == flatten(config.model_dump())[key]
 
 
+def test_an_attack_changes_no_release():
+    config = parse_config({"attack": {"restarts": 3}})
+    assert digest(released(config)) == RELEASED
+    assert essentials(config)["attack.restarts"] == 3
+
+
 def test_every_later_key_is_tried_here():
     assert later_defaults() == {
         "options": {},
@@ -142,8 +148,20 @@ def test_every_later_key_is_tried_here():
         "privacy.downlink": "top_up",
         "leakage.distance_correlation": 0.0,
         "leakage.patch_shuffling": False,
+        "attack.method": "inverting",
+        "attack.observer": None,
+        "attack.round": 1,
+        "attack.messages": 4,
+        "attack.images": 4,
+        "attack.restarts": 2,
+        "attack.iterations": 300,
+        "attack.total_variation": 1e-6,
+        "attack.targets": 1000,
+        "attack.shadows": 64,
+        "attack.confidence": 0.95,
     }
-    assert {key.split(".")[0] for _, key in LATER} == {
+    # What an attack does changes no release: see above.
+    assert {"attack"} | {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }
 

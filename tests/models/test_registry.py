@@ -39,6 +39,21 @@ def test_the_two_convolutions_of_g(shape, parameters):
     assert build_model(ModelConfig(name="cnn2"), (1, 16, 16), 2, seed=0).n_parameters > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "parameters"),
+    [
+        ("lenet", (1, 28, 28), 13_426),
+        ("lenet", (3, 32, 32), 15_826),
+        ("dense", (1, 28, 28), 784 * 100 + 100 + 100 * 10 + 10),
+    ],
+)
+def test_the_models_of_reconstructions(name, shape, parameters):
+    """As in DLG, and one hidden layer of a hundred."""
+    model = build_model(ModelConfig(name=name), shape, 10, seed=0)
+    assert model.n_parameters == parameters
+    assert model.scores(model.initial_vector(), torch.rand(2, *shape)).shape == (2, 10)
+
+
 def test_cnn12_has_twelve_layers_with_the_softmax_of_its_loss():
     module = build_model(ModelConfig(name="cnn12"), (1, 28, 28), 10, seed=0).module
     assert len(module) + 1 == 12
@@ -191,7 +206,7 @@ def test_own_module(importable):
         ({"name": "own_models:mixing"}, "when other records are beside it"),
         ({"name": "own_models:failing"}, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
         ({"name": "own_models:absent"}, "can't be imported"),
-        ({"name": "vgg"}, "none of svm, softmax, logistic, cnn2, cnn12"),
+        ({"name": "vgg"}, "none of svm, softmax, logistic, dense, lenet, cnn2"),
         ({"name": "svm", "channels": [1, 2, 3]}, "belongs to model.name: cnn12"),
     ],
 )

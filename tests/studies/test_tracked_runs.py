@@ -25,8 +25,8 @@ from m2fdp.studies.tracked_runs import (
     expected_runs,
     load_decisions,
     load_history,
+    load_metrics,
     load_runs,
-    load_zones,
 )
 
 
@@ -182,7 +182,7 @@ def test_what_observers_of_zones_learn():
     }.items():
         client.log_metric(run_id, f"zones/{name}", value)
     client.set_tag(run_id, INFINITE_TAG, "zones/epsilon/super-node zones/epsilon/elected")
-    zones = load_zones([run_id, without, run_id])
+    zones = load_metrics([run_id, without, run_id])
     assert zones.index.tolist() == [run_id, without]
     assert zones.loc[run_id].dropna().to_dict() == {
         "v": 10.0,
@@ -200,7 +200,7 @@ def test_observers_without_a_metric_of_their_own_learn_what_is_verified():
     for name, value in (("epsilon_verified", 8.0), ("epsilon_observer/cloud", 2.0)):
         client.log_metric(run_id, name, value)
     client.set_tag(run_id, AS_VERIFIED_TAG, "epsilon_observer/servers")
-    found = load_zones([run_id]).loc[run_id].dropna().to_dict()
+    found = load_metrics([run_id]).loc[run_id].dropna().to_dict()
     assert found == {"ledger_servers": 8.0, "ledger_cloud": 2.0}
 
 

@@ -29,10 +29,14 @@ def at_most(hits: int, trials: int, alpha: float) -> float:
     return float(binomtest(hits, trials, alternative="less").proportion_ci(1 - alpha).high)
 
 
-def choose_rule(absent: np.ndarray, present: np.ndarray, delta: float, alpha: float) -> Rule:
-    """The rule that looks best on scores set aside for the choice."""
+def choose_rule(
+    absent: np.ndarray, present: np.ndarray, delta: float, alpha: float, levels: int = 1001
+) -> Rule:
+    """The rule, of so many, that looks best on scores set aside for the choice."""
     best, best_bound = Rule(True, 0.0), -1.0
-    for threshold in np.unique(np.quantile(np.concatenate([absent, present]), _LEVELS)):
+    for threshold in np.unique(
+        np.quantile(np.concatenate([absent, present]), np.linspace(0.0, 1.0, levels))
+    ):
         for rule in (Rule(True, float(threshold)), Rule(False, float(threshold))):
             bound = epsilon_bound(rule, absent, present, delta, alpha)
             if bound > best_bound:
@@ -65,6 +69,3 @@ def largest_bound(trials: int, delta: float, alpha: float) -> float:
     low = at_least(trials, trials, alpha)
     high = at_most(0, trials, alpha)
     return max(0.0, log((low - delta) / high)) if low > delta else 0.0
-
-
-_LEVELS = np.linspace(0.0, 1.0, 1001)

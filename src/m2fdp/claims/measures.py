@@ -52,6 +52,18 @@ MEASURES: Mapping[str, Measure] = {
     "epsilon_super_node": Measure("ε, the super-node", digits=3, bound=True),
     "epsilon_elected": Measure("ε, an elected super-node", digits=3, bound=True),
     "noise": Measure("noise over shift, broadcast"),
+    "attack_psnr": Measure("PSNR of reconstructions (dB)", "dB", 1),
+    "attack_psnr_best": Measure("best PSNR (dB)", "dB", 1),
+    "attack_psnr_blind": Measure("PSNR of a blind guess (dB)", "dB", 1),
+    "attack_ssim": Measure("SSIM of reconstructions", digits=3),
+    "attack_labels": Measure("labels read off", digits=3, share=True),
+    "attack_epsilon": Measure("ε of what was attacked, at most", digits=1),
+    "attack_auc_public": Measure("AUC, the public", digits=3),
+    "attack_auc_far": Measure("AUC, devices elsewhere", digits=3),
+    "attack_tpr_public": Measure("members found at 1 %, the public", digits=4),
+    "attack_tpr_far": Measure("members found at 1 %, devices elsewhere", digits=4),
+    "attack_room": Measure("room below the ledger's bound", digits=4),
+    "attack_epsilon_lower": Measure("ε at least (LiRA)", digits=2),
     "ledger_servers": Measure("ε, untrusted servers (ledger)", digits=1, bound=True),
     "ledger_cloud": Measure("ε, the cloud (ledger)", digits=1, bound=True),
     "ledger_siblings": Measure("ε, siblings (ledger)", digits=1, bound=True),
@@ -85,6 +97,23 @@ OF_ZONES: Mapping[str, str] = {
     "ledger_downlinks": "epsilon_observer/downlinks",
 }
 
+# The same of what attacks take.
+OF_ATTACKS: Mapping[str, str] = {
+    "attack_psnr": "attack/psnr",
+    "attack_psnr_best": "attack/psnr_best",
+    "attack_psnr_blind": "attack/psnr_blind",
+    "attack_ssim": "attack/ssim",
+    "attack_labels": "attack/labels_right",
+    "attack_epsilon": "attack/epsilon",
+    "attack_auc_public": "attack/auc/public",
+    "attack_auc_far": "attack/auc/far_devices",
+    "attack_tpr_public": "attack/tpr_at_0.01/public",
+    "attack_tpr_far": "attack/tpr_at_0.01/far_devices",
+    "attack_room": "attack/room",
+    "attack_epsilon_lower": "attack/epsilon_lower/*",
+}
+OF_METRICS: Mapping[str, str] = {**OF_ZONES, **OF_ATTACKS}
+
 
 def measure_runs(
     runs: pd.DataFrame,
@@ -100,7 +129,7 @@ def measure_runs(
         history: one row a run and evaluated round, of `load_history`.
         decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
         target_accuracy: of the measures to a target.
-        zones: one row a run, of `load_zones`; None = no run had any.
+        zones: one row a run, of `load_metrics`; None = no run had any.
 
     Returns:
         The columns of `runs`, and float
@@ -116,6 +145,7 @@ def measure_runs(
             without a controller.
         devices, zones: of the network, and its lowest servers; only where the fan-outs vary.
         the measures of `OF_ZONES`: see `m2fdp.privacy.zone_table.zones_table`; NaN without zones.
+        the measures of `OF_ATTACKS`: see `m2fdp.experiments.attacks`; NaN without an attack.
     """
     history = history.sort_values(["run_id", "round"])
     measured = runs.assign(volatility=_by_run(_volatility(history), runs))
@@ -136,8 +166,9 @@ def measure_runs(
     if FANOUTS in runs:
         measured[DEVICES] = runs[FANOUTS].map(_devices).astype(float)
         measured[ZONES] = runs[FANOUTS].map(_zones).astype(float)
-    for measure in OF_ZONES:
-        known = pd.Series(dtype=float) if zones is None else zones[measure]
+    for measure in OF_METRICS:
+        told = zones is not None and measure in zones
+        known = zones[measure] if zones is not None and told else pd.Series(dtype=float)
         measured[measure] = _by_run(known, runs)
     return measured
 

@@ -24,7 +24,13 @@ from m2fdp.config.network import (
     ZonesConfig,
 )
 from m2fdp.config.parsing import parse_block, parse_config
-from m2fdp.config.privacy import AuditConfig, ExposuresConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config.privacy import (
+    AttackConfig,
+    AuditConfig,
+    ExposuresConfig,
+    PrivacyConfig,
+    ThreatConfig,
+)
 from m2fdp.config.root import (
     INCIDENTAL,
     UNRELEASED,
@@ -58,6 +64,7 @@ __all__ = [
     "TRAINED",
     "UNRELEASED",
     "Alternatives",
+    "AttackConfig",
     "AuditConfig",
     "Block",
     "ClockConfig",

@@ -121,8 +121,9 @@ class ModelConfig(Block):
 
     name: str = Field(
         default="softmax",
-        description="softmax, logistic, svm, cnn2 (G's), cnn12 (J's), resnet (D's), or "
-        f"{FORM} for a torch module of your own.",
+        description="softmax, logistic, svm, dense (one hidden layer, H's), lenet (with sigmoids, "
+        f"for attacks), cnn2 (G's), cnn12 (J's), resnet (D's), or {FORM} for a torch module of "
+        "your own.",
     )
     hinge: Literal["one_vs_rest", "crammer_singer"] = Field(
         default="one_vs_rest", description="Which multi-class hinge (svm)."

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from m2fdp.config.types import SINCE, Block, Count, FromText, Number, Positive
+from m2fdp.config.types import SINCE, Block, Count, FromText, NonNegative, Number, Positive
 
 # Of what two releases share: neither may have all of it.
 Share = Annotated[float, Number, Field(gt=0, lt=1)]
@@ -192,4 +192,64 @@ class AuditConfig(Block):
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
         default=0.95, description="Of each lower bound."
+    )
+
+
+class AttackConfig(Block):
+    """What `kedro run --pipelines=attack` tries to take from the run's own messages."""
+
+    method: Literal["analytic", "dlg", "idlg", "inverting", "lira"] = Field(
+        default="inverting",
+        description="Reconstruction: exactly, of a linear first layer (analytic); by least squares "
+        "with labels sought (dlg) or read off (idlg); by cosine and total variation (inverting). "
+        "Membership: lira.",
+    )
+    observer: (
+        Literal[
+            "servers",
+            "trusted_servers",
+            "cloud",
+            "siblings",
+            "far_devices",
+            "public",
+            "uplinks",
+            "downlinks",
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Who attacks, as the ledger names observers; null = the cloud, or for lira "
+        "both public and far_devices, which are all that it is for.",
+    )
+    round: Count = Field(
+        default=1, description="The round whose messages are read (reconstruction)."
+    )
+    messages: Annotated[Count, Field(le=10_000)] = Field(
+        default=4, description="At most so many messages are attacked (reconstruction)."
+    )
+    images: Annotated[Count, Field(le=64)] = Field(
+        default=4,
+        description="At most so many images are sought in one message (dlg, idlg, inverting).",
+    )
+    restarts: Annotated[Count, Field(le=1000)] = Field(
+        default=2,
+        description="Starts of a reconstruction, of which the one that explains the message best "
+        "counts.",
+    )
+    iterations: Annotated[Count, Field(ge=20, le=100_000)] = Field(
+        default=300, description="Of each start."
+    )
+    total_variation: NonNegative = Field(
+        default=1e-6, description="The weight of an image's total variation (inverting)."
+    )
+    targets: Annotated[Count, Field(ge=10, le=100_000)] = Field(
+        default=1000, description="At most so many records whose membership is guessed (lira)."
+    )
+    shadows: Annotated[int, Number, Field(ge=16, le=4096, multiple_of=8)] = Field(
+        default=64,
+        description="Models that are trained with half of the targets each, half of them to fit "
+        "the test and half to be tested (lira); a multiple of 8.",
+    )
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        default=0.95, description="Of the lower bound on epsilon (lira)."
     )

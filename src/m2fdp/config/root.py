@@ -11,7 +11,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DatasetConfig, FeaturesConfig, ModelConfig, PartitionConfig
 from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
-from m2fdp.config.privacy import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import SINCE, Block, Count, Number
@@ -92,6 +92,7 @@ class Config(Block):
     tiering: TieringConfig = Field(default=TieringConfig(), json_schema_extra={SINCE: "0.4.0"})
     clock: ClockConfig = Field(default=ClockConfig(), json_schema_extra={SINCE: "0.4.0"})
     leakage: LeakageConfig = Field(default=LeakageConfig(), json_schema_extra={SINCE: "0.5.0"})
+    attack: AttackConfig = Field(default=AttackConfig(), json_schema_extra={SINCE: "0.6.0"})
 
     @model_validator(mode="after")
     def _validation_records(self) -> Config:
@@ -154,17 +155,18 @@ def released(config: Config) -> dict[str, Any]:
     """All that a release depends on besides the records: what noise is keyed by, with them.
 
     In two runs that differ here every noise differs. Only what can't change a release is left
-    out: how often and on what a model is evaluated, what an audit repeats, the place of the
-    records' files, and, unless a controller decides by them, energies and delays. Where step sizes
-    wait for a better accuracy, the records that it is measured on count as the devices' do. In
-    doubt a key stays in: two releases with noise of their own compose; with shared noise they
+    out: how often and on what a model is evaluated, what an audit or an attack does, the place of
+    the records' files, and, unless a controller decides by them, energies and delays. Where step
+    sizes wait for a better accuracy, the records that it is measured on count as the devices' do.
+    In doubt a key stays in: two releases with noise of their own compose; with shared noise they
     protect nothing.
     """
-    audit_or_costs = ("audit.",) if config.control.enabled else ("audit.", "resources.", "control.")
+    tests = ("audit.", "attack.")
+    unreleased = tests if config.control.enabled else (*tests, "resources.", "control.")
     return {
         key: value
         for key, value in essentials(config).items()
-        if key not in UNRELEASED and not key.startswith(audit_or_costs)
+        if key not in UNRELEASED and not key.startswith(unreleased)
     }
 
 

@@ -273,13 +273,13 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
 
 
 def check_equal_rounds(config: Config) -> None:
-    """Refuse audit and bound of a controlled run, and of one whose devices join by chance or split
-    their model.
+    """Refuse audit, bound and attack of a controlled run, and of one whose devices join by chance
+    or split their model.
 
     Raises:
         InputError: it is one.
     """
-    remedy = "audit and bound are made for rounds that are all alike; use "
+    remedy = "audit, bound and attack are made for rounds that are all alike; use "
     if get_algorithm(config.algorithm).tiers is not None:
         raise InputError("algorithm", config.algorithm, f"{remedy}one of local steps")
     if config.control.enabled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,9 @@ from m2fdp.experiments.checks import check_config, check_data, check_equal_round
 from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.experiments.randomness import randomness_of
-from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained
+from m2fdp.experiments.results import Attacked, Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.running import controller_of, process_for, run_of
-from m2fdp.experiments.steps import key_of_steps, rounds_in_words, too_large
+from m2fdp.experiments.steps import in_words, key_of_steps, too_large
 from m2fdp.experiments.tiers import course_of, model_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
@@ -104,13 +105,7 @@ class Experiment:
         return cls(config, dataset, manifest)
 
     def __repr__(self) -> str:
-        config, n_devices = self.config, self.plan.network.tree.n_devices
-        promised = f"{config.privacy.mechanism} at {promise.asked(config.privacy)}"
-        return (
-            f"Experiment({config.algorithm} on {config.dataset.name}: {n_devices} devices, "
-            f"{config.model.name}, {rounds_in_words(config)}, "
-            f"{promised if self.plan.private else 'no privacy'}, seed {config.seed})"
-        )
+        return f"Experiment({in_words(self.config, self.plan)})"
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -408,6 +403,21 @@ class Experiment:
         check_equal_rounds(self.config)
         plan = replace(self.plan, network=self.network)
         return audit_run(self.config, plan, self.calibrate(), self.samples.sizes)
+
+    def attack(
+        self,
+        folder: Path | None = None,
+        on_done: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Attacked:
+        """What an observer takes from the messages that it reads, with epsilon beside every number;
+        see `m2fdp.experiments.attacks.attack_run`. A failed attack proves nothing.
+
+        Raises:
+            InputError: an attack that is not defined for the run.
+        """
+        from m2fdp.experiments.attacks import attack_run  # SciPy's distributions take long
+
+        return attack_run(self, folder, on_done)
 
     def measure(self) -> pd.DataFrame:
         """Train, and measure loss, gradients and curvature along the run; see

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from torch import Tensor
 
 from m2fdp.privacy.calibrated import CalibratedMechanism
+
+if TYPE_CHECKING:
+    from m2fdp.adversaries import Membership, Reconstruction
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,3 +90,19 @@ class ConvergenceBounds:
     by_layer: pd.DataFrame
     summary: Mapping[str, Any]
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What an attack has taken.
+
+    Attributes:
+        record: all of it, for JSON; infinite numbers are the text "inf". `metrics` are its numbers
+            by name, `note` what must stand beside them.
+        reconstructions: of messages, in order; none of lira.
+        memberships: by the observer's kind; none of a reconstruction.
+    """
+
+    record: Mapping[str, Any]
+    reconstructions: tuple[Reconstruction, ...] = ()
+    memberships: Mapping[str, Membership] | None = None

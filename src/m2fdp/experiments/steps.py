@@ -1,10 +1,11 @@
-"""What a user is told of steps."""
+"""What a user is told of a run and its steps."""
 
 from __future__ import annotations
 
-from m2fdp.algorithms import get_algorithm
+from m2fdp.algorithms import Plan, get_algorithm
 from m2fdp.config import Config
 from m2fdp.errors import InputError
+from m2fdp.experiments.promise import asked
 from m2fdp.simulation.training import DivergenceError
 
 
@@ -19,6 +20,16 @@ def too_large(config: Config, error: DivergenceError) -> InputError:
     if config.control.enabled:
         value = f"eta {error.step_size:.3g}"
     return InputError(key_of_steps(config), value, f"{error}; choose a smaller one")
+
+
+def in_words(config: Config, plan: Plan) -> str:
+    """What is trained how, on what, and with how much privacy."""
+    promised = f"{config.privacy.mechanism} at {asked(config.privacy)}"
+    return (
+        f"{config.algorithm} on {config.dataset.name}: {plan.network.tree.n_devices} devices, "
+        f"{config.model.name}, {rounds_in_words(config)}, "
+        f"{promised if plan.private else 'no privacy'}, seed {config.seed}"
+    )
 
 
 def rounds_in_words(config: Config) -> str:

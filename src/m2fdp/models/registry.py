@@ -1,4 +1,4 @@
-"""Models by name: svm, softmax, logistic, cnn2, cnn12, resnet, or one's own
+"""Models by name: svm, softmax, logistic, dense, lenet, cnn2, cnn12, resnet, or one's own
 `package.module:function`."""
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from m2fdp.models.resnet import ResnetPlan, resnet_modules
 from m2fdp.own_code import FORM, guarded, is_own, load
 from m2fdp.streams import torch_seed
 
-MODELS = ("svm", "softmax", "logistic", "cnn2", "cnn12", "resnet")
+MODELS = ("svm", "softmax", "logistic", "dense", "lenet", "cnn2", "cnn12", "resnet")
 _KEY = "model.name"
+_HIDDEN = 100  # units of `dense`
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +151,10 @@ def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
 
 def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     check_model_name(config.name)
+    if config.name == "dense":
+        return Model("dense", _dense(shape, n_classes), losses.cross_entropy, linear=False)
+    if config.name == "lenet":
+        return Model("lenet", _lenet(shape, n_classes), losses.cross_entropy, linear=False)
     if config.name == "cnn2":
         return Model("cnn2", _cnn2(shape, n_classes), losses.cross_entropy, linear=False)
     if config.name == "cnn12":
@@ -185,6 +190,34 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     else:
         loss, gradient = losses.crammer_singer_hinge, None
     return Model(config.name, module, loss, linear=True, loss_gradient=gradient)
+
+
+def _dense(shape: Shape, n_classes: int) -> nn.Module:
+    """One hidden layer, as H has for EMNIST (H does not say how wide)."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(prod(shape), _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, n_classes)
+    )
+
+
+def _lenet(shape: Shape, n_classes: int) -> nn.Module:
+    """Three convolutions with sigmoids, and a linear layer: the network on which reconstruction
+    from gradients was shown (Zhu et al. 2019, whose wide first weights it has): M = 13,426 for
+    28 x 28 x 1 and ten classes."""
+    inputs, height, width = shape
+    sides = [-(-side // 4) for side in (height, width)]  # halved twice, rounded up
+    module = nn.Sequential(
+        nn.Conv2d(inputs, 12, 5, stride=2, padding=2),
+        nn.Sigmoid(),
+        nn.Conv2d(12, 12, 5, stride=2, padding=2),
+        nn.Sigmoid(),
+        nn.Conv2d(12, 12, 5, padding=2),
+        nn.Sigmoid(),
+        nn.Flatten(),
+        nn.Linear(12 * prod(sides), n_classes),
+    )
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    return module
 
 
 def _cnn2(shape: Shape, n_classes: int) -> nn.Module:

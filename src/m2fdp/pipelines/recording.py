@@ -24,6 +24,8 @@ from m2fdp.reporting.cards import Card
 EPSILONS = ("epsilon_nominal", "epsilon_verified")
 # Names the epsilons of zones that are infinite, for which MLflow has no number.
 INFINITE_TAG = "zones_infinite"
+# The same of what attacks have found.
+ATTACK_INFINITE_TAG = "attack_infinite"
 # Names the metrics of observers that are left out, because they are epsilon_verified.
 AS_VERIFIED_TAG = "epsilon_as_verified"
 MODEL = "servable_model"
@@ -128,6 +130,7 @@ class Recorder:
             self._log_metrics({entries.metrics[name]: data})
         self._record_privacy(name, data)
         self._record_zones(name, data)
+        self._record_attack(name, data)
         self._note(name, data)
         if name == "round_metrics":
             trained = int(data["round"].iloc[-1])
@@ -201,6 +204,16 @@ class Recorder:
         infinite = sorted(key for key, value in values.items() if math.isinf(value))
         if infinite:
             self._outbox.put(tags={INFINITE_TAG: " ".join(infinite)})
+        self._log_metrics({key: v for key, v in values.items() if math.isfinite(v)})
+
+    def _record_attack(self, name: str, data: Mapping[str, Any]) -> None:
+        """What an attack has taken; the accuracy of what it attacked is the run's."""
+        if name != "attack":
+            return
+        found = {key: float(value) for key, value in data["metrics"].items()}
+        values = {key if key == "accuracy" else f"attack/{key}": v for key, v in found.items()}
+        infinite = sorted(key for key, value in values.items() if math.isinf(value))
+        self._outbox.put(tags={ATTACK_INFINITE_TAG: " ".join(infinite)})
         self._log_metrics({key: v for key, v in values.items() if math.isfinite(v)})
 
     def _record_split(self, name: str) -> None:

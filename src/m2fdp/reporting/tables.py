@@ -268,4 +268,6 @@ def _text_columns(shown: pd.DataFrame) -> list[str]:
 
 
 def _mean_and_std(mean: float, std: float, seeds: int) -> str:
+    if math.isnan(mean):  # of runs that trained no model
+        return f"– (n = {seeds})"
     return f"{mean:.3f} ± {std:.3f}" if seeds > 1 else f"{mean:.3f} (n = 1)"

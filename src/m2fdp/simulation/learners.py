@@ -172,7 +172,7 @@ def _device_weights(
 ) -> np.ndarray:
     """The weight of each device's records: over the minibatch size, times the device's share."""
     if mechanism.clipping.divide_by == "expected":
-        sizes = shards.rates * shards.sizes
+        sizes = shards.rates * (shards.sizes if shards.nominal is None else shards.nominal)
     else:
         sizes = np.maximum(drawn, 1)
     share = 1.0 if mechanism.clipping.batch_norm is not None else mechanism.lock_step.weights

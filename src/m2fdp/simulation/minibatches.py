@@ -21,12 +21,15 @@ class Shards:
         labels: int64 (R,).
         sizes: int64 (N_L,), D_j; their sum is R.
         rates: float64 (N_L,), q_j.
+        nominal: (N_L,), the public D_j that a mechanism divides by, where some of those records are
+            not there; None = sizes.
     """
 
     features: Tensor
     labels: Tensor
     sizes: np.ndarray
     rates: np.ndarray
+    nominal: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)

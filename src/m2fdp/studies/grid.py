@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
+from m2fdp.experiments.attack_checks import check_attack
 from m2fdp.experiments.checks import check_config
 from m2fdp.studies.study import Arm, Search, Space, Study
 
@@ -59,12 +60,14 @@ class Cell:
     point: Point
     overrides: dict[str, Any]  # nested, as Kedro's runtime parameters
     config: Config
+    pipelines: tuple[str, ...] = ()  # that it runs; none = all that trains and evaluates
     twin: str = ""  # tells the cell from another arm's of the same configuration
 
     @property
     def hash(self) -> str:
-        """SHA-256 of everything in the configuration that a result depends on."""
+        """SHA-256 of everything in the configuration that a result depends on, and of what runs."""
         content = json.dumps(essentials(self.config), sort_keys=True) + self.twin
+        content += "".join(f"|{name}" for name in self.pipelines)
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
@@ -197,7 +200,9 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
     merged: Any = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
     config = parse_config(merged)
     check_config(config)
-    return Cell(name, point, overrides, config)
+    if "attack" in study.pipelines:
+        check_attack(config)
+    return Cell(name, point, overrides, config, tuple(study.pipelines))
 
 
 def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,6 +100,7 @@ class Launcher:
                 },
                 runtime_params={"threads": threads} | cell.overrides,
                 log=self._log(cell),
+                pipelines=cell.pipelines,
             )
             for cell in cells
         ]

@@ -6,29 +6,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import mlflow
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.text import Text
 
 from m2fdp.claims.declared import check_claims
-from m2fdp.claims.frames import ARM, VERSION
+from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.claims.judging import judge
 from m2fdp.claims.measures import check_measure, measure_runs
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
-from m2fdp.reporting import claim_tables, measure_tables, panel_figures, panels
+from m2fdp.reporting import (
+    attack_figures,
+    claim_tables,
+    measure_tables,
+    panel_figures,
+    panels,
+)
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import Cell, varied_keys
 from m2fdp.studies.search import search_markdown
-from m2fdp.studies.study import Study
+from m2fdp.studies.study import Board, Study
 from m2fdp.studies.tracked_runs import (
     expected_runs,
     load_decisions,
     load_history,
+    load_metrics,
     load_runs,
-    load_zones,
     seconds_of,
 )
 
@@ -53,6 +60,7 @@ class Findings:
     measures: pd.DataFrame | None  # of `measure_table`; None where the study tabulates none
     figure: Figure
     judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
+    board: Figure | None  # of reconstructions; None where the study shows none
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
@@ -83,6 +91,8 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     judge(study.claims, measured, names[VERSION])
     if study.figure is not None:
         panels.panel_contents(study.figure, measured, _labels(study))
+    if study.board is not None:
+        _one_run_an_arm(study.board, runs)
 
 
 def _check_names(layout: panels.Layout, names: Mapping[str, Sequence[str]]) -> None:
@@ -116,7 +126,7 @@ def findings(study: Study, run_ids: Iterable[str]) -> Findings:
     runs = load_runs(run_ids, varied)
     history = load_history(run_ids, varied)
     measured = measure_runs(
-        runs, history, load_decisions(run_ids), study.target_accuracy, load_zones(run_ids)
+        runs, history, load_decisions(run_ids), study.target_accuracy, load_metrics(run_ids)
     )
     measures = measure_tables.measure_table(measured, study.table) if study.table else None
     if study.figure is None:
@@ -126,7 +136,34 @@ def findings(study: Study, run_ids: Iterable[str]) -> Findings:
     judged = None
     if study.claims:
         judged = judge(study.claims, measured, tuple(study.versions))
-    return Findings(comparison_table(runs), measures, figure, judged)
+    board = None if study.board is None else _draw_board(study, study.board, runs)
+    return Findings(comparison_table(runs), measures, figure, judged, board)
+
+
+def _one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that a board shows.
+
+    Raises:
+        InputError: several of one arm.
+    """
+    chosen = select_runs(runs, board.where)
+    twice = chosen[chosen[ARM].duplicated()] if ARM in chosen else chosen.iloc[1:]
+    if len(twice):
+        name = str(twice[ARM].iloc[0]) if ARM in twice else "(all)"
+        raise InputError("board.where", name, "has several runs; name more columns")
+    return chosen
+
+
+def _draw_board(study: Study, board: Board, runs: pd.DataFrame) -> Figure:
+    """What the runs have reconstructed, in the order of the arms."""
+    chosen, labels = _one_run_an_arm(board, runs), _labels(study)
+    names = {str(row.get(ARM, "")): str(run_id) for run_id, row in chosen.iterrows()}
+    records = {
+        labels.get(name, name): mlflow.artifacts.load_dict(f"runs:/{names[name]}/attack.json")
+        for name in [*labels, ""]
+        if name in names
+    }
+    return attack_figures.board(board.title, records)
 
 
 def write_report(
@@ -162,6 +199,11 @@ def write_report(
         f"![{study.title}]({png.name})\n",
         to_markdown(found.table),
     ]
+    if found.board is not None:
+        files.append(folder / "board.png")
+        with replacing(files[-1]) as unfinished:
+            found.board.savefig(unfinished)
+        parts.append(f"![What is reconstructed]({files[-1].name})\n")
     if found.measures is not None:
         files.append(folder / "measures.csv")
         _write(files[-1], found.measures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -85,6 +85,14 @@ class Scale(Block):
     search_seeds: Annotated[list[int], Field(min_length=1)] | None = None
 
 
+class Board(Block):
+    """A figure of what attacks have reconstructed: a row an arm, of one run each."""
+
+    title: str
+    # For each column its value or a list of values, so that one run an arm is left.
+    where: dict[str, Any] = Field(default_factory=dict)
+
+
 class Study(Block):
     """The file `conf/base/studies/<name>.yml`: versions x arms x grid.
 
@@ -94,6 +102,8 @@ class Study(Block):
 
     title: str
     env: str | None = None  # the Kedro environment that the cells run in
+    # What each cell runs, as `kedro run --pipelines` names it; none = what trains and evaluates.
+    pipelines: list[Literal["attack"]] = Field(default_factory=list)
     parameters: dict[str, Any] = Field(default_factory=dict)  # shared by all cells
     arms: dict[Name, Arm] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)
@@ -102,6 +112,7 @@ class Study(Block):
     # What measures such as `energy_to_target` wait for.
     target_accuracy: Share | None = None
     figure: Layout | None = None
+    board: Board | None = None  # of cells that run the pipeline attack
     # Measures that the report tabulates beside accuracies.
     table: list[str] = Field(default_factory=list)
     claims: list[Claim] = Field(default_factory=list)
@@ -113,6 +124,18 @@ class Study(Block):
         if not isinstance(value, dict):
             return value
         return {name: content for name, content in value.items() if content is not None}
+
+    @model_validator(mode="after")
+    def _attacks(self) -> Study:
+        if not self.pipelines:
+            if self.board is not None:
+                raise ValueError("board: shows what attacks find; give pipelines: [attack]")
+            return self
+        if any(version.search is not None for version in self.versions.values()):
+            raise ValueError("a search needs runs that train; leave out pipelines")
+        if self.figure is None:
+            raise ValueError("give a figure: attacks have no accuracy over the rounds")
+        return self
 
     @model_validator(mode="after")
     def _names(self) -> Study:

@@ -12,16 +12,16 @@ import pandas as pd
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
-from m2fdp.claims.measures import DECISIONS, OF_ZONES
+from m2fdp.claims.measures import DECISIONS, OF_METRICS
 from m2fdp.config import INCIDENTAL, flatten, later_defaults
 from m2fdp.errors import InputError
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
-from m2fdp.pipelines.recording import AS_VERIFIED_TAG, INFINITE_TAG
+from m2fdp.pipelines.recording import AS_VERIFIED_TAG, ATTACK_INFINITE_TAG, INFINITE_TAG
 from m2fdp.studies.grid import Cell
 
 
 def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFrame:
-    """The finished runs among `run_ids` that have an accuracy, one row each.
+    """The finished runs among `run_ids` that have an accuracy, or were attacked, one row each.
 
     Of runs of one configuration only the latest counts.
 
@@ -111,25 +111,26 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
     return _by_round(list(dict.fromkeys(run_ids)), tuple(metrics)).rename(columns=metrics)
 
 
-def load_zones(run_ids: Iterable[str]) -> pd.DataFrame:
-    """What observers of H's zones learn, one row a run, by its id.
+def load_metrics(run_ids: Iterable[str]) -> pd.DataFrame:
+    """What observers of H's zones learn and what attacks take, one row a run, by its id.
 
     Returns:
-        The measures of `m2fdp.claims.measures.OF_ZONES`: infinite ones, and NaN where a run has no
-        such observer, or no zones.
+        The measures of `m2fdp.claims.measures.OF_METRICS`: infinite ones, and NaN where a run has
+        no such observer, no zones, or was not attacked.
     """
     client = mlflow.MlflowClient()
-    rows = {run_id: _of_zones(client.get_run(run_id)) for run_id in dict.fromkeys(run_ids)}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=list(OF_ZONES)).astype(float)
+    rows = {run_id: _of_metrics(client.get_run(run_id)) for run_id in dict.fromkeys(run_ids)}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(OF_METRICS)).astype(float)
 
 
-def _of_zones(run: Run) -> list[float]:
-    infinite = run.data.tags.get(INFINITE_TAG, "").split()
+def _of_metrics(run: Run) -> list[float]:
+    tags = (INFINITE_TAG, ATTACK_INFINITE_TAG)
+    infinite = [name for tag in tags for name in run.data.tags.get(tag, "").split()]
     values = run.data.metrics | dict.fromkeys(infinite, math.inf)
     same = run.data.tags.get(AS_VERIFIED_TAG, "").split()
     values |= dict.fromkeys(same, values.get("epsilon_verified", math.nan))
     found = []
-    for metric in OF_ZONES.values():
+    for metric in OF_METRICS.values():
         its = [value for name, value in values.items() if fnmatchcase(name, metric)]
         found.append(max(its, default=math.nan))
     return found
@@ -225,14 +226,18 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
 
 
 def _finished(run_ids: Iterable[str]) -> list[Run]:
-    """The finished runs that have an accuracy."""
+    """The finished runs that have an accuracy, or were attacked."""
     runs = map(mlflow.MlflowClient().get_run, dict.fromkeys(run_ids))
-    found = [r for r in runs if r.info.status == "FINISHED" and "accuracy" in r.data.metrics]
+    found = [r for r in runs if r.info.status == "FINISHED" and _found_something(r)]
     if not found:
         raise InputError(
             "runs", "(none)", "no finished run is among them; `kedro study quickstart` makes some"
         )
     return found
+
+
+def _found_something(run: Run) -> bool:
+    return "accuracy" in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags
 
 
 def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:

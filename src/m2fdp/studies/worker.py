@@ -29,6 +29,7 @@ class Job:
     tags: dict[str, str]
     runtime_params: dict[str, Any]
     log: Path
+    pipelines: tuple[str, ...] = ()  # none = the default
 
 
 def run_cell(job: Job) -> dict[str, str]:
@@ -91,7 +92,7 @@ def _run(job: Job) -> str:
             runtime_params=job.runtime_params | {"resume": unfinished is not None},
         )
         with session:
-            session.run()
+            session.run(pipeline_names=list(job.pipelines) or None)
     return run.info.run_id
 
 

@@ -1,0 +1,184 @@
+"""What an attacker knows of how a message came about, and the message that some images would make.
+
+It knows the model and the start, how gradients are clipped, and how many records each device has.
+Of several local steps it takes all for one from the start, so that what it finds of them is less
+than what is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from m2fdp.adversaries.messages import Message
+from m2fdp.errors import InputError
+from m2fdp.models.registry import Model
+
+Shape = tuple[int, int, int]
+# Random images that tell what a record adds to the last layer, and how much brighter than they
+# records may be.
+_IMAGES = 4
+_BRIGHTNESSES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4)
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What an attacker knows beside the message.
+
+    Attributes:
+        model: what is trained.
+        n_classes: how many labels there are.
+        sizes: int64 (N_L,), D_j.
+        record_norm: the norm that each record's gradient is clipped to; None = it is not.
+        device_norm: the norm that each device's gradient is clipped to; None = it is not.
+    """
+
+    model: Model
+    n_classes: int
+    sizes: np.ndarray
+    record_norm: float | None = None
+    device_norm: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sought:
+    """Images of a message that are sought.
+
+    Attributes:
+        owners: int64 (n,), the place among the message's devices of each image's owner.
+        weights: float64 (devices, n), what each image counts with in its owner's gradient.
+        parts: float64 (devices,), what each owner counts with.
+    """
+
+    owners: np.ndarray
+    weights: Tensor
+    parts: Tensor
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+
+def sought_in(message: Message, knowledge: Knowledge, most: int) -> Sought:
+    """At most so many images of a message, dealt to its devices in turn, up to what each has."""
+    left = knowledge.sizes[message.devices].copy()
+    owners: list[int] = []
+    while len(owners) < most and left.any():
+        for device in np.flatnonzero(left)[: most - len(owners)]:
+            owners.append(int(device))
+            left[device] -= 1
+    there = sorted(set(owners))
+    place = {device: at for at, device in enumerate(there)}
+    counts = [owners.count(device) for device in there]
+    weights = torch.zeros(len(there), len(owners), dtype=torch.float64)
+    for at, device in enumerate(owners):
+        weights[place[device], at] = 1.0 / counts[place[device]]
+    parts = message.parts[there]
+    return Sought(
+        np.array([place[device] for device in owners]),
+        weights,
+        torch.as_tensor(parts / parts.sum(), dtype=torch.float64),
+    )
+
+
+def message_of(
+    images: Tensor, losses_of: Tensor, knowledge: Knowledge, sought: Sought, start: Tensor
+) -> Tensor:
+    """float64 (M,), the mean gradient that images (n, C, H, W) would make; differentiable in both.
+
+    Args:
+        losses_of: (n, classes), what each label's loss counts with in an image's.
+        start: (M,).
+    """
+    model = knowledge.model
+    every = torch.arange(knowledge.n_classes)
+
+    def loss(vector: Tensor, image: Tensor, weights: Tensor) -> Tensor:
+        scores = model.scores(vector, image[None])
+        return (model.loss(scores.expand(len(every), -1), every) * weights).sum()
+
+    by_record = torch.func.vmap(torch.func.grad(loss), (None, 0, 0))(start, images, losses_of)
+    by_record = _clipped(by_record, knowledge.record_norm)
+    by_device = _clipped(sought.weights @ by_record, knowledge.device_norm)
+    return sought.parts @ by_device
+
+
+def _clipped(vectors: Tensor, norm: float | None) -> Tensor:
+    """Each of (n, M) to a norm."""
+    if norm is None:
+        return vectors
+    norms = vectors.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    return vectors * (norm / norms).clamp_max(1.0)
+
+
+def labels_by_rule(message: Message, knowledge: Knowledge, shape: Shape, count: int) -> list[int]:
+    """So many labels, read off the last layer.
+
+    Of one record the row of the last layer's gradient that sums to least is its label's (Zhao et
+    al. 2020), for what the layer is fed is not negative after sigmoids, ReLUs and of pixels. Of
+    several the rows' sums are explained by what records of each label would add to them, which
+    random images tell about (Wainakh et al. 2022): label by label, then by exchanging one at a
+    time; at several brightnesses, of which the one that explains most counts.
+
+    Raises:
+        InputError: the model's last layer is not linear.
+    """
+    rows = last_rows(message.gradient, knowledge).sum(1).double()
+    if count == 1:
+        return [int(rows.argmin())]
+    templates = _templates(message, knowledge, shape)
+    best: tuple[float, list[int]] = (inf, [])
+    for brightness in _BRIGHTNESSES:
+        best = min(best, _explained(count * rows, brightness * templates, count))
+    return best[1]
+
+
+def _templates(message: Message, knowledge: Knowledge, shape: Shape) -> Tensor:
+    """float64 (classes, classes), what a record of each label adds to the sums of the rows."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(_IMAGES, *shape, generator=generator, dtype=torch.float64)
+    alone = Sought(np.zeros(1, dtype=np.int64), torch.ones(1, 1).double(), torch.ones(1).double())
+    start, result = message.start.double(), []
+    for label in torch.eye(knowledge.n_classes, dtype=torch.float64):
+        made = [message_of(one[None], label[None], knowledge, alone, start) for one in images]
+        result.append(last_rows(torch.stack(made).mean(0), knowledge).sum(1))
+    return torch.stack(result)
+
+
+def _explained(rows: Tensor, templates: Tensor, count: int) -> tuple[float, list[int]]:
+    """What is left unexplained of the rows' sums by the best labels found, and these labels."""
+    left, found = rows, list[int]()
+    for _ in range(count):
+        found.append(int((left - templates).square().sum(1).argmin()))
+        left = left - templates[found[-1]]
+    for _ in range(2):
+        for place in range(count):
+            without = left + templates[found[place]]
+            found[place] = int((without - templates).square().sum(1).argmin())
+            left = without - templates[found[place]]
+    return float(left.square().sum()), found
+
+
+def last_rows(gradient: Tensor, knowledge: Knowledge) -> Tensor:
+    """(classes, k), the gradient of the last layer's weights.
+
+    Raises:
+        InputError: the model's last layer is not linear.
+    """
+    model = knowledge.model
+    layers = [name for name, part in model.module.named_modules() if isinstance(part, nn.Linear)]
+    if layers:
+        rows = model.unflatten(gradient)[f"{layers[-1]}.weight"]
+        if len(rows) == knowledge.n_classes:
+            return rows
+    raise InputError("model.name", model.name, "has no linear last layer to read labels off")
+
+
+def first_layer(model: Model) -> nn.Linear | None:
+    """The layer that pixels enter, if it is linear."""
+    own = [part for part in model.module.modules() if any(True for _ in part.parameters(False))]
+    first = own[0] if own else None
+    return first if isinstance(first, nn.Linear) else None

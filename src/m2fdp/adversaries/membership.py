@@ -1,0 +1,180 @@
+"""LiRA (Carlini et al. 2022): was a record among those that a model was trained with?
+
+Every target is in half of the shadow models, and half of the shadows show how its score is
+distributed with and without it. The other half is put to the test: the log likelihood ratio of two
+Gaussians with the target's own means and one spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from scipy.stats import rankdata
+from torch import Tensor
+
+from m2fdp.adversaries.bounds import at_least, at_most, choose_rule, epsilon_bound
+from m2fdp.models.registry import Model
+from m2fdp.privacy.accounting import epsilon
+from m2fdp.privacy.ledger import Ledger
+
+# False positive rates at which the share of members that are found is reported.
+RATES = (0.01, 0.001)
+# Further deltas at which epsilon bounds the power of every test; each gives a bound by itself.
+_DELTAS = (1e-7, 1e-6, 1e-4, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4)
+# Thresholds that are tried for a bound on epsilon.
+_LEVELS = 101
+# Where curves are drawn, and the bound on the area is added up.
+_GRID = np.unique(np.concatenate([np.zeros(1), np.geomspace(1e-4, 1.0, 161)]))
+
+# From false positive rates to the largest true positive rates that there can be.
+Power = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Membership:
+    """How well members are told from others by what one kind of observer sees.
+
+    Attributes:
+        auc: the area under the curve; 0.5 is guessing.
+        tpr: at each of `RATES`, the share of members that are found.
+        auc_most, tpr_most: what the ledger allows.
+        epsilon_lower: at the given confidence, by a rule chosen on other shadows.
+        room: by how much the ledger's bounds pass the lower ends of what was found, where they do
+            so least; below zero the ledger is refuted at the given confidence.
+        curve: float64 (3, n), false and true positive rates, and the ledger's bound.
+    """
+
+    auc: float
+    tpr: tuple[float, ...]
+    auc_most: float
+    tpr_most: tuple[float, ...]
+    epsilon_lower: float
+    room: float
+    curve: np.ndarray
+
+
+def deal_targets(shadows: int, targets: int, stream: np.random.Generator) -> np.ndarray:
+    """Which targets each shadow is trained with: bool (shadows, targets). Of every quarter of the
+    shadows each target is in exactly half."""
+    quarter = shadows // 4
+    half = np.arange(quarter)[:, None] < quarter // 2
+    quarters = [stream.permuted(np.tile(half, targets), axis=0) for _ in range(4)]
+    return np.concatenate(quarters)
+
+
+def confidences(model: Model, weights: Tensor, features: Tensor, labels: Tensor) -> np.ndarray:
+    """float64 (n,): of each record the score of its label over the log-sum-exp of all others'; of a
+    softmax the logit of its label's probability."""
+    with torch.no_grad():
+        scores = model.scores(weights, features).double()
+    own = scores.gather(1, labels[:, None])[:, 0]
+    others = scores.scatter(1, labels[:, None], float("-inf")).logsumexp(1)
+    return (own - others).cpu().numpy()
+
+
+def scores_of(seen: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """The log likelihood ratios of the second half of the shadows, float64 (shadows/2, targets).
+
+    Args:
+        seen: float64 (shadows, targets), each record's confidence as an observer sees it.
+        members: bool (shadows, targets); only the first half of it is used.
+    """
+    half = len(seen) // 2
+    fitted, inside = seen[:half], members[:half]
+    with_it = np.where(inside, fitted, 0.0).sum(0) / inside.sum(0)
+    without = np.where(inside, 0.0, fitted).sum(0) / (~inside).sum(0)
+    spread = (fitted - np.where(inside, with_it, without)).var(0) * half / max(half - 2, 1)
+    # Few shadows say little of each spread: half of it is that of all targets.
+    variance = np.maximum((spread + spread.mean()) / 2, 1e-300)
+    tested = seen[half:]
+    return ((tested - without) ** 2 - (tested - with_it) ** 2) / (2 * variance)
+
+
+def judge(
+    scores: np.ndarray, members: np.ndarray, power: Power, delta: float, confidence: float
+) -> Membership:
+    """How well scores tell members, beside what the ledger allows.
+
+    Args:
+        scores: float64 (tests, targets), of shadows that the test was not fitted to.
+        members: bool (tests, targets).
+        power: of the ledger.
+
+    Bounds at a confidence take guesses for independent. Those of one shadow share its model.
+    """
+    present, absent = scores[members], scores[~members]
+    ranks = rankdata(np.concatenate([absent, present]))
+    above = ranks[len(absent) :].sum() - len(present) * (len(present) + 1) / 2
+    fpr = np.concatenate([_GRID, np.array(RATES)])
+    tpr = _found_at(present, absent, fpr)
+    choosing = np.arange(len(scores)) % 2 == 0
+    alpha = (1 - confidence) / 2
+    chosen, tested = (
+        (scores[rows][~members[rows]], scores[rows][members[rows]])
+        for rows in (choosing, ~choosing)
+    )
+    rule = choose_rule(*chosen, delta, alpha, levels=_LEVELS)
+    most = power(_GRID)
+    auc = float(above / (len(present) * len(absent)))
+    # Never too small: the bound rises, so that its right ends are above it.
+    auc_most = float(min(1.0, (np.diff(_GRID) * most[1:]).sum()))
+    at_rates = tpr[len(_GRID) :]
+    deviation = sqrt((len(ranks) + 1) / (12 * len(present) * len(absent)))  # of guesses
+    rooms = [auc_most - (auc - float(ndtri(1 - alpha)) * deviation)]
+    for rate, share in zip(RATES, at_rates, strict=True):
+        taken = at_most(int(rate * len(absent)), len(absent), alpha)
+        found = at_least(round(share * len(present)), len(present), alpha)
+        rooms.append(float(power(np.array([taken]))[0]) - found)
+    return Membership(
+        auc=auc,
+        tpr=tuple(at_rates.tolist()),
+        auc_most=auc_most,
+        tpr_most=tuple(power(np.array(RATES)).tolist()),
+        epsilon_lower=epsilon_bound(rule, *tested, delta, alpha),
+        room=min(rooms),
+        curve=np.stack([_GRID, tpr[: len(_GRID)], most]),
+    )
+
+
+def _found_at(present: np.ndarray, absent: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """The share of members above thresholds that at most these shares of others are above."""
+    descending = np.sort(absent)[::-1]
+    allowed = np.floor(rates * len(absent)).astype(np.int64)
+    thresholds = np.append(descending, -np.inf)[np.minimum(allowed, len(absent))]
+    ascending = np.sort(present)
+    return 1.0 - np.searchsorted(ascending, thresholds, side="right") / len(present)
+
+
+def power_of(ledger: Ledger, kinds: Sequence[str], rounds: int) -> Power:
+    """What the ledger allows observers of these kinds: the largest over positions of the least,
+    over several pairs of epsilon and delta, of exp(epsilon) FPR + delta and what it says with the
+    two worlds exchanged."""
+    lines = [line for line in ledger.lines if line.kind in kinds]
+    by_line = []
+    for line in lines:
+        composition = ledger.composition(line, rounds)
+        pairs = [
+            (line.spent + epsilon(composition, delta, ledger.adjacency), delta)
+            for delta in (ledger.delta, *_DELTAS)
+        ]
+        by_line.append(pairs)
+    unique = {tuple(pairs) for pairs in by_line}
+
+    def power(rates: np.ndarray) -> np.ndarray:
+        most = np.zeros_like(rates) if unique else np.ones_like(rates)
+        for pairs in unique:
+            least = np.ones_like(rates)
+            for value, delta in pairs:
+                grown = np.exp(min(value, 700.0))
+                one_way = np.where(rates > 0, grown * rates, 0.0) + delta
+                other_way = 1.0 - (1.0 - delta - rates) / grown
+                least = np.minimum(least, np.minimum(one_way, other_way))
+            most = np.maximum(most, least)
+        return np.clip(most, rates, 1.0)
+
+    return power

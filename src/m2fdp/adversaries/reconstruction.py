@@ -1,0 +1,139 @@
+"""Reconstruct the images of messages, and say how alike they are to the records that went in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import nan
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.adversaries.analytic import invert
+from m2fdp.adversaries.fidelity import labels_right, matched, psnr, ssim
+from m2fdp.adversaries.inversion import search
+from m2fdp.adversaries.kept import Arrays, Kept
+from m2fdp.adversaries.knowledge import Knowledge, labels_by_rule, sought_in
+from m2fdp.adversaries.messages import Message
+from m2fdp.config import AttackConfig
+from m2fdp.streams import Streams
+
+# Equal images have no finite ratio; 32 bits tell no more.
+_MOST_DECIBELS = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """What was in a message, for who judges the attack; no attack sees it.
+
+    Attributes:
+        images: float32 (N, C, H, W), of all records of the message's devices.
+        labels: int64 (N,).
+        usual: float32 (C, H, W), the mean of images that are nobody's: what a guess that reads
+            no message comes to.
+    """
+
+    images: Tensor
+    labels: np.ndarray
+    usual: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """What was reconstructed of one message.
+
+    Attributes:
+        sees: what the message is.
+        devices, records: whose updates, and of how many records, are in it.
+        images, truths: float32 (n, C, H, W), found, and the records that they stand for.
+        psnr, ssim: float64 (n,), of each image.
+        blind_psnr: the mean of `Records.usual` for the same records.
+        labels: the share of the labels that are right; NaN where fewer are sought than there are,
+            for then some guess among many is always right.
+        misfit: of the best start.
+    """
+
+    sees: str
+    devices: int
+    records: int
+    images: Tensor
+    truths: Tensor
+    psnr: np.ndarray
+    ssim: np.ndarray
+    blind_psnr: float
+    labels: float
+    misfit: float
+
+
+def reconstruct(
+    message: Message,
+    knowledge: Knowledge,
+    records: Records,
+    config: AttackConfig,
+    kept: Kept,
+    streams: Streams,
+    on_start: Callable[[], None],
+) -> Reconstruction:
+    """Attack a message from so many starts, and judge the one that explains it best.
+
+    Args:
+        streams: that starts are drawn from, by message and number.
+        on_start: called after each start.
+
+    Raises:
+        InputError: a model that the method can't invert.
+    """
+    shape: tuple[int, int, int] = tuple(records.images.shape[1:])  # type: ignore[assignment]
+    read = message.update.numpy().tobytes() + message.start.numpy().tobytes()
+    exact = config.method == "analytic"
+    sought = sought_in(message, knowledge, 1 if exact else config.images)
+
+    def start(number: int) -> Arrays:
+        if exact:
+            labels = np.array(labels_by_rule(message, knowledge, shape, 1))
+            images = invert(message, knowledge, int(labels[0]), shape)[None]
+            return {"images": images.numpy(), "labels": labels, "misfit": np.zeros(())}
+        stream = streams.generator("attack", number)
+        found = search(message, knowledge, sought, shape, config, stream)
+        return {
+            "images": found.images.numpy(),
+            "labels": found.labels,
+            "misfit": np.array(found.misfit),
+        }
+
+    best: Arrays = {}
+    for number in range(1 if exact else config.restarts):
+        ended = kept.get(f"start-{number}", partial(start, number), of=read)
+        if not best or float(ended["misfit"]) < float(best["misfit"]):
+            best = ended
+        on_start()
+    return _judged(message, best, records)
+
+
+def _judged(message: Message, found: Arrays, records: Records) -> Reconstruction:
+    images = torch.from_numpy(np.ascontiguousarray(found["images"]))
+    places = matched(images, records.images)
+    truths = records.images[torch.from_numpy(places)]
+    pairs = list(zip(images, truths, strict=True))
+
+    def decibels(image: Tensor, truth: Tensor) -> float:
+        return min(psnr(image, truth), _MOST_DECIBELS)
+
+    return Reconstruction(
+        sees=message.sees,
+        devices=len(message.devices),
+        records=len(records.images),
+        images=images,
+        truths=truths,
+        psnr=np.array([decibels(*pair) for pair in pairs]),
+        ssim=np.array([ssim(*pair) for pair in pairs]),
+        blind_psnr=float(np.mean([decibels(records.usual, truth) for truth in truths])),
+        labels=(
+            labels_right(found["labels"].tolist(), records.labels.tolist())
+            if len(images) == len(records.images)
+            else nan
+        ),
+        misfit=float(found["misfit"]),
+    )

@@ -1,0 +1,282 @@
+"""From an observer of the ledger to exactly the messages of the real round loop that it can read.
+
+For a device and an observer that is the lowest message on the device's path, the first in the
+round: what is read above it, or later, is made of it (`m2fdp.privacy.releases`, the one rule).
+Messages that are read as sums are handed over as sums. Who receives a broadcast takes out what it
+has sent itself.
+
+Steps inside a trusted group are no messages of the round loop: who reads them sees gradients in
+clear, which the ledger's line says, and needs no attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from m2fdp.adversaries.messages import Message
+from m2fdp.errors import InputError
+from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.process import Process
+from m2fdp.topology.network import Network
+from m2fdp.topology.sums import readers
+
+OBSERVER = "attack.observer"
+# Who is handed models on their way down.
+_BELOW = frozenset({"servers", "siblings", "far_devices", "downlinks"})
+# Who takes out what it has sent itself.
+_SENDERS = frozenset({"siblings", "far_devices"})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an observer reads something of a device.
+
+    Attributes:
+        stretch: the number of the aggregation in the round, from 0.
+        direction: `up`, what nodes of a layer send; `down`, what one of them hands to all below;
+            `end`, the model after the round.
+        layer: of the sender, or of those whose sum is read.
+        node: the sender, or the sum's reader.
+        summed: whether only the sum of what siblings send is read.
+        own: the device that takes out what it has sent itself; None = nobody does.
+    """
+
+    stretch: int
+    direction: str
+    layer: int
+    node: int
+    summed: bool = False
+    own: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Vantage:
+    """What decides who reads what in a round.
+
+    Attributes:
+        network: without participants that are drawn.
+        lock_step: of the run's mechanism.
+        plan: of the round.
+    """
+
+    network: Network
+    lock_step: LockStep
+    plan: RoundPlan
+
+    @property
+    def stretches(self) -> list[tuple[int, int]]:
+        """(number of its last step, layer up to which models travel) of every aggregation."""
+        steps = enumerate(self.plan.layers, start=1)
+        return [(step, top) for step, top in steps if top is not None]
+
+    def senders_layer(self, device: int) -> int:
+        """The lowest layer from which the device's models are sent up."""
+        return int(self.lock_step.nodes[self.lock_step.group_of[device], 0])
+
+
+def place_of(vantage: Vantage, observer: str, device: int) -> Place | None:
+    """The lowest message of the device that an observer of this kind reads first; None = none.
+
+    Where devices of other servers attack, the first of them does, and the device's own siblings
+    where siblings do.
+    """
+    network = vantage.network
+    if observer == "public":
+        return Place(len(vantage.stretches) - 1, "end", 0, 0)
+    head = vantage.senders_layer(device)
+    if head < network.tree.depth and observer in ("uplinks", "trusted_servers"):
+        return None
+    for number, (_, top) in enumerate(vantage.stretches):
+        for layer in range(head, top, -1):
+            node = int(network.tree.ancestors[layer][device])
+            if _reads_up(network, observer, layer, node):
+                return _upward(network, number, layer, node)
+        if observer in _BELOW and top < max(head, 1):
+            attacker = _attacker(network, observer, device, top)
+            if attacker is not None:
+                return _downward(vantage, number, top, device, attacker)
+    return None
+
+
+def _reads_up(network: Network, observer: str, layer: int, node: int) -> bool:
+    """Whether the observer makes sense of what a node of a layer sends, alone or in a sum."""
+    tree, sums = network.tree, network.sums
+    # Above nodes whose sums the cloud alone reads, nothing else can be read.
+    words = [at for at in sums.layers if sums.decode == "cloud" and at >= layer]
+    if observer == "uplinks":
+        return not words and layer not in sums.layers
+    parent = int(tree.parents[layer - 1][node])
+    trusted = bool(network.trust[layer - 1][parent])
+    if observer == "cloud" or (observer == "trusted_servers" and layer == 1):
+        return layer == 1 and trusted == (observer == "trusted_servers")
+    if words or layer == 1:
+        return False
+    return {"servers": not trusted, "trusted_servers": trusted}.get(observer, False)
+
+
+def _upward(network: Network, stretch: int, layer: int, node: int) -> Place:
+    if layer == 1 and any(at == 1 or network.sums.decode == "cloud" for at in network.sums.layers):
+        return Place(stretch, "up", 1, 0, summed=True)
+    if layer in network.sums.layers:
+        reader = int(readers(network.tree, network.sums, layer)[node])
+        return Place(stretch, "up", layer, reader, summed=True)
+    return Place(stretch, "up", layer, node)
+
+
+def _attacker(network: Network, observer: str, device: int, top: int) -> int | None:
+    """Who receives what travels down from the device's ancestor at a layer: -1 is no device."""
+    if observer not in _SENDERS:
+        # Servers on the device's own path have read more of it before.
+        servers = top == 0 and any(not trusted.all() for trusted in network.trust[1:])
+        return -1 if observer == "downlinks" or servers else None
+    zones = network.tree.parents[-1]
+    beside = (zones == zones[device]) == (observer == "siblings")
+    beside &= np.arange(len(zones)) != device
+    if observer == "far_devices" and top > 0:
+        return None  # cousins receive some, and are an observer of their own
+    others = np.flatnonzero(beside)
+    return int(others[0]) if len(others) else None
+
+
+def _downward(vantage: Vantage, stretch: int, top: int, device: int, attacker: int) -> Place:
+    tree = vantage.network.tree
+    node = int(tree.ancestors[top][device])
+    sends = attacker >= 0 and vantage.senders_layer(attacker) == tree.depth
+    return Place(stretch, "down", top, node, own=attacker if sends else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What a tap has heard in one round.
+
+    Attributes:
+        start: (M,), the model that the round began with.
+        up: by (stretch, layer), (N_l, M), what nodes of the layer sent.
+        down: by stretch, (N_top, M), what was handed down after it.
+        first: (M,), the model before the first round.
+    """
+
+    start: Tensor
+    up: dict[tuple[int, int], Tensor]
+    down: dict[int, Tensor]
+    first: Tensor
+
+
+def listen_in(process: Process, plans: Sequence[RoundPlan]) -> Heard:
+    """Run the rounds, with a tap in the last of them."""
+    state = process.start()
+    first = state.weights.clone()
+    for plan in plans[:-1]:
+        state = process.round(state, plan)
+    up: dict[tuple[int, int], Tensor] = {}
+    down: dict[int, Tensor] = {}
+
+    def tap(direction: str, layer: int, models: Tensor) -> None:
+        if direction == "up":
+            up[len(down), layer] = models.clone()
+        else:
+            down[len(down)] = models.clone()
+
+    start = state.weights.clone()
+    state = process.round(state, plans[-1], tap)
+    down[len(down)] = state.weights.clone()[None]
+    return Heard(start, up, down, first)
+
+
+def overhear(
+    process: Process,
+    network: Network,
+    lock_step: LockStep,
+    plans: Sequence[RoundPlan],
+    observer: str,
+) -> Iterator[Message]:
+    """The different messages that an observer of this kind reads in the last of some rounds.
+
+    Args:
+        process: whose rounds are run; what it simulates is the network's.
+        plans: of these rounds.
+
+    Raises:
+        InputError: nobody of this kind reads a message.
+    """
+    vantage = Vantage(network, lock_step, plans[-1])
+    found = (place_of(vantage, observer, device) for device in range(network.tree.n_devices))
+    places = list(dict.fromkeys(place for place in found if place is not None))
+    if not places:
+        raise InputError(
+            OBSERVER,
+            observer,
+            "reads no message of this network's rounds: nobody is one, it gets random words, or it "
+            "is inside a trusted group whose gradients it sees in clear; choose another",
+        )
+    heard = listen_in(process, plans)
+    seen: set[tuple[int, ...]] = set()
+    for place in places:
+        message = _message(vantage, heard, place, len(plans))
+        key = (place.stretch, *message.devices.tolist())
+        if key not in seen and len(message.devices):
+            seen.add(key)
+            yield message
+
+
+def _message(vantage: Vantage, heard: Heard, place: Place, rounds: int) -> Message:
+    """What is read at a place, as updates of the devices below it."""
+    network, plan = vantage.network, vantage.plan
+    tree = network.tree
+    steps, _ = vantage.stretches[place.stretch]
+    start, devices_layer = heard.start, tree.depth
+    if place.direction == "end":
+        last = heard.down[place.stretch][0]
+        everybody = np.arange(tree.n_devices)
+        shares = network.shares(devices_layer, 0)
+        sees = "the final model"
+        return Message(
+            sees, everybody, shares, heard.first, last - heard.first, steps * rounds, plan.step_size
+        )
+    if place.direction == "down":
+        model = heard.down[place.stretch][place.node]
+        below, shares = _below(network, place.layer, place.node)
+        update = model - start
+        sees = "a broadcast"
+        if place.own is not None:
+            own = float(shares[below == place.own][0])
+            sent = heard.up[place.stretch, devices_layer][place.own]
+            update = update - own * (sent - start)
+            shares, below = shares[below != place.own], below[below != place.own]
+            sees = "a broadcast, less its own message"
+        return Message(sees, below, shares, start, update, steps, plan.step_size)
+    models = heard.up[place.stretch, place.layer]
+    if not place.summed:
+        below, shares = _below(network, place.layer, place.node)
+        sees = "a device's message" if place.layer == devices_layer else "a server's message"
+        return Message(
+            sees, below, shares, start, models[place.node] - start, steps, plan.step_size
+        )
+    top = place.layer - 1
+    members = np.flatnonzero(tree.parents[top] == place.node)
+    weights = models.new_tensor(network.weights[top][members])[:, None]
+    update = (weights * (models[members] - start)).sum(0)
+    below, shares = _below(network, top, place.node)
+    sees = f"a sum of {len(members)} messages"
+    if network.sums.decode == "cloud":
+        sees = f"a sum of {len(below)} devices' messages"
+    return Message(sees, below, shares, start, update, steps, plan.step_size)
+
+
+def _below(network: Network, layer: int, node: int) -> tuple[np.ndarray, np.ndarray]:
+    """The devices below a node, int64 (n,), and what each counts with in its model, float64."""
+    below = np.flatnonzero(network.tree.ancestors[layer] == node)
+    return below, network.shares(network.tree.depth, layer)[below]
+
+
+def broadcasts(process: Process, plans: Sequence[RoundPlan]) -> Iterator[Tensor]:
+    """The global models after each round, (M,), as whoever receives broadcasts reads them."""
+    state = process.start()
+    for plan in plans:
+        state = process.round(state, plan)
+        yield state.weights

@@ -1,0 +1,373 @@
+"""What an observer takes from a run's own messages: views, attacks, and epsilon beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from math import inf, isfinite, isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp import adversaries
+from m2fdp.adversaries import Kept, Knowledge, Message, Reconstruction, Records
+from m2fdp.adversaries.analytic import check_linear_first_layer
+from m2fdp.adversaries.knowledge import last_rows
+from m2fdp.adversaries.membership import (
+    RATES,
+    Membership,
+    confidences,
+    deal_targets,
+    judge,
+    power_of,
+    scores_of,
+)
+from m2fdp.config import Config, essentials
+from m2fdp.experiments.attack_checks import SEES_MODELS, check_attack
+from m2fdp.experiments.results import Attacked
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.ledger import Ledger
+from m2fdp.privacy.releases import OBSERVERS
+from m2fdp.simulation.arithmetic import set_exact_arithmetic
+from m2fdp.simulation.evaluation import evaluate
+from m2fdp.streams import KeyedStreams, generator, seeded
+
+if TYPE_CHECKING:
+    from m2fdp.experiments.experiment import Experiment
+
+NOTE = (
+    "A failed attack proves nothing: another may succeed. What bounds all attacks is epsilon, "
+    "where it is small."
+)
+# Called with how many starts or shadows are done, of how many.
+Counter = Callable[[int, int], None]
+# Pixels are told in so many levels.
+_LEVELS = 255
+
+
+def attack_run(
+    experiment: Experiment,
+    folder: Path | None,
+    on_done: Counter,
+    mechanism: CalibratedMechanism | None = None,
+) -> Attacked:
+    """Attack as configured, and clear away what was kept once all is done.
+
+    Args:
+        folder: where results are kept until all are there, so that an attack that is cut off goes
+            on; no other attack may use it. None = nowhere.
+        on_done: called with how many starts or shadows are done, of how many.
+        mechanism: that really runs, such as one with less noise than is claimed, in place of the
+            calibrated one, whose ledger stays what is claimed.
+
+    Raises:
+        InputError: an attack that is not defined for the run, a model that can't be inverted, or
+            nobody of the kind reads anything.
+    """
+    check_attack(experiment.config)
+    set_exact_arithmetic()
+    kept = Kept(folder, _key(experiment, mechanism))
+    attack = _membership if experiment.config.attack.method == "lira" else _reconstruction
+    attacked = attack(experiment, kept, on_done, mechanism)
+    kept.clear()
+    return attacked
+
+
+def _key(experiment: Experiment, mechanism: CalibratedMechanism | None) -> bytes:
+    """Of all that results follow from."""
+    from m2fdp import __version__
+
+    config, samples = experiment.config, experiment.samples
+    text = json.dumps([__version__, essentials(config)], sort_keys=True)
+    digest = blake2b(text.encode())
+    drawn = (mechanism or experiment.calibrate().mechanism).noise
+    for array in (
+        samples.sizes,
+        experiment.inputs.images[samples.samples],
+        experiment.inputs.labels[samples.samples],
+        drawn.steps,
+        *drawn.heads,
+        *drawn.messages,
+        *drawn.broadcasts,
+    ):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+# --- reconstruction ----------------------------------------------------------------------
+
+
+def _reconstruction(
+    experiment: Experiment, kept: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
+) -> Attacked:
+    config, attack = experiment.config, experiment.config.attack
+    observer = attack.observer or "cloud"
+    knowledge = _knowledge(experiment)
+    messages = list(islice(_messages(experiment, observer, mechanism), attack.messages))
+    starts = 1 if attack.method == "analytic" else attack.restarts
+    done = 0
+
+    def on_start() -> None:
+        nonlocal done
+        done += 1
+        on_done(done, starts * len(messages))
+
+    features, labels = experiment.records(experiment.samples.samples)
+    features, labels = features.cpu(), labels.cpu()
+    owners = np.repeat(np.arange(len(knowledge.sizes)), knowledge.sizes)
+    held_out, _ = experiment.records(experiment.held_out)
+    usual = held_out.cpu().mean(0)
+    results, epsilons = [], []
+    on_done(0, starts * len(messages))
+    for number, message in enumerate(messages):
+        inside = torch.from_numpy(np.isin(owners, message.devices))
+        records = Records(features[inside], labels[inside].numpy(), usual)
+        streams = KeyedStreams(config.seed, f"attack on message {number}".encode())
+        results.append(
+            adversaries.reconstruct(message, knowledge, records, attack, kept, streams, on_start)
+        )
+        epsilons.append(_epsilon(experiment, observer, message.devices, attack.round))
+    record = _common(experiment, [observer]) | {
+        "round": attack.round,
+        "messages": [_plain(*pair) for pair in zip(results, epsilons, strict=True)],
+        "metrics": _summed_up(results, epsilons),
+    }
+    return Attacked(record, tuple(results))
+
+
+def _knowledge(experiment: Experiment) -> Knowledge:
+    """What the attacker knows; a model that the method can't invert is refused here."""
+    clipping = experiment.calibrate().mechanism.clipping
+    model = experiment.model
+    knowledge = Knowledge(
+        model,
+        experiment.dataset.n_classes,
+        experiment.samples.sizes,
+        clipping.record_norm,
+        clipping.batch_norm or clipping.update_norm,
+    )
+    if experiment.config.attack.method == "analytic":
+        check_linear_first_layer(knowledge)
+    if experiment.config.attack.method != "dlg":
+        last_rows(model.initial_vector(), knowledge)
+    return knowledge
+
+
+def _messages(
+    experiment: Experiment, observer: str, mechanism: CalibratedMechanism | None
+) -> Iterator[Message]:
+    calibrated = mechanism or experiment.calibrate().mechanism
+    simulation = experiment.simulation(mechanisms=(calibrated,))
+    plans = experiment.run_plan.rounds[: experiment.config.attack.round]
+    process = experiment.process(simulation)
+    for message in adversaries.overhear(
+        process, experiment.network, calibrated.lock_step, plans, observer
+    ):
+        yield replace(message, start=message.start.cpu(), update=message.update.cpu())
+
+
+def _epsilon(experiment: Experiment, observer: str, devices: np.ndarray, rounds: int) -> float:
+    """The ledger's, of the worst of these devices, for this kind of observer after some rounds."""
+    calibrated = experiment.calibrate().mechanism
+    if not calibrated.private:
+        return inf
+    inside = set(devices.tolist())
+    lines = [
+        line
+        for line in calibrated.ledger.lines
+        if line.kind == observer and inside & set(line.position.members)
+    ]
+    return max((calibrated.ledger.epsilon(line, rounds) for line in lines), default=inf)
+
+
+def _plain(result: Reconstruction, epsilon: float) -> dict[str, Any]:
+    """One message, for JSON; its pictures in 256 levels, (H, W, C)."""
+    pictures = [
+        {"found": _levels(image), "truth": _levels(truth), "psnr": float(decibels)}
+        for image, truth, decibels in zip(result.images, result.truths, result.psnr, strict=True)
+    ]
+    return {
+        "sees": result.sees,
+        "devices": result.devices,
+        "records": result.records,
+        "images": len(result.images),
+        "psnr": float(result.psnr.mean()),
+        "psnr_best": float(result.psnr.max()),
+        "psnr_blind": result.blind_psnr,
+        "ssim": float(result.ssim.mean()),
+        "labels_right": None if isnan(result.labels) else result.labels,
+        "misfit": _for_json(result.misfit),
+        "epsilon": _for_json(epsilon),
+        "pictures": pictures,
+    }
+
+
+def _levels(image: Tensor) -> list:
+    return (image.clamp(0, 1) * _LEVELS).round().to(torch.uint8).permute(1, 2, 0).tolist()
+
+
+def _summed_up(results: list[Reconstruction], epsilons: list[float]) -> dict[str, Any]:
+    """Means over messages; of epsilon the least, which no message's is below."""
+    labels = [result.labels for result in results if not isnan(result.labels)]
+    read = {"labels_right": float(np.mean(labels))} if labels else {}
+    return read | {
+        "psnr": float(np.mean([result.psnr.mean() for result in results])),
+        "psnr_best": float(max(result.psnr.max() for result in results)),
+        "psnr_blind": float(np.mean([result.blind_psnr for result in results])),
+        "ssim": float(np.mean([result.ssim.mean() for result in results])),
+        "epsilon": _for_json(min(epsilons)),
+    }
+
+
+# --- membership --------------------------------------------------------------------------
+
+
+def _membership(
+    experiment: Experiment, kept: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
+) -> Attacked:
+    config, attack = experiment.config, experiment.config.attack
+    kinds = SEES_MODELS if attack.observer is None else (attack.observer,)
+    calibrated = experiment.calibrate()
+    rounds, ledger = calibrated.affordable_rounds, calibrated.mechanism.ledger
+    total = len(experiment.samples.samples)
+    chosen = generator(config.seed, "attacked records").permutation(total)[: attack.targets]
+    targets = np.sort(chosen)
+    stream = generator(config.seed, "members")
+    members = deal_targets(attack.shadows, len(targets), stream)
+    drawn = mechanism or calibrated.mechanism
+    seen: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds}
+    accuracies = []
+    on_done(0, attack.shadows)
+    for number, inside in enumerate(members):
+        absent = targets[~inside]
+        train = partial(_shadow, experiment, drawn, targets, absent, number)
+        result = kept.get(f"shadow-{number}", train)
+        for kind in kinds:
+            seen[kind].append(result[kind])
+        accuracies.append(float(result["accuracy"]))
+        on_done(number + 1, attack.shadows)
+    half = attack.shadows // 2
+    found = {
+        kind: judge(
+            scores_of(np.stack(values), members),
+            members[half:],
+            power_of(ledger, _lines_of(ledger, kind), rounds),
+            config.privacy.delta,
+            attack.confidence,
+        )
+        for kind, values in seen.items()
+    }
+    everybody = np.arange(len(experiment.samples.sizes))
+    epsilons = {kind: _epsilon(experiment, kind, everybody, rounds) for kind in kinds}
+    metrics: dict[str, Any] = {"accuracy": float(np.mean(accuracies))}
+    for kind, membership in found.items():
+        numbers = _numbers(membership, epsilons[kind])
+        metrics |= {f"{name}/{kind}": value for name, value in numbers.items()}
+    metrics["room"] = min(membership.room for membership in found.values())
+    record = _common(experiment, kinds) | {
+        "rounds": rounds,
+        "targets": len(targets),
+        "shadows": attack.shadows,
+        "memberships": [
+            {
+                "observer": kind,
+                **_numbers(membership, epsilons[kind]),
+                "curve": membership.curve.tolist(),
+            }
+            for kind, membership in found.items()
+        ],
+        "metrics": metrics,
+    }
+    return Attacked(record, memberships=found)
+
+
+def _lines_of(ledger: Ledger, kind: str) -> list[str]:
+    """The kinds of lines of an observer; in a star all others are siblings."""
+    there = {line.kind for line in ledger.lines}
+    return [kind] if kind in there else ["siblings"]
+
+
+def _shadow(
+    experiment: Experiment,
+    mechanism: CalibratedMechanism,
+    targets: np.ndarray,
+    absent: np.ndarray,
+    number: int,
+) -> dict[str, np.ndarray]:
+    """Train a shadow without some records, and score all targets by its broadcasts."""
+    config, shards = experiment.config, experiment.shards()
+    there = np.ones(len(shards.labels), dtype=bool)
+    there[absent] = False
+    owners = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
+    rows = torch.from_numpy(np.flatnonzero(there)).to(shards.labels.device)
+    left = replace(
+        shards,
+        features=shards.features[rows],
+        labels=shards.labels[rows],
+        sizes=np.bincount(owners[there], minlength=len(shards.sizes)),
+        nominal=shards.sizes,
+    )
+    # Of no other shadow's, nor of the run's own.
+    seed = int(generator(config.seed, "shadow", number).integers(2**62))
+    draws = seeded(seed, f"shadow {number} of {config.seed}".encode())
+    simulation = experiment.simulation(mechanisms=(mechanism,), shards=left, randomness=draws)
+    process = experiment.process(simulation)
+    plans = experiment.run_plan.rounds[: experiment.calibrate().affordable_rounds]
+    at = torch.from_numpy(targets).to(shards.labels.device)
+    features, labels = shards.features[at], shards.labels[at]
+    summed, last, model = np.zeros(len(targets)), np.zeros(len(targets)), simulation.model
+    weights = model.initial_vector()
+    for weights in adversaries.broadcasts(process, plans):
+        last = confidences(model, weights, features, labels)
+        summed += last
+    evaluated = evaluate(
+        model, weights, *experiment.records(experiment.held_out), process.executor.workers
+    )
+    return {
+        "public": last,
+        "far_devices": summed / len(plans),
+        "accuracy": np.array(evaluated.accuracy),
+    }
+
+
+def _numbers(membership: Membership, epsilon: float) -> dict[str, Any]:
+    values: dict[str, Any] = {"auc": membership.auc, "auc_most": membership.auc_most}
+    for rate, found, most in zip(RATES, membership.tpr, membership.tpr_most, strict=True):
+        values |= {f"tpr_at_{rate:g}": found, f"tpr_most_at_{rate:g}": most}
+    return values | {"epsilon_lower": membership.epsilon_lower, "epsilon": _for_json(epsilon)}
+
+
+# --- both --------------------------------------------------------------------------------
+
+
+def _common(experiment: Experiment, kinds: list[str] | tuple[str, ...]) -> dict[str, Any]:
+    """What stands in the record of any attack."""
+    config: Config = experiment.config
+    calibrated = experiment.calibrate()
+    verified = inf
+    if calibrated.mechanism.private:
+        verified = calibrated.mechanism.epsilon(calibrated.affordable_rounds)
+    return {
+        "method": config.attack.method,
+        "observers": {kind: OBSERVERS.get(kind, "the trusted servers above") for kind in kinds},
+        "algorithm": config.algorithm,
+        "dataset": config.dataset.name,
+        "model": config.model.name,
+        "epsilon_verified": _for_json(verified),
+        "delta": config.privacy.delta,
+        "unit": config.privacy.unit,
+        "adjacency": config.privacy.adjacency,
+        "note": NOTE,
+    }
+
+
+def _for_json(value: float) -> float | str:
+    return value if isfinite(value) else "inf"

@@ -1,0 +1,69 @@
+"""An attack in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from m2fdp.formatting import lower_bound, upper_bound
+from m2fdp.reporting.attack_figures import counted, share
+
+
+def print_attack(record: Mapping[str, Any], console: Console) -> None:
+    """What was taken, with epsilon beside every number, and what it does not show.
+
+    Args:
+        record: of `m2fdp.experiments.results.Attacked`.
+    """
+    who = ", ".join(record["observers"].values())
+    verified = upper_bound(float(record["epsilon_verified"]))
+    result = Table(
+        title=Text(f"{record['method']} by {who}; the run's verified ε is {verified}"),
+        title_justify="left",
+        caption=Text(record["note"]),
+        caption_justify="left",
+    )
+    if "memberships" in record:
+        _fill_memberships(result, record)
+    else:
+        _fill_messages(result, record)
+    console.print(result, crop=False)
+
+
+def _fill_messages(result: Table, record: Mapping[str, Any]) -> None:
+    result.add_column("message", min_width=24)
+    for name in ("images", "PSNR", "blind", "SSIM", "labels", "ε at most"):
+        result.add_column(name, justify="right", no_wrap=True)
+    for message in record["messages"]:
+        result.add_row(
+            Text(f"{message['sees']} of {counted(message)}"),
+            str(message["images"]),
+            f"{message['psnr']:.1f}",
+            f"{message['psnr_blind']:.1f}",
+            f"{message['ssim']:.3f}",
+            share(message["labels_right"]),
+            upper_bound(float(message["epsilon"])),
+        )
+
+
+def _fill_memberships(result: Table, record: Mapping[str, Any]) -> None:
+    result.add_column("observer")
+    names = ("AUC", "at most", "found at 1 %", "at most", "found at 0.1 %", "at most")
+    for name in (*names, "ε at least", "ε at most"):
+        result.add_column(name, justify="right", no_wrap=True)
+    for row in record["memberships"]:
+        result.add_row(
+            Text(record["observers"][row["observer"]]),
+            f"{row['auc']:.3f}",
+            upper_bound(row["auc_most"]),
+            f"{row['tpr_at_0.01']:.4f}",
+            upper_bound(row["tpr_most_at_0.01"]),
+            f"{row['tpr_at_0.001']:.4f}",
+            upper_bound(row["tpr_most_at_0.001"]),
+            lower_bound(row["epsilon_lower"]),
+            upper_bound(float(row["epsilon"])),
+        )

@@ -1,0 +1,63 @@
+"""Studies whose cells run the attack."""
+
+import pandas as pd
+import pytest
+from pydantic import ValidationError
+
+from m2fdp.errors import InputError
+from m2fdp.experiments.attack_checks import check_attack
+from m2fdp.studies.command import Order, _setting
+from m2fdp.studies.grid import expand
+from m2fdp.studies.report import check_report
+from m2fdp.studies.study import Study, load_study
+
+PANEL = {"panels": [{"title": "PSNR", "x": "arm", "y": "attack_psnr"}]}
+ATTACKS = {"title": "Attacks", "pipelines": ["attack"], "figure": PANEL}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pipelines": []}, "give pipelines: [attack]"),
+        ({"figure": None, "board": None}, "give a figure"),
+        ({"pipelines": ["clock"]}, "Input should be 'attack'"),
+    ],
+)
+def test_what_an_attacked_study_needs(change, words):
+    content = ATTACKS | {"board": {"title": "Board"}} | change
+    with pytest.raises(ValidationError, match=words.replace("[", r"\[")):
+        Study.model_validate(content)
+
+
+def test_cells_know_their_pipelines_and_are_no_trained_runs(project):
+    setting = _setting(project, Order("attack_board", "smoke"))
+    cells = expand(setting, {})
+    assert {cell.pipelines for cell in cells} == {("attack",)}
+    for cell in cells:
+        check_attack(cell.config)
+    trained = setting.study.model_copy(update={"pipelines": [], "board": None})
+    others = expand(type(setting)(**{**vars(setting), "study": trained}), {})
+    assert not {cell.hash for cell in cells} & {cell.hash for cell in others}
+
+
+def test_a_board_with_two_runs_of_an_arm_is_refused(project):
+    setting = _setting(project, Order("attack_board", "smoke"))
+    wide = setting.study.model_copy(update={"grid": {"seed": [0, 1]}})
+    cells = expand(type(setting)(**{**vars(setting), "study": wide}), {})
+    with pytest.raises(InputError, match="board.where = 'none': has several runs"):
+        check_report(wide, cells)
+
+
+def test_an_attack_that_is_not_defined_is_refused_before_any_cell_runs(project):
+    path = project / "conf/base/studies/attack_board.yml"
+    path.write_text(
+        path.read_text().replace("observer: cloud", "observer: cloud\n  attack.round: 9")
+    )
+    with pytest.raises(InputError, match="attack.round = 9"):
+        _setting(project, Order("attack_board", "smoke"))
+
+
+def test_all_of_h_table4_is_there(project):
+    study = load_study(project / "conf", "h_table4")
+    assert {"ldp", "hdp", "cdp", "none"} == set(study.arms)
+    assert pd.Series(study.grid["dataset.name"]).tolist() == ["mnist", "fashion_mnist", "cifar10"]
