@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
+from m2fdp.config import parse_config
 from m2fdp.studies.command import Order, _setting
-from m2fdp.studies.grid import points
+from m2fdp.studies.grid import expand, points
+from m2fdp.studies.search import next_candidates
 from m2fdp.studies.study import load_study
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -31,3 +34,38 @@ def test_every_cell_candidate_figure_and_claim_of_the_projects_studies_is_valid(
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "quickstart"])
 def test_every_study_can_be_tried_out(name):
     assert "smoke" in load_study(CONF, name).scales
+
+
+# A run of few rounds on few records takes a second or two, nearly all of it overhead.
+MOST_SMOKE_RUNS, MOST_SMOKE_STEPS = 90, 6000
+
+
+def runs_of(setting):
+    """Every run of a study by its hash, those of its searches too."""
+    every, schedules, tried = tuple(points(setting.study)), {}, []
+    while candidates := next_candidates(setting, every, schedules, tried):
+        for candidate in candidates:
+            schedules.setdefault(candidate.place, candidate.schedule)
+        tried.extend(candidates)
+    searched = [cell for candidate in tried for cell in candidate.cells]
+    return {cell.hash: cell for cell in [*searched, *expand(setting, schedules)]}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.full)
+        for name in STUDIES
+        if name != "quickstart"
+    ],
+)
+def test_a_study_is_tried_out_in_minutes(project, name):
+    setting = _setting(project, Order(name, "smoke"))
+    runs = runs_of(setting)
+    assert 1 < len(runs) <= MOST_SMOKE_RUNS
+    steps = 0
+    for cell in runs.values():
+        merged = OmegaConf.merge(setting.base, cell.overrides)
+        training = parse_config(OmegaConf.to_container(merged)).training
+        steps += training.rounds * training.local_steps
+    assert steps <= MOST_SMOKE_STEPS

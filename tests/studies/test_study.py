@@ -143,7 +143,8 @@ def test_a_scale_shrinks_grid_and_search(tmp_path):
     write(
         tmp_path,
         "title: t\nenv: big\ngrid: {seed: [0, 1, 2], privacy.epsilon: [1, 2]}\n"
-        "scales: {smoke: {env: base, grid: {seed: [0]}, search_seeds: [9]}}\n" + SEARCH,
+        "scales: {smoke: {env: base, grid: {seed: [0]}, search_seeds: [9], "
+        "search_values: 1}}\n" + SEARCH,
     )
     study = load_study(tmp_path, "tiny")
     small = scaled("tiny", study, "smoke")
@@ -151,6 +152,10 @@ def test_a_scale_shrinks_grid_and_search(tmp_path):
     assert small.grid == {"seed": [0], "privacy.epsilon": [1, 2]}
     assert small.versions["tuned"].search.seeds == [9]
     assert study.versions["tuned"].search.seeds == [1, 2, 3]
+    for name, space in small.versions["tuned"].search.spaces.items():
+        whole = study.versions["tuned"].search.spaces[name]
+        assert space.grids == [{k: v[:1] for k, v in grid.items()} for grid in whole.grids]
+        assert any(len(values) > 1 for grid in whole.grids for values in grid.values())
     with pytest.raises(InputError, match="no such scale; there are smoke"):
         scaled("tiny", study, "large")
     with pytest.raises(InputError, match=r"there are \(none\)"):

@@ -83,6 +83,7 @@ class Scale(Block):
     parameters: dict[str, Any] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)  # replaces the same keys of the study's
     search_seeds: Annotated[list[int], Field(min_length=1)] | None = None
+    search_values: Annotated[int, Field(ge=1)] | None = None  # so many of each key of a space
 
 
 class Board(Block):
@@ -222,10 +223,8 @@ def scaled(name: str, study: Study, scale: str) -> Study:
     small = study.scales[scale]
     versions = {
         version: block
-        if block.search is None or small.search_seeds is None
-        else block.model_copy(
-            update={"search": block.search.model_copy(update={"seeds": small.search_seeds})}
-        )
+        if block.search is None
+        else block.model_copy(update={"search": _smaller(block.search, small)})
         for version, block in study.versions.items()
     }
     return study.model_copy(
@@ -236,6 +235,22 @@ def scaled(name: str, study: Study, scale: str) -> Study:
             "versions": versions,
         }
     )
+
+
+def _smaller(search: Search, scale: Scale) -> Search:
+    """A search at a scale: with its seeds, and in spaces with the first values of each key."""
+    seeds, values = scale.search_seeds or search.seeds, scale.search_values
+    spaces = {
+        name: space.model_copy(
+            update={
+                "grids": [
+                    {key: each[:values] for key, each in grid.items()} for grid in space.grids
+                ]
+            }
+        )
+        for name, space in search.spaces.items()
+    }
+    return search.model_copy(update={"seeds": seeds, "spaces": spaces})
 
 
 def _keys(location: tuple[int | str, ...]) -> list[str]:
