@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from m2fdp.config import DatasetConfig
-from m2fdp.data import idx as idx_files
 from m2fdp.data.dataset import features
 from m2fdp.data.sources import N_CLASSES, load_dataset
 from m2fdp.data.torchvision_ops import import_datasets
@@ -72,7 +71,6 @@ def mnist_archives(tmp_path, monkeypatch):
         (raw / f"{name}.gz").write_bytes(gzip.compress(content))
     resources = [(f"{name}.gz", digest(raw / f"{name}.gz")) for name in mnist_files()]
     monkeypatch.setattr(datasets.MNIST, "resources", resources)
-    monkeypatch.setitem(idx_files.ARCHIVES, "mnist", tuple(resources))
     return tmp_path / "root"
 
 

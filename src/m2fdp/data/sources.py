@@ -12,19 +12,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import md5
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from m2fdp.config import DatasetConfig
-from m2fdp.data import idx
 from m2fdp.data.arrays import make_own, read_npz
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.torchvision_ops import import_datasets
@@ -129,14 +128,12 @@ class _Source:
         return present and not self.damaged_in(root)
 
 
-def _source(name: str) -> _Source:
-    if name in idx.FOLDERS:
-        raw = f"{idx.FOLDERS[name]}/raw"
-        archives = [(f"{raw}/{file}", sum_) for file, sum_ in idx.ARCHIVES[name]]
-        unpacked = [file.removesuffix(".gz") for file, _ in archives]
-        return _Source(partial(_open_idx, idx.FOLDERS[name]), tuple(unpacked), tuple(archives))
-    datasets = import_datasets()
+def _source(name: str, datasets: ModuleType) -> _Source:
     match name:
+        case "mnist" | "fashion_mnist":
+            loader = datasets.MNIST if name == "mnist" else datasets.FashionMNIST
+            archives = [(f"{loader.__name__}/raw/{file}", sum_) for file, sum_ in loader.resources]
+            unpacked = [file.removesuffix(".gz") for file, _ in archives]
         case "emnist_letters":
             loader = partial(datasets.EMNIST, split="letters")
             archives = [("EMNIST/raw/gzip.zip", datasets.EMNIST.md5)]
@@ -153,16 +150,8 @@ def _source(name: str) -> _Source:
     return _Source(loader, tuple(unpacked), tuple(archives))
 
 
-def _open_idx(folder: str, root: Path, train: bool = True, download: bool = False) -> Any:
-    """One of the data sets of `idx`; what is wrong with a file, torchvision says."""
-    if not download:
-        with suppress(OSError, ValueError):
-            return idx.read_records(root / folder / "raw", train)
-    return getattr(import_datasets(), folder)(root, train=train, download=download)
-
-
 def _torchvision(config: DatasetConfig, unpack_root: Path) -> Dataset:
-    source = _source(config.name)
+    source = _source(config.name, import_datasets())
     root = _locate(source, config, unpack_root)
     try:
         return _read(source, config.name, root)
