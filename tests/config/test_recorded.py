@@ -37,6 +37,7 @@ LATER = [
     ({"privacy": {"exposures": {"uplinks": 0}}}, "privacy.exposures.uplinks"),
     ({"training": {"plateau": {"factor": 0.9}}}, "training.plateau.factor"),
     ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
+    ({"tiering": {"server_epochs": 2}}, "tiering.server_epochs"),
 ]
 
 
@@ -138,6 +139,7 @@ def test_every_later_key_is_tried_here():
         "privacy.labels": "public",
         "privacy.label_epsilon": 1.0,
         "tiering.offload_to": "trusted",
+        "tiering.server_epochs": 1,
         "dataset.scale": "pixels",
         "privacy.epsilon_cloud": None,
         "privacy.exposures.uplinks": None,

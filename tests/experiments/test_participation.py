@@ -76,7 +76,7 @@ def test_what_is_refused(changes, line):
 def test_audit_and_bound_are_for_rounds_that_are_all_alike(changes):
     experiment = experiment_of(TRUSTED, BY_CHANCE, UPLOAD, changes)
     for refused in (experiment.audit, experiment.measure, experiment.bound):
-        with pytest.raises(InputError, match="audit and bound are made for rounds that"):
+        with pytest.raises(InputError, match="audit, bound and attack are made for rounds that"):
             refused()
 
 

@@ -180,12 +180,12 @@ def test_what_can_not_be_controlled_is_refused_in_one_line(project, kedro_run, p
     assert not (project / "data/05_model_input/single").exists()
 
 
-@pytest.mark.parametrize("pipeline", ["audit", "bound"])
+@pytest.mark.parametrize("pipeline", ["audit", "bound", "attack"])
 def test_pipelines_made_for_equal_rounds_are_refused(project, kedro_run, pipeline):
     result = kedro_run("--pipelines", pipeline, "--params", SMALL)
     assert result.exit_code == 2
     (line,) = result.output.splitlines()
-    assert line.startswith("Error: control.enabled = True: audit and bound")
+    assert line.startswith("Error: control.enabled = True: audit, bound and attack")
     assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
 
 

@@ -1,4 +1,4 @@
-"""The assembly room: a configuration becomes plan, mechanism, training, audit and bound."""
+"""The assembly room: a configuration becomes plan, mechanism, training, audit, bound and attack."""
 
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.results import Calibration, ConvergenceBounds, Trained

@@ -193,7 +193,7 @@ def _check_no_splits(config: Config) -> None:
 
 
 def check_not_split(config: Config, plan: Plan) -> None:
-    """Refuse audit and bound of a run whose devices split their model.
+    """Refuse audit, bound and attack of a run whose devices split their model.
 
     Raises:
         InputError: they do.
@@ -202,8 +202,8 @@ def check_not_split(config: Config, plan: Plan) -> None:
         raise InputError(
             "algorithm",
             config.algorithm,
-            "splits its model, and audit and bound are made for whole ones; its ledger below "
-            "trusted servers is that of m2fdp, which can be audited",
+            "splits its model, and audit, bound and attack are made for whole ones; its ledger "
+            "below trusted servers is that of m2fdp, which can be audited",
         )
 
 
