@@ -35,7 +35,7 @@ def test_an_unknown_environment_is_one_line_that_names_the_known_ones(kedro_run)
 def test_an_unknown_pipeline_is_one_line_that_names_the_known_ones(kedro_run):
     result = kedro_run("--pipelines", "data,trainig")
     assert result.exit_code == 2
-    assert result.output.startswith("Error: --pipelines = 'trainig': valid are __default__, audit")
+    assert result.output.startswith("Error: --pipelines = 'trainig': valid are __default__, attack, audit")
     assert result.output.count("\n") == 1
 
 
@@ -216,7 +216,7 @@ def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command)
         ("--to-outputs=x", "--to-outputs = 'x': valid are accuracy_curve, "),
         ("--tags=x", "--tags = 'x': there are none in this project"),
         ("--namespaces=x", "--namespaces = 'x': there are none in this project"),
-        ("--pipeline=x", "--pipelines = 'x': valid are __default__, audit"),
+        ("--pipeline=x", "--pipelines = 'x': valid are __default__, attack, audit"),
         ("--runner=ParallelRunner", "--runner = 'ParallelRunner': valid are SequentialRunner"),
         ("--runner=Nothing", "--runner = 'Nothing': valid are SequentialRunner"),
         ("--runner-params=threads=2", "--runner-params = 'threads': valid are is_async"),
