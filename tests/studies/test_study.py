@@ -49,7 +49,7 @@ def test_numbers_in_a_file_may_be_written_as_powers_of_ten(tmp_path):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("title: t\ngrids: {}\n", ["study.tiny.grids", "unknown key", "arms, claims, env"]),
+        ("title: t\ngrids: {}\n", ["study.tiny.grids", "unknown key", "arms, board, claims, env"]),
         ("grid: {seed: [0]}\n", ["study.tiny.title", "(missing)"]),
         ("title: t\ngrid: {seed: []}\n", ["study.tiny.grid.seed", "[]", "at least 1"]),
         ("title: t\ngrid: {seed: 3}\n", ["study.tiny.grid.seed", "3", "list"]),

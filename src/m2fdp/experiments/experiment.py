@@ -387,8 +387,7 @@ class Experiment:
         return evaluate(self.model, weights, *records_of(self.inputs, self.held_out, "cpu"))
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
-        """How many records of `held_out` there are of each true label (rows) and each predicted
-        one (columns)."""
+        """How many of `held_out` there are of each true label (rows) and predicted one (columns)."""
         labels = self.dataset.labels[self.held_out]
         predicted = self.evaluate(state_dict).predictions.numpy()
         return confusion_matrix(labels, predicted, self.dataset.n_classes)
@@ -409,8 +408,7 @@ class Experiment:
         folder: Path | None = None,
         on_done: Callable[[int, int], None] = lambda done, total: None,
     ) -> Attacked:
-        """What an observer takes from the messages that it reads, with epsilon beside every number;
-        see `m2fdp.experiments.attacks.attack_run`. A failed attack proves nothing.
+        """What an observer takes from the messages that it reads; see `attacks.attack_run`.
 
         Raises:
             InputError: an attack that is not defined for the run.
