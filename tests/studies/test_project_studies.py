@@ -14,7 +14,7 @@ from m2fdp.studies.study import load_study
 CONF = Path(__file__).parents[2] / "conf"
 STUDIES = sorted(path.stem for path in (CONF / "base" / "studies").glob("*.yml"))
 # To try out every candidate of a search takes seconds; one study of each kind is for every change.
-QUICK = {"fig5", "features", "h_table1", "quickstart"}
+QUICK = {"fig5", "h_table1", "quickstart"}
 SCALES = [
     pytest.param(name, scale, marks=[] if name in QUICK and scale is None else pytest.mark.full)
     for name in STUDIES

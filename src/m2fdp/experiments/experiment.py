@@ -387,7 +387,7 @@ class Experiment:
         return evaluate(self.model, weights, *records_of(self.inputs, self.held_out, "cpu"))
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
-        """How many of `held_out` there are of each true label (rows) and predicted one (columns)."""
+        """How many of `held_out` are of each true label (rows) and predicted one (columns)."""
         labels = self.dataset.labels[self.held_out]
         predicted = self.evaluate(state_dict).predictions.numpy()
         return confusion_matrix(labels, predicted, self.dataset.n_classes)
