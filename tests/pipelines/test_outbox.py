@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import mlflow
 import pytest
 from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE
 
 from m2fdp.pipelines import logged_models, outbox
 from m2fdp.pipelines.outbox import Outbox
@@ -169,3 +170,23 @@ class _Run:
 
     class info:  # noqa: N801
         run_id = "run"
+
+
+@pytest.mark.parametrize(("failures", "told"), [(1, [("digits", "a63c", "training")]), (2, [])])
+def test_a_data_set_that_another_run_adds_meanwhile_is_found_the_next_time(
+    store, tmp_path, monkeypatch, failures, told
+):
+    error = MlflowException("UNIQUE constraint failed: datasets.name", error_code=BAD_REQUEST)
+    errors, tell = [error] * failures, store.log_inputs
+
+    def log_inputs(run_id, datasets):
+        if errors:
+            raise errors.pop()
+        tell(run_id, datasets)
+
+    monkeypatch.setattr(store, "log_inputs", log_inputs)
+    fields = {"name": "digits", "digest": "a63c", "source_type": "code", "source": "{}"}
+    box = Outbox("run", tmp_path / "unsent.json")
+    with nullcontext() if failures == 1 else pytest.raises(MlflowException, match="UNIQUE"):
+        box.put(inputs=[fields | {"context": "training"}])
+    assert store.inputs == told

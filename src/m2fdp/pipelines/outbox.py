@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, ErrorCode
 
 from m2fdp.files import replacing
 from m2fdp.pipelines.causes import is_outage, why_no_answer
@@ -19,6 +21,8 @@ from m2fdp.pipelines.mlflow_internals import MAX_METRICS_PER_BATCH
 UNSENT = "unsent.json"
 # A store that hangs takes half a minute of each try.
 _PAUSE_S = 300.0
+# What a store makes of a row that is there already.
+_REFUSED = ErrorCode.Name(BAD_REQUEST)
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +113,7 @@ class Outbox:
                 client.log_artifact(self._run_id, str(self._files[0]))
                 del self._files[0]
             if self._inputs:
-                client.log_inputs(self._run_id, [_dataset_input(each) for each in self._inputs])
+                _log_inputs(client, self._run_id, self._inputs)
                 self._inputs.clear()
             while self._models:
                 # Here because it needs torch, and a run that is refused does not.
@@ -127,6 +131,21 @@ class Outbox:
                 )
             self._failure = why_no_answer(error)
             self._next_try = time.monotonic() + _PAUSE_S
+
+
+def _log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Mapping[str, str]]) -> None:
+    """Tell the data sets that a run reads.
+
+    MLflow looks for each before it adds it. Where another run has added it in between, which runs
+    of a study that begin together do, it fails, and finds it the next time.
+    """
+    told = [_dataset_input(each) for each in inputs]
+    try:
+        client.log_inputs(run_id, told)
+    except MlflowException as error:
+        if error.error_code != _REFUSED:
+            raise
+        client.log_inputs(run_id, told)
 
 
 def _dataset_input(fields: Mapping[str, str]) -> DatasetInput:
