@@ -179,11 +179,11 @@ def _epsilon(experiment: Experiment, observer: str, devices: np.ndarray, rounds:
     calibrated = experiment.calibrate().mechanism
     if not calibrated.private:
         return inf
-    inside = set(devices.tolist())
+    inside, kinds = set(devices.tolist()), _lines_of(calibrated.ledger, observer)
     lines = [
         line
         for line in calibrated.ledger.lines
-        if line.kind == observer and inside & set(line.position.members)
+        if line.kind in kinds and inside & set(line.position.members)
     ]
     return max((calibrated.ledger.epsilon(line, rounds) for line in lines), default=inf)
 
@@ -290,9 +290,11 @@ def _membership(
 
 
 def _lines_of(ledger: Ledger, kind: str) -> list[str]:
-    """The kinds of lines of an observer; in a star all others are siblings."""
+    """The kinds of lines of an observer. Where nobody is below another noised server, devices
+    elsewhere are cousins, or in a star siblings."""
     there = {line.kind for line in ledger.lines}
-    return [kind] if kind in there else ["siblings"]
+    known = [kind, "cousins", "siblings"] if kind == "far_devices" else [kind]
+    return [name for name in known if name in there][:1]
 
 
 def _shadow(
