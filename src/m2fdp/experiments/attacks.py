@@ -168,10 +168,13 @@ def _messages(
     simulation = experiment.simulation(mechanisms=(calibrated,))
     plans = experiment.run_plan.rounds[: experiment.config.attack.round]
     process = experiment.process(simulation)
-    for message in adversaries.overhear(
-        process, experiment.network, calibrated.lock_step, plans, observer
-    ):
-        yield replace(message, start=message.start.cpu(), update=message.update.cpu())
+    try:
+        for message in adversaries.overhear(
+            process, experiment.network, calibrated.lock_step, plans, observer
+        ):
+            yield replace(message, start=message.start.cpu(), update=message.update.cpu())
+    finally:
+        process.executor.workers.end()
 
 
 def _epsilon(experiment: Experiment, observer: str, devices: np.ndarray, rounds: int) -> float:
@@ -333,6 +336,7 @@ def _shadow(
     evaluated = evaluate(
         model, weights, *experiment.records(experiment.held_out), process.executor.workers
     )
+    process.executor.workers.end()
     return {
         "public": last,
         "far_devices": summed / len(plans),

@@ -12,17 +12,14 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import BAD_REQUEST, ErrorCode
 
 from m2fdp.files import replacing
 from m2fdp.pipelines.causes import is_outage, why_no_answer
-from m2fdp.pipelines.mlflow_internals import MAX_METRICS_PER_BATCH
+from m2fdp.pipelines.mlflow_internals import MAX_METRICS_PER_BATCH, REFUSED
 
 UNSENT = "unsent.json"
 # A store that hangs takes half a minute of each try.
 _PAUSE_S = 300.0
-# What a store makes of a row that is there already.
-_REFUSED = ErrorCode.Name(BAD_REQUEST)
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +140,7 @@ def _log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Mapping[str,
     try:
         client.log_inputs(run_id, told)
     except MlflowException as error:
-        if error.error_code != _REFUSED:
+        if error.error_code != REFUSED:
             raise
         client.log_inputs(run_id, told)
 
