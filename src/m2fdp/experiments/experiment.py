@@ -32,11 +32,12 @@ from m2fdp.experiments import promise, tree_tiers
 from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.bounds import bound_run
 from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
+from m2fdp.experiments.control import controller_of
 from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Attacked, Calibration, ConvergenceBounds, Trained
-from m2fdp.experiments.running import controller_of, process_for, run_of
+from m2fdp.experiments.running import process_for, run_of
 from m2fdp.experiments.steps import in_words, key_of_steps, too_large
 from m2fdp.experiments.tiers import course_of, model_of
 from m2fdp.models.registry import Model
@@ -217,8 +218,9 @@ class Experiment:
         """What chooses the rounds, if anything does."""
         if not self.config.control.enabled:
             return None
-        rate, schedule = float(self.sampling_rates.max()), self.plan.schedule
-        return controller_of(self.config, self.network, schedule, self.model.n_parameters, rate)
+        inputs = self.input_shape, self.dataset.n_classes
+        devices = self.samples.sizes, self.sampling_rates
+        return controller_of(self.config, self.plan, self.model, inputs, *devices)
 
     @cached_property
     def run_plan(self) -> RunPlan:
