@@ -47,36 +47,39 @@ def controller_of(
     Raises:
         InputError: nothing is known of beta, or the target of epsilon can't be met.
     """
-    shape, n_classes = inputs
     control, network, schedule = config.control, plan.network, plan.schedule
-    mechanism = get_mechanism(config.privacy.mechanism)
+    if control.gap == "mechanism":
+        prices = prices_of(config, plan, model, inputs, shard_sizes, rates)
+        return plan_controller(prices.grid, prices.landscape, prices, schedule, control)
+    lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, schedule.round_plans())
+    costs = model.n_parameters, float(rates.max()), config.resources, config.privacy
+    controller = build_controller(network, lock_step, schedule, *costs, control)
+    return replace(controller, smoothness=smoothness_of(config, model, inputs[0]))
+
+
+def prices_of(
+    config: Config,
+    plan: Plan,
+    model: Model,
+    inputs: tuple[Shape, int],
+    shard_sizes: np.ndarray,
+    rates: np.ndarray,
+) -> Spread:
+    """What a controller plans by whose gap is of the mechanism's noise.
+
+    For the arguments and errors see `controller_of`.
+    """
+    control, network, schedule = config.control, plan.network, plan.schedule
+    mechanism, norm = get_mechanism(config.privacy.mechanism), config.privacy.clipping_norm
     lock_step = mechanism.lock_step(network, schedule.round_plans())
-    smoothness = smoothness_of(config, model, shape)
-    if control.gap == "papers":
-        largest = float(rates.max())
-        costs = model.n_parameters, largest, config.resources, config.privacy
-        controller = build_controller(network, lock_step, schedule, *costs, control)
-        return replace(controller, smoothness=smoothness)
-    assert smoothness is not None  # the configuration refuses an estimate
 
     def calibrate(taking_part: Network, plans: Sequence[RoundPlan]) -> CalibratedMechanism:
         threat = threat_of(config, plan)
         return build_mechanism(taking_part, shard_sizes, rates, plans, config.privacy, threat)
 
-    total, norm = longest(schedule, control), config.privacy.clipping_norm
-    mean_curvature = smoothness
-    if model.curvature_sum is not None:
-        trace = model.curvature_sum * longest_squared(config, shape)
-        mean_curvature = min(smoothness, trace / model.n_parameters)
-    landscape = Landscape(
-        smoothness,
-        control.dissimilarity or norm,
-        model.loss_of_equal_scores(n_classes),
-        mean_curvature,
-    )
-    grid = choice_grid(
-        network, lock_step, schedule, model.n_parameters, config.resources, control, total
-    )
+    landscape, total = _landscape(config, model, inputs), longest(schedule, control)
+    prices = model.n_parameters, config.resources, control, total
+    grid = choice_grid(network, lock_step, schedule, *prices)
     sampled, most = bool((rates < 1).any()), (total, int(grid.local_steps[-1]))
     every_step = mechanism.noises_every_step
     laws = noise_laws(network, schedule, calibrate, most, sampled, every_step)
@@ -86,8 +89,20 @@ def controller_of(
         variances = np.where(rates < 1, norm**2, 0.0)
     zeta = landscape.dissimilarity
     samples = sample_terms(network, lock_step, grid.sizes, variances, zeta)
-    spread = Spread(grid, landscape, model.n_parameters, laws, samples)
-    return plan_controller(grid, landscape, spread, schedule, control)
+    return Spread(grid, landscape, model.n_parameters, laws, samples)
+
+
+def _landscape(config: Config, model: Model, inputs: tuple[Shape, int]) -> Landscape:
+    """What is known of the losses from no record."""
+    shape, n_classes = inputs
+    smoothness = smoothness_of(config, model, shape)
+    assert smoothness is not None  # the configuration refuses an estimate
+    mean_curvature = smoothness
+    if model.curvature_sum is not None:
+        trace = model.curvature_sum * longest_squared(config, shape)
+        mean_curvature = min(smoothness, trace / model.n_parameters)
+    zeta = config.control.dissimilarity or config.privacy.clipping_norm
+    return Landscape(smoothness, zeta, model.loss_of_equal_scores(n_classes), mean_curvature)
 
 
 def smoothness_of(config: Config, model: Model, shape: Shape) -> float | None:
