@@ -8,7 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from kedro.config import MissingConfigException, OmegaConfigLoader
+from kedro.config import MissingConfigException
 from kedro.io import DataCatalog, DatasetError
 from omegaconf.errors import (
     ConfigTypeError,
@@ -20,12 +20,13 @@ from pydantic import ValidationError
 
 from m2fdp.errors import InputError
 from m2fdp.files import shown
+from m2fdp.pipelines.kedro_internals import ParsedOnce
 from m2fdp.yaml_files import line_of, read_block
 
 _SUFFIXES = (".yml", ".yaml", ".json")
 
 
-class StrictConfigLoader(OmegaConfigLoader):
+class StrictConfigLoader(ParsedOnce):
     """Kedro's loader for a folder of environments, with an `InputError` for whatever a user can
     have written wrong."""
 
@@ -51,14 +52,16 @@ class StrictConfigLoader(OmegaConfigLoader):
         return deepcopy(self._read[key])
 
     def _from_files(self, key: str) -> dict[str, Any]:
-        contents = [read_block(file) for file in self.files(key)]
         try:
             return super().__getitem__(key)
+        except InputError:
+            raise
         except (GrammarParseError, InterpolationResolutionError) as error:
             raise self._unresolved(key, error) from None
         except MissingConfigException:
             raise
         except (ConfigTypeError, ValueError) as error:  # Kedro has no types of its own
+            contents = [read_block(file) for file in self.files(key)]
             if key == "parameters":
                 contents.insert(0, self.runtime_params or {})
             for dotted, value in _clashes(contents):
@@ -71,6 +74,16 @@ class StrictConfigLoader(OmegaConfigLoader):
             both = two_files.removeprefix("Duplicate keys found in ")
             both = both.replace(f"{Path.cwd().as_posix()}/", "")
             raise InputError(keys, "(twice)", f"is set in {both}; keep one") from None
+
+    def parse(self, key: str) -> Any:
+        """Kedro's reading of files that are blocks of keys, each set once.
+
+        Raises:
+            InputError: one that is not.
+        """
+        for file in self.files(key):
+            read_block(file)
+        return super().parse(key)
 
     def files(self, key: str) -> Iterator[Path]:
         """The files that may hold configuration of that kind, the environment's first."""
