@@ -133,9 +133,7 @@ def settle(figure: Figure, panels: Sequence[Axes], bar: str = "") -> None:
     )
     for axes in panels:
         axes.yaxis.set_label_coords(-_room_of_numbers(axes.yaxis) / across, 0.5)
-    panels[-1].xaxis.set_label_coords(
-        0.5, -below / (panels[-1].get_position().height * height)
-    )
+    panels[-1].xaxis.set_label_coords(0.5, -below / (panels[-1].get_position().height * height))
 
 
 def _hspace(high: float, n: int) -> float:
