@@ -7,15 +7,17 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.backend_bases import GraphicsContextBase
-from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg, get_hinting_flag
+from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.font_manager import FontProperties, findfont
 from matplotlib.text import Text
+
+from m2fdp.reporting.words import Words, drawn_words
 
 # More than the kinds of figures of a run: cells of a study share most of theirs with a few others.
 KEPT = 64
@@ -66,7 +68,7 @@ def png(figure: Figure) -> bytes:
     """A figure as PNG: what `savefig` writes, which would go through all of it once more before
     it draws."""
     buffer = io.BytesIO()
-    _Canvas(figure).print_png(buffer, pil_kwargs={"compress_level": _COMPRESSION})
+    FigureCanvasAgg.print_png(_Canvas(figure), buffer, pil_kwargs={"compress_level": _COMPRESSION})
     return buffer.getvalue()
 
 
@@ -76,38 +78,6 @@ def _without_origin(argument: Any) -> Any:
     table = argument.copy(deep=False)
     table.attrs = {}
     return table
-
-
-class _Words(NamedTuple):
-    """A text in one font, as it is drawn without colour.
-
-    Attributes:
-        ink: uint8 (height, width), how much of each pixel is covered.
-        left, bottom: of the image, in pixels from where the text begins, on its baseline.
-        width, height, descent: in pixels, as layouts count them.
-    """
-
-    ink: np.ndarray
-    left: int
-    bottom: int
-    width: float
-    height: float
-    descent: float
-
-
-@lru_cache(maxsize=2048)
-def _words(text: str, font_file: str, size: float, dpi: float) -> _Words:
-    font = get_font(font_file)
-    font.clear()
-    font.set_size(size, dpi)
-    font.set_text(text, 0.0, flags=get_hinting_flag())
-    width, height = (extent / 64 for extent in font.get_width_height())
-    descent = font.get_descent() / 64
-    left = font.get_bitmap_offset()[0] / 64
-    font.draw_glyphs_to_bitmap(antialiased=True)
-    ink = np.array(font.get_image())
-    ink.setflags(write=False)
-    return _Words(ink, round(left), -round(descent), width, height, descent)
 
 
 class _Renderer(RendererAgg):
@@ -122,11 +92,11 @@ class _Renderer(RendererAgg):
         s: str,
         prop: FontProperties,
         angle: float,
-        ismath: bool = False,
+        ismath: bool | Literal["TeX"] = False,
         mtext: Text | None = None,
     ) -> None:
         if ismath or angle not in (0, 90):
-            super().draw_text(gc, x, y, s, prop, angle, ismath, mtext)
+            RendererAgg.draw_text(self, gc, x, y, s, prop, angle, ismath, mtext)
             return
         words = self._words(s, prop)
         ink, left, bottom = words.ink, words.left, words.bottom
@@ -142,12 +112,12 @@ class _Renderer(RendererAgg):
         self, s: str, prop: FontProperties, ismath: Any
     ) -> tuple[float, float, float]:
         if ismath:
-            return super().get_text_width_height_descent(s, prop, ismath)
+            return RendererAgg.get_text_width_height_descent(self, s, prop, ismath)
         words = self._words(s, prop)
         return words.width, words.height, words.descent
 
-    def _words(self, text: str, prop: FontProperties) -> _Words:
-        return _words(text, findfont(prop), prop.get_size_in_points(), self.dpi)
+    def _words(self, text: str, prop: FontProperties) -> Words:
+        return drawn_words(text, findfont(prop), prop.get_size_in_points(), self.dpi)
 
 
 class _Canvas(FigureCanvasAgg):
@@ -155,5 +125,5 @@ class _Canvas(FigureCanvasAgg):
         size = self.get_width_height(physical=True)
         renderer = getattr(self, "renderer", None)
         if renderer is None or (renderer.width, renderer.height) != size:
-            self.renderer = _Renderer(*size, self.figure.dpi)
+            self.renderer = _Renderer(*size, self.figure.dpi)  # type: ignore[no-untyped-call]
         return self.renderer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.errors import InputError
 from m2fdp.own_code import is_own
+from m2fdp.reporting.words import width_in_inches
 
 DPI = 150
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 11, 10, 9
@@ -21,7 +22,8 @@ INK, GRID = "#222222", "#DDDDDD"
 BAR_LEFT, BAR_WIDTH = 1.03, 0.035  # of a colour bar, in widths of the axes
 _EDGE = 0.1  # inches beyond the outermost line
 _GAP = 0.13  # inches between panels
-_DIGIT = 0.64  # width of a digit over the size of its font
+_TICK = 0.15  # inches that a tick takes, and the air around its number
+_LINE = 1.2  # heights of its font that a line takes
 EPSILON_COLOUR = "#D55E00"
 # Okabe-Ito, with the reference first in grey.
 COLOURS = ("#555555", "#E69F00", "#009E73", "#0072B2", "#CC79A7", "#D55E00", "#56B4E9")
@@ -102,62 +104,69 @@ def new_column(
     return figure, list(axes[:, 0])
 
 
-def settle(figure: Figure, panels: Sequence[Axes], bar: str = "") -> None:
+def settle(figure: Figure, panels: Sequence[Axes], bar: str = "", below: float = 0.0) -> None:
     """Give the panels of a column the room that their titles, numbers and labels leave.
 
-    It counts characters. A constrained layout measures all words twice, in half the time that
-    the figure takes.
+    A constrained layout would draw all of it twice to find out, in half the time that the figure
+    takes.
 
     Args:
         bar: the label of the colour bar that `colour_bar` has put beside the last panel.
+        below: inches for what else is at the bottom.
     """
     width, height = figure.get_size_inches()
     left = max(_room_of_numbers(axes.yaxis) + _room_of_label(axes.get_ylabel()) for axes in panels)
-    top = _room_of_lines(panels[0].get_title(loc="left"), TITLE_SIZE)
-    below = _room_of_numbers(panels[-1].xaxis)
-    bottom = below + _room_of_label(panels[-1].get_xlabel())
+    top = _room_of_title(panels[0].get_title(loc="left"))
+    beneath = _room_of_numbers(panels[-1].xaxis)
+    bottom = beneath + _room_of_label(panels[-1].get_xlabel()) + below
     across = width - left - _EDGE
     if bar:
         axis = panels[-1].child_axes[0].yaxis
-        across -= _room_of_numbers(axis) + _room_of_label(bar)
-        across /= BAR_LEFT + BAR_WIDTH
-        axis.set_label_coords(
-            1 + (_room_of_numbers(axis) + 1.1 * LABEL_SIZE / 72) / (BAR_WIDTH * across), 0.5
-        )
+        beside = _room_of_numbers(axis)
+        across = (across - beside - _room_of_label(bar)) / (BAR_LEFT + BAR_WIDTH)
+        # Unlike at the left, a label begins at this place with its top.
+        axis.set_label_coords(1 + (beside + LABEL_SIZE / 72) / (BAR_WIDTH * across), 0.5)
     figure.subplots_adjust(
         left=left / width,
         right=(left + across) / width,
         bottom=bottom / height,
         top=1 - top / height,
-        hspace=_hspace(height - bottom - top, len(panels)),
+        hspace=_gaps(height - bottom - top, len(panels)),
     )
     for axes in panels:
         axes.yaxis.set_label_coords(-_room_of_numbers(axes.yaxis) / across, 0.5)
-    panels[-1].xaxis.set_label_coords(0.5, -below / (panels[-1].get_position().height * height))
+    high = panels[-1].get_position().height * height
+    panels[-1].xaxis.set_label_coords(0.5, -beneath / high)
 
 
-def _hspace(high: float, n: int) -> float:
-    """Matplotlib counts the gaps between panels in mean heights of them."""
-    return n * _GAP / (high - (n - 1) * _GAP)
+def _gaps(height: float, n: int) -> float:
+    """The gaps between panels, as Matplotlib counts them: in mean heights of panels."""
+    return n * _GAP / (height - (n - 1) * _GAP)
 
 
 def _room_of_label(text: str) -> float:
-    return 1.5 * LABEL_SIZE / 72 if text else 0.0
+    return _LINE * LABEL_SIZE / 72 + 0.05 if text else 0.0
 
 
-def _room_of_lines(text: str, size: float) -> float:
-    return (1.25 * size * (text.count("\n") + 1) + 6) / 72 if text else _EDGE
+def _room_of_title(text: str) -> float:
+    return (_LINE * TITLE_SIZE * (text.count("\n") + 1) + 6) / 72 if text else _EDGE
 
 
 def _room_of_numbers(axis: Axis) -> float:
     """Inches from the axes to where the label of the axis may begin."""
-    texts = axis.get_major_formatter().format_ticks(axis.get_majorticklocs())
-    lines = [line for text in texts for line in text.split("\n")]
-    if axis.axis_name == "y":
-        size = _DIGIT * TICK_SIZE * max(map(len, lines), default=0)
-    else:
-        size = 1.2 * TICK_SIZE * max((text.count("\n") + 1 for text in texts), default=0)
-    return (size + 11) / 72
+    major = axis.get_major_formatter().format_ticks(list(axis.get_majorticklocs()))
+    if not isinstance(axis, YAxis):
+        lines = max((text.count("\n") + 1 for text in major), default=0)
+        return _LINE * TICK_SIZE / 72 * lines + _TICK
+    # Where a logarithmic axis spans less than a decade, the numbers are at the small ticks.
+    minor = axis.get_minor_formatter().format_ticks(list(axis.get_minorticklocs()))
+    widths = [
+        width_in_inches(line, size)
+        for texts, size in ((major, TICK_SIZE), (minor, LABEL_SIZE))
+        for text in texts
+        for line in text.split("\n")
+    ]
+    return max(widths, default=0.0) + _TICK
 
 
 def tidy(axes: Axes, x_label: str, y_label: str, *, whole_x: bool = False) -> None:
