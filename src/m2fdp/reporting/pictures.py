@@ -99,14 +99,17 @@ class _Renderer(RendererAgg):
             RendererAgg.draw_text(self, gc, x, y, s, prop, angle, ismath, mtext)
             return
         words = self._words(s, prop)
-        ink, left, bottom = words.ink, words.left, words.bottom
+        # Matplotlib counts a text's place from the top, and an image's, with its rows, from below.
+        along, up = round(x + 0.5), round(self.height - y)
+        ink, left, bottom = words.ink, along + words.left, up + words.bottom - 1
         if angle == 90:
-            ink, left, bottom = np.rot90(ink), -(bottom + len(ink)), left
+            along, across = round(self.height - y + 0.5), round(x)
+            ink, left = np.rot90(ink), across + 1 - words.bottom - len(ink)
+            bottom = along + words.left
         colour = np.empty((*ink.shape, 4), dtype=np.uint8)
         colour[:, :, :3] = np.round(255 * np.array(gc.get_rgb()[:3]))
         colour[:, :, 3] = np.round(ink * gc.get_alpha())
-        # Matplotlib counts a text's place from the top, and an image's, with its rows, from below.
-        self.draw_image(gc, round(x) + left, round(self.height - y) + bottom, colour[::-1])
+        self.draw_image(gc, left, bottom, colour[::-1])
 
     def get_text_width_height_descent(
         self, s: str, prop: FontProperties, ismath: Any
