@@ -8,6 +8,7 @@ import pytest
 from kedro.io import DataCatalog
 from kedro.validation import DataValidationError
 
+from m2fdp import validation
 from m2fdp.config import DatasetConfig, PartitionConfig
 from m2fdp.data.manifest import make_manifest
 from m2fdp.data.sources import load_dataset
@@ -51,16 +52,44 @@ def test_the_same_manifest_makes_the_same_page(manifest, tmp_path):
 
 @pytest.fixture
 def checks(monkeypatch):
-    """The manifests that Great Expectations has really checked, the latest last."""
+    """The manifests that Great Expectations has really checked, the latest last.
+
+    As in a process for each validation, which remembers nothing.
+    """
+    monkeypatch.setattr(validation, "_verdict", validation._verdict.__wrapped__)
+    return _recorded(monkeypatch)
+
+
+def _recorded(monkeypatch):
     checked = []
-    check = ManifestValidator._check
+    check = validation._check
 
-    def record(validator, data):
+    def record(data, min_samples):
         checked.append(data)
-        return check(validator, data)
+        return check(data, min_samples)
 
-    monkeypatch.setattr(ManifestValidator, "_check", record)
+    monkeypatch.setattr(validation, "_check", record)
     return checked
+
+
+def test_a_process_checks_a_manifest_once_for_all_its_cells(manifest, tmp_path, monkeypatch):
+    checked = _recorded(monkeypatch)
+    # Values of its own, which no other test of this process has had checked.
+    manifest = manifest.assign(sample=manifest["sample"] + 5_000)
+    for cell in ("a", "b"):
+        page = tmp_path / cell / "checks.html"
+        ManifestValidator(filepath=str(page)).validate(manifest.copy())
+        assert page.with_suffix(".passed").is_file()
+    assert len(checked) == 1
+    pages = [(tmp_path / cell / "checks.html").read_bytes() for cell in ("a", "b")]
+    assert pages[0] == pages[1]
+    broken = change(manifest, "test", "label", -1)
+    for cell in ("a", "b"):
+        with pytest.raises(DataValidationError, match="every label"):
+            ManifestValidator(filepath=str(tmp_path / cell / "checks.html")).validate(broken)
+        assert not (tmp_path / cell / "checks.passed").exists()
+    ManifestValidator(min_samples=2).validate(manifest)
+    assert len(checked) == 3
 
 
 def test_a_manifest_that_has_passed_is_not_checked_again(manifest, tmp_path, checks):

@@ -53,7 +53,8 @@ class RunHooks:
         try:
             self._config = parse_config(context.config_loader["parameters"])
             check_config(self._config)
-            check_catalog(cast(StrictConfigLoader, context.config_loader))  # settings.py says so
+            loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
+            check_catalog(loader, self._config.cell)
             check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
@@ -156,9 +157,11 @@ class RunHooks:
             tracking.forget_end(before)
             params = {}  # it has them, and MLflow lets none change
         client, listed = MlflowClient(), [Param(key, str(value)) for key, value in params.items()]
-        client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
-        for first in range(0, len(listed), MAX_PARAMS_TAGS_PER_BATCH):
-            client.log_batch(run_id, params=listed[first : first + MAX_PARAMS_TAGS_PER_BATCH])
+        told = [RunTag(key, value) for key, value in tags.items()]
+        for first in range(0, max(1, len(listed)), MAX_PARAMS_TAGS_PER_BATCH):
+            batch = listed[first : first + MAX_PARAMS_TAGS_PER_BATCH]
+            client.log_batch(run_id, params=batch, tags=told)
+            told = []
         unsent = self._entries.cell_folder / UNSENT
         self._outbox = Outbox(run_id, unsent)
         if before is None:

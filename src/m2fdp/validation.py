@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from kedro.validation.exceptions import DataValidationError
@@ -17,6 +21,7 @@ from m2fdp.files import replacing
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuite, ExpectationSuiteValidationResult
+    from great_expectations.render.view import DefaultJinjaPageView
 
 _TIME = re.compile(r"\d{8}T\d{6}\.\d{6}Z")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -30,11 +35,12 @@ class ManifestValidator:
 
     A manifest that has passed is not checked again: beside the page a file `.passed` holds the
     digest of everything that the verdict rests on. It guards against change, not against forgery.
+    A process, such as a study's worker, checks equal manifests once and writes the page for each.
 
     Args:
         min_samples: the fewest training records that a device may hold.
         filepath: the HTML file to write, for a manifest that passes and for one that fails;
-            without it every manifest is checked.
+            without it no file is kept.
     """
 
     def __init__(self, min_samples: int = 1, filepath: str | None = None) -> None:
@@ -48,63 +54,103 @@ class ManifestValidator:
             DataValidationError: one line that names every rule that is broken.
         """
         _refuse_untyped(data)
+        case = _Case(
+            self._digest(data), self.min_samples, self.filepath is not None, weakref.ref(data)
+        )
         if self.filepath is None:
-            _refuse_failed(self._check(data), file_of(data))
+            _refuse_failed(_verdict(case), file_of(data))
             return data
         page, passed = self.filepath, self.filepath.with_suffix(".passed")
-        if passed.is_file() and page.is_file() and passed.read_text() == self._digest(data, page):
+        if passed.is_file() and page.is_file() and passed.read_text() == _record(case, page):
             return data
         passed.unlink(missing_ok=True)
-        result = self._check(data)
+        verdict = _verdict(case)
         with replacing(page) as unfinished:
-            unfinished.write_text(_page(result), encoding="utf-8")
-        _refuse_failed(result, file_of(data))
+            unfinished.write_text(verdict.page, encoding="utf-8")
+        _refuse_failed(verdict, file_of(data))
         with replacing(passed) as unfinished:
-            unfinished.write_text(self._digest(data, page))
+            unfinished.write_text(_record(case, page))
         return data
 
-    def _digest(self, data: pd.DataFrame, page: Path) -> str:
-        """SHA-256 of the manifest, the rules, the code that applies them, and the page."""
+    def _digest(self, data: pd.DataFrame) -> str:
+        """SHA-256 of the manifest, the rules, and the code that applies them."""
         # Values with their types: a null is no empty string, and 1 is not "1".
         columns = [(str(data[name].dtype), data[name].tolist()) for name in COLUMNS]
         rules = (self.min_samples, CLOUD, COLUMNS, SPLITS, N_CLASSES)
         versions = [version(library) for library in ("great-expectations", "pandas")]
         digest = hashlib.sha256(repr((columns, rules, versions)).encode())
         digest.update(Path(__file__).read_bytes())
-        digest.update(page.read_bytes())
         return digest.hexdigest()
 
-    def _check(self, data: pd.DataFrame) -> ExpectationSuiteValidationResult:
-        # Imported here because it takes seconds.
-        import great_expectations as gx
-        from great_expectations.data_context.types.base import (
-            DataContextConfig,
-            InMemoryStoreBackendDefaults,
-            ProgressBarsConfig,
-        )
 
-        sizes = data.loc[data["split"] == "train", "device"].value_counts()
-        shard_size = data["device"].map(sizes)
-        # Bounded by the records, lest one wild device number stand for millions of devices.
-        n_devices = int(min(sizes.index.max() + 1, sizes.sum())) if len(sizes) else 0
-        # Only a user's own arrays have no fixed number of classes.
-        n_classes = N_CLASSES.get(data["dataset"].iloc[0]) if len(data) else None
+@dataclass(frozen=True)
+class _Case:
+    """A manifest to be judged, known by all that the verdict rests on.
 
-        context = gx.get_context(
-            mode="ephemeral",
-            project_config=DataContextConfig(
-                store_backend_defaults=InMemoryStoreBackendDefaults(),
-                progress_bars=ProgressBarsConfig(globally=False),
-                analytics_enabled=False,
-            ),
-        )
-        batch = (
-            context.data_sources.add_pandas("m2fdp")
-            .add_dataframe_asset("manifest")
-            .add_batch_definition_whole_dataframe("all")
-            .get_batch(batch_parameters={"dataframe": data.assign(shard_size=shard_size)})
-        )
-        return batch.validate(_suite(self.min_samples, n_devices, n_classes))
+    Attributes:
+        digest: of `ManifestValidator`.
+        paged: whether the page is asked for.
+        manifest: it, not kept alive for what is known already.
+    """
+
+    digest: str
+    min_samples: int
+    paged: bool
+    manifest: Callable[[], pd.DataFrame | None] = field(compare=False)
+
+
+class _Verdict(NamedTuple):
+    """The rules that are broken, and the page of all checks."""
+
+    broken: tuple[str, ...]
+    page: str
+
+
+@lru_cache(maxsize=64)
+def _verdict(case: _Case) -> _Verdict:
+    manifest = case.manifest()
+    assert manifest is not None  # the caller holds it
+    result = _check(manifest, case.min_samples)
+    broken = (_sentence(check) for check in result.results if not check.success)
+    return _Verdict(tuple(broken), _page(result) if case.paged else "")
+
+
+def _record(case: _Case, page: Path) -> str:
+    """What the file `.passed` holds."""
+    return hashlib.sha256(case.digest.encode() + page.read_bytes()).hexdigest()
+
+
+def _check(data: pd.DataFrame, min_samples: int) -> ExpectationSuiteValidationResult:
+    # Imported here because it takes seconds.
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    sizes = data.loc[data["split"] == "train", "device"].value_counts()
+    shard_size = data["device"].map(sizes)
+    # Bounded by the records, lest one wild device number stand for millions of devices.
+    n_devices = int(min(sizes.index.max() + 1, sizes.sum())) if len(sizes) else 0
+    # Only a user's own arrays have no fixed number of classes.
+    n_classes = N_CLASSES.get(data["dataset"].iloc[0]) if len(data) else None
+
+    context = gx.get_context(
+        mode="ephemeral",
+        project_config=DataContextConfig(
+            store_backend_defaults=InMemoryStoreBackendDefaults(),
+            progress_bars=ProgressBarsConfig(globally=False),
+            analytics_enabled=False,
+        ),
+    )
+    batch = (
+        context.data_sources.add_pandas("m2fdp")
+        .add_dataframe_asset("manifest")
+        .add_batch_definition_whole_dataframe("all")
+        .get_batch(batch_parameters={"dataframe": data.assign(shard_size=shard_size)})
+    )
+    return batch.validate(_suite(min_samples, n_devices, n_classes))
 
 
 def _refuse_untyped(data: pd.DataFrame) -> None:
@@ -122,10 +168,9 @@ def _refuse_untyped(data: pd.DataFrame) -> None:
             )
 
 
-def _refuse_failed(result: ExpectationSuiteValidationResult, file: str) -> None:
-    if not result.success:
-        broken = [_sentence(check) for check in result.results if not check.success]
-        raise DataValidationError(f"{file} breaks its rules: {'; '.join(broken)}")
+def _refuse_failed(verdict: _Verdict, file: str) -> None:
+    if verdict.broken:
+        raise DataValidationError(f"{file} breaks its rules: {'; '.join(verdict.broken)}")
 
 
 def _suite(min_samples: int, n_devices: int, n_classes: int | None) -> ExpectationSuite:
@@ -198,10 +243,17 @@ def _first(values: list[Any]) -> str:
 
 def _page(result: ExpectationSuiteValidationResult) -> str:
     from great_expectations.render.renderer import ValidationResultsPageRenderer
-    from great_expectations.render.view import DefaultJinjaPageView
 
-    page = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))
+    page = _view().render(ValidationResultsPageRenderer().render(result))
     # The same manifest makes the same page: no times, and random names numbered as they occur.
     page = _TIME.sub("", page)
     numbers = {name: str(n) for n, name in enumerate(dict.fromkeys(_UUID.findall(page)))}
     return _UUID.sub(lambda match: numbers[match.group()], page)
+
+
+@cache
+def _view() -> DefaultJinjaPageView:
+    """It compiles its templates, which takes longer than to fill them."""
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    return DefaultJinjaPageView()

@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import md5
 from http.client import HTTPException
 from importlib.util import find_spec
@@ -79,6 +79,7 @@ def _digits() -> Dataset:
     )
 
 
+@cache
 def _read_digits() -> np.ndarray:
     """The file as scikit-learn's `load_digits` reads it: 64 pixels and the label a line.
 
@@ -88,11 +89,17 @@ def _read_digits() -> np.ndarray:
     if package is not None and package.origin is not None:
         file = Path(package.origin).parent.joinpath(*_DIGITS)
         if file.is_file():
-            return np.loadtxt(file, delimiter=",")  # numpy unpacks it
+            return _fixed(np.loadtxt(file, delimiter=","))  # numpy unpacks it
     from sklearn.datasets import load_digits  # a version that keeps them elsewhere
 
     images, labels = load_digits(return_X_y=True)
-    return np.column_stack([images, labels])
+    return _fixed(np.column_stack([images, labels]))
+
+
+def _fixed(table: np.ndarray) -> np.ndarray:
+    """It, for all who are handed the same one."""
+    table.setflags(write=False)
+    return table
 
 
 # --- torchvision -------------------------------------------------------------------------

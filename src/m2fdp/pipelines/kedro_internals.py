@@ -4,16 +4,22 @@
   no public name for it.
 - `kedro.framework.project.pipelines.set_requested`: a session that was asked for one pipeline
   leaves only that one known to the process.
+- `OmegaConfigLoader._read_raw_config`: the configuration files as they are parsed, before anything
+  is merged or resolved. Kedro keeps it apart so that it can be cached.
 
 `tests/pipelines/test_kedro_internals.py` fails when a version of Kedro has them no longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kedro.config import OmegaConfigLoader
 from kedro.framework.project import pipelines
 from kedro.pipeline import Pipeline
 
@@ -39,6 +45,41 @@ class Replacing:
                 super().save(data)  # type: ignore[misc]  # of the data set that this is mixed into
             finally:
                 self._filepath = path
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Configuration files by their contents, and how they are parsed."""
+
+    place: tuple[str, ...]
+    contents: tuple[tuple[str, bytes], ...]
+    parse: Callable[[], Any] = field(compare=False)
+
+
+@lru_cache(maxsize=32)
+def _parsed(files: _Files) -> bytes:
+    """What their contents alone decide, pickled: whoever merges it changes it."""
+    return pickle.dumps(files.parse())
+
+
+class ParsedOnce(OmegaConfigLoader):
+    """Kedro's loader; a process parses files of the same contents once, however many sessions it
+    has. A study's worker has one for each of its cells."""
+
+    def files(self, key: str) -> Iterator[Path]:
+        """All files that may hold configuration of that kind; none where they can't be listed."""
+        raise NotImplementedError
+
+    def parse(self, key: str) -> Any:
+        """Kedro's reading of the files of that kind."""
+        return super()._read_raw_config(key)
+
+    def _read_raw_config(self, key: str) -> Any:
+        contents = tuple((str(file), file.read_bytes()) for file in self.files(key))
+        if not contents or key == "credentials":  # these may take values from the environment
+            return self.parse(key)
+        place = (str(self.conf_source), self.base_env, self.env or self.default_run_env)
+        return pickle.loads(_parsed(_Files((key, *place), contents, partial(self.parse, key))))
 
 
 def file_of(dataset: Any) -> PurePosixPath | None:

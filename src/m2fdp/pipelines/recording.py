@@ -117,6 +117,10 @@ class Recorder:
 
     def saved(self, name: str, data: Any) -> None:
         """Of a dataset that the run has made."""
+        with self._outbox.together():
+            self._tell_saved(name, data)
+
+    def _tell_saved(self, name: str, data: Any) -> None:
         entries = self._entries
         if name in entries.files:
             self.folders.add(entries.files[name].parent)
@@ -140,9 +144,10 @@ class Recorder:
 
     def loaded(self, name: str, data: Any) -> None:
         """Of a dataset that an earlier run, or this one, has made."""
-        self._record_split(name)
-        self._record_privacy(name, data)
-        self._note(name, data)
+        with self._outbox.together():
+            self._record_split(name)
+            self._record_privacy(name, data)
+            self._note(name, data)
 
     def end(self, pipelines: Sequence[str]) -> None:
         """Of a run that has come to its end: describe it.

@@ -50,6 +50,22 @@ class TrackingHooks(MlflowHook):
             raise BadInput(str(mlflow_refusal(loader, error))) from None
 
     @hook_impl
+    def after_catalog_created(
+        self,
+        catalog: CatalogProtocol,
+        conf_catalog: dict[str, Any],
+        conf_creds: dict[str, Any],
+        parameters: dict[str, Any],
+        save_version: str,
+        load_versions: dict[str, str],
+    ) -> None:
+        """Only where there is a metric that the plugin would name: it makes all datasets for it."""
+        if any(map(_is_unnamed_metric, conf_catalog.values())):
+            super().after_catalog_created(
+                catalog, conf_catalog, conf_creds, parameters, save_version, load_versions
+            )
+
+    @hook_impl
     def before_node_run(
         self, node: Node, catalog: CatalogProtocol, inputs: dict[str, Any], is_async: bool
     ) -> None:
@@ -62,8 +78,10 @@ class TrackingHooks(MlflowHook):
         told = {key: value for key, value in run_params.items() if key not in _UNTOLD}
         with outside_notebooks():
             super().before_pipeline_run(told, pipeline, catalog)
-        # `RunHooks` sends what is saved: here a store that fails would fail the run.
-        switch_catalog_logging(catalog, False)
+        # `RunHooks` sends what is saved: here a store that fails would fail the run. What the
+        # pipeline has no part in is not made for this.
+        used = {name: catalog[name] for name in sorted(pipeline.datasets()) if name in catalog}
+        switch_catalog_logging(used, False)
 
     @hook_impl
     def on_pipeline_error(
@@ -79,3 +97,8 @@ class TrackingHooks(MlflowHook):
             with tracking.outages_tolerated(run):
                 tracking.tell_end(run, reason(error))
                 super().on_pipeline_error(error, run_params, pipeline, catalog)
+
+
+def _is_unnamed_metric(entry: Any) -> bool:
+    kind = str(entry.get("type", ""))
+    return "Mlflow" in kind and "Metric" in kind and not (entry.get("key") or entry.get("prefix"))

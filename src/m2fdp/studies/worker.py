@@ -98,6 +98,8 @@ def _run(job: Job) -> str:
 
 def _unfinished_run(job: Job) -> str | None:
     """The run to go on with: begun by this study, cut off, and kept by a checkpoint."""
+    if not _begun(job):
+        return None
     from kedro.framework.project import settings
 
     from m2fdp.config import parse_config
@@ -119,3 +121,17 @@ def _unfinished_run(job: Job) -> str | None:
     # A study that is started anew has another parent.
     same_study = run.data.tags.get(PARENT_TAG) == job.tags[PARENT_TAG]
     return run.info.run_id if same_study else None
+
+
+def _begun(job: Job) -> bool:
+    """Whether this study has begun the cell before and not finished it."""
+    import mlflow
+
+    filters = (f"tags.`{key}` = '{job.tags[key]}'" for key in (PARENT_TAG, "cell_hash"))
+    return bool(
+        mlflow.MlflowClient().search_runs(
+            [job.experiment_id],
+            f"{' and '.join(filters)} and attributes.status != 'FINISHED'",
+            max_results=1,
+        )
+    )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from m2fdp.config import Config, parse_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import label_counts
 from m2fdp.experiments import Experiment
 from m2fdp.reporting import figures
+from m2fdp.reporting.pictures import Drawing
 
 
 def configure(parameters: dict[str, Any]) -> Config:
@@ -36,6 +36,6 @@ def assemble(config: Config, dataset: Dataset, manifest: pd.DataFrame) -> Experi
     return experiment
 
 
-def draw_label_distribution(manifest: pd.DataFrame) -> Figure:
+def draw_label_distribution(manifest: pd.DataFrame) -> Drawing:
     """How many records of each label every device holds."""
-    return figures.label_distribution(label_counts(manifest))
+    return Drawing.of(figures.label_distribution, label_counts(manifest))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.console import Console
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from m2fdp.experiments import Experiment
 from m2fdp.reporting import figures, tables
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
+from m2fdp.reporting.pictures import Drawing
 from m2fdp.simulation.checkpoints import differences
 
 MODEL = "model.pt"
@@ -137,14 +137,16 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
         )
 
 
-def draw_confusions(counts: pd.DataFrame) -> Figure:
+def draw_confusions(counts: pd.DataFrame) -> Drawing:
     """The confusion matrix as a figure."""
-    return figures.confusion_matrix(counts.to_numpy(), [str(label) for label in counts.index])
+    labels = [str(label) for label in counts.index]
+    return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels)
 
 
-def draw_accuracy(round_metrics: pd.DataFrame, algorithm: str, seed: int) -> Figure:
+def draw_accuracy(round_metrics: pd.DataFrame, algorithm: str, seed: int) -> Drawing:
     """Accuracy and epsilon over the rounds."""
-    return figures.accuracy_curve(round_metrics, f"{get_algorithm(algorithm).title}, seed {seed}")
+    title = f"{get_algorithm(algorithm).title}, seed {seed}"
+    return Drawing.of(figures.accuracy_curve, round_metrics, title)
 
 
 def summarise(

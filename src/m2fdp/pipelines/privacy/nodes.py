@@ -6,11 +6,11 @@ import logging
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from m2fdp.experiments import Experiment
 from m2fdp.reporting import privacy_figures, tables
+from m2fdp.reporting.pictures import Drawing
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +50,9 @@ def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:
         tables.print_ledger(table, console)
 
 
-def draw_ledger(table: pd.DataFrame) -> Figure:
+def draw_ledger(table: pd.DataFrame) -> Drawing:
     """The ledger as a heat map, positions by observers."""
-    return privacy_figures.ledger_heat_map(table)
+    return Drawing.of(privacy_figures.ledger_heat_map, table)
 
 
 def trace_epsilon(experiment: Experiment) -> pd.DataFrame:
@@ -60,7 +60,7 @@ def trace_epsilon(experiment: Experiment) -> pd.DataFrame:
     return experiment.epsilon_over_rounds()
 
 
-def draw_epsilon(table: pd.DataFrame, promised: dict[str, Any], target: float) -> Figure:
+def draw_epsilon(table: pd.DataFrame, promised: dict[str, Any], target: float) -> Drawing:
     """Epsilon over the rounds, a line for each kind of observer, and what was asked for."""
     asked = promised.get("epsilon_nominal", target)
-    return privacy_figures.epsilon_over_rounds(table, float(asked))
+    return Drawing.of(privacy_figures.epsilon_over_rounds, table, float(asked))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from m2fdp.config import Config
 from m2fdp.experiments import Experiment
+from m2fdp.reporting.pictures import Drawing
 from m2fdp.topology.drawing import draw_network
 from m2fdp.topology.network import Network, network_table
 
@@ -21,6 +21,6 @@ def tabulate_network(network: Network) -> pd.DataFrame:
     return network_table(network)
 
 
-def draw(table: pd.DataFrame) -> Figure:
+def draw(table: pd.DataFrame) -> Drawing:
     """The network as a layered tree."""
-    return draw_network(table)
+    return Drawing.of(draw_network, table)
