@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import nan, prod
 
 import numpy as np
+import pandas as pd
 
 from m2fdp.algorithms import Plan
 from m2fdp.config import Config
-from m2fdp.control.controller import Controller, build_controller, plan_controller
+from m2fdp.control.controller import (
+    Controller,
+    build_controller,
+    plan_controller,
+    plan_round,
+    planned_states,
+)
 from m2fdp.control.noise import noise_laws
 from m2fdp.control.problem import choice_grid, longest
 from m2fdp.control.spread import Spread, sample_terms
@@ -26,6 +33,17 @@ from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
+
+PLANNED_COLUMNS = (
+    "round",
+    "K",
+    "s_trusted",
+    "s_untrusted",
+    "eta",
+    "energy_share",
+    "delay_share",
+    "gap_share",
+)
 
 
 def controller_of(
@@ -103,6 +121,36 @@ def _landscape(config: Config, model: Model, inputs: tuple[Shape, int]) -> Lands
         mean_curvature = min(smoothness, trace / model.n_parameters)
     zeta = config.control.dissimilarity or config.privacy.clipping_norm
     return Landscape(smoothness, zeta, model.loss_of_equal_scores(n_classes), mean_curvature)
+
+
+def planned_rounds(controller: Controller | None, most_rounds: int) -> pd.DataFrame:
+    """What a controller decides of every round before training; no rows without one.
+
+    Args:
+        most_rounds: T.
+
+    Returns:
+        `round`, `K`, `s_trusted`, `s_untrusted`; `eta`, NaN where it waits for beta; and of (P),
+        for all local steps that are left, `energy_share`, `delay_share` and `gap_share`.
+    """
+    rows = []
+    states = () if controller is None else planned_states(controller, most_rounds)[:-1]
+    for state in states:
+        assert controller is not None
+        control, _ = plan_round(controller, state, controller.smoothness or nan)
+        rows.append(
+            {
+                "round": control.round,
+                "K": control.choice.local_steps,
+                "s_trusted": control.choice.trusted,
+                "s_untrusted": control.choice.untrusted,
+                "eta": control.step_size,
+                "energy_share": control.terms.energy_share,
+                "delay_share": control.terms.delay_share,
+                "gap_share": control.terms.gap_share,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(PLANNED_COLUMNS))
 
 
 def smoothness_of(config: Config, model: Model, shape: Shape) -> float | None:

@@ -69,6 +69,16 @@ class FigureDataset(Replacing, MatplotlibDataset):
     """A figure as PNG."""
 
 
+class PossibleFigureDataset(FigureDataset):
+    """A figure as PNG, of which there is no file where there is nothing to draw: an empty tuple."""
+
+    def save(self, data: Any) -> None:
+        if data == ():
+            Path(self.path).unlink(missing_ok=True)  # an earlier run's
+        else:
+            super().save(data)
+
+
 class RecordDataset(Replacing, JSONDataset):
     """Named values as JSON."""
 

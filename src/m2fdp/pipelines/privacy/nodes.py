@@ -9,7 +9,8 @@ import pandas as pd
 from rich.console import Console
 
 from m2fdp.experiments import Experiment
-from m2fdp.reporting import privacy_figures, tables
+from m2fdp.experiments.control import planned_rounds
+from m2fdp.reporting import control_figures, privacy_figures, tables
 from m2fdp.reporting.pictures import Drawing
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,25 @@ def tabulate_elections(experiment: Experiment) -> pd.DataFrame:
 def tabulate_zones(experiment: Experiment) -> pd.DataFrame:
     """What every observer learns in H's zones, beside H's formula."""
     return experiment.zones_table()
+
+
+def tabulate_plan(experiment: Experiment) -> pd.DataFrame:
+    """What a controller decides of every round before training."""
+    plan = planned_rounds(experiment.controller, len(experiment.run_plan.rounds))
+    if not plan.empty:
+        logger.info(
+            "The controller plans %d rounds of %d to %d local steps, %d in all.",
+            len(plan),
+            plan["K"].min(),
+            plan["K"].max(),
+            plan["K"].sum(),
+        )
+    return plan
+
+
+def draw_plan(plan: pd.DataFrame) -> Drawing | tuple[()]:
+    """It as a figure; nothing without a controller."""
+    return () if plan.empty else Drawing.of(control_figures.planned_rounds, plan)
 
 
 def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:

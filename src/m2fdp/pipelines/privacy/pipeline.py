@@ -6,7 +6,7 @@ from m2fdp.pipelines.privacy import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Experiment to promise, ledger, zones, and epsilon over the rounds."""
+    """Experiment to promise, ledger, zones, epsilon over the rounds, and a controller's plan."""
     return Pipeline(
         [
             Node(
@@ -15,6 +15,8 @@ def create_pipeline() -> Pipeline:
             Node(nodes.tabulate_ledger, "experiment", "privacy_ledger", name="tabulate_ledger"),
             Node(nodes.tabulate_elections, "experiment", "elections", name="tabulate_elections"),
             Node(nodes.tabulate_zones, "experiment", "zones_table", name="tabulate_zones"),
+            Node(nodes.tabulate_plan, "experiment", "planned_rounds", name="tabulate_plan"),
+            Node(nodes.draw_plan, "planned_rounds", "planned_rounds_figure", name="draw_plan"),
             Node(
                 nodes.print_ledger,
                 ["privacy_ledger", "privacy_summary"],
