@@ -71,17 +71,19 @@ def test_a_local_aggregation_that_never_comes_is_told(every):
     (line,) = surprises_of(local_aggregation={1: every})
     assert line.startswith(f"training.local_aggregation.1 = {every}: never comes")
     assert surprises_of("pedpfl", local_aggregation={1: every}) == []  # a star has none
-    chosen = {"enabled": True}  # the controller may take up to 40 steps
+    chosen = {"enabled": True, "smoothness": 1.0}  # the controller may take up to 40 steps
     assert surprises_of(control=chosen, local_aggregation={1: every}) == []
 
 
 def test_the_papers_step_size_factor_is_told():
-    papers = {"enabled": True, "gap": "papers"}
+    papers = {"enabled": True, "gap": "papers", "smoothness": "estimated"}
     (line,) = surprises_of(control=papers)
     assert line.startswith("control.step_size_factor = 1 is J's own")
     assert "try 20 " in line
     assert surprises_of(control=papers | {"step_size_factor": 20}) == []
-    assert surprises_of(control={"enabled": True}) == []
+    assert surprises_of(control={"enabled": True, "smoothness": 1.0}) == []
+    (line,) = surprises_of(control={"enabled": True})
+    assert line.startswith("control.smoothness = null: beta is what no record passes")
 
 
 def test_cuda_where_there_is_none(monkeypatch):

@@ -97,6 +97,31 @@ def test_with_a_declared_beta_the_guarantee_is_unconditional(project, kedro_run)
     assert {value for _, value in histories(run)["control/beta"]} == {0.7}
 
 
+def test_what_is_planned_before_training_is_what_is_trained(project, kedro_run, caplog):
+    """With the mechanism's gap, the default; a run without control leaves no plan behind."""
+    small = "topology.fanouts=4|3,training.batch_size=null,threads=1,dataset.scale=unit_norm"
+    control = "control.enabled=true,control.smoothness=0.1,control.dissimilarity=0.1"
+    result = kedro_run(
+        "--params", f"{small},{control},training.rounds=12,training.evaluate_every=1"
+    )
+    assert result.exit_code == 0, result.output
+    run, folder = last_run(), project / "data/08_reporting/single"
+    plan = pd.read_csv(folder / "planned_rounds.csv")
+    planned = f"The controller plans {len(plan)} rounds of {plan['K'].min()} to"
+    assert any(planned in record.getMessage() for record in caplog.records)
+    artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
+    assert artifacts >= {"planned_rounds.csv", "planned_rounds.png"}
+    logged = histories(run)
+    for column in ("K", "eta", "s_trusted", "s_untrusted", "energy_share", "gap_share"):
+        assert [value for _, value in logged[f"control/{column}"]] == pytest.approx(plan[column])
+    summary = reported(project, "privacy_summary.json")
+    assert summary["guarantee"] == "verified" and summary["rounds"] == len(plan)
+    assert 0.98 * 4 < summary["epsilon_verified"] <= 4
+    result = kedro_run("--params", f"{small},training.rounds=1")
+    assert result.exit_code == 0, result.output
+    assert not list(folder.glob("planned_rounds*"))
+
+
 def test_the_papers_mechanism_is_verified_for_the_rounds_that_are_planned(project, kedro_run):
     result = kedro_run("--params", PAPER)
     assert result.exit_code == 0, result.output

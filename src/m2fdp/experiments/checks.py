@@ -193,6 +193,12 @@ def surprises(config: Config) -> list[str]:
                 "control.step_size_factor = 1 is J's own: steps of at most 1/(tau beta), too small "
                 f"to get anywhere in tau steps; try {steps} (steps of 1/beta) and more"
             )
+        if config.control.smoothness is None:
+            lines.append(
+                "control.smoothness = null: beta is what no record passes, and steps of at most "
+                "1/beta are far smaller than clipped gradients allow; a number that held-out "
+                "records have found trains faster"
+            )
     if schedule.local_steps == 1:  # no round of one step has any, whatever an environment says
         return lines
     due = {schedule.aggregation_layer(step) for step in range(1, schedule.local_steps)}

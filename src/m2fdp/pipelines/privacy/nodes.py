@@ -42,23 +42,16 @@ def tabulate_zones(experiment: Experiment) -> pd.DataFrame:
     return experiment.zones_table()
 
 
-def tabulate_plan(experiment: Experiment) -> pd.DataFrame:
-    """What a controller decides of every round before training."""
+def tell_plan(experiment: Experiment) -> tuple[pd.DataFrame, Drawing | tuple[()]]:
+    """What a controller decides of every round before training, as table and figure; no rows and
+    nothing to draw without one."""
     plan = planned_rounds(experiment.controller, len(experiment.run_plan.rounds))
-    if not plan.empty:
-        logger.info(
-            "The controller plans %d rounds of %d to %d local steps, %d in all.",
-            len(plan),
-            plan["K"].min(),
-            plan["K"].max(),
-            plan["K"].sum(),
-        )
-    return plan
-
-
-def draw_plan(plan: pd.DataFrame) -> Drawing | tuple[()]:
-    """It as a figure; nothing without a controller."""
-    return () if plan.empty else Drawing.of(control_figures.planned_rounds, plan)
+    if plan.empty:
+        return plan, ()
+    least, most, total = (int(plan["K"].agg(which)) for which in ("min", "max", "sum"))
+    line = "The controller plans %d rounds of %d to %d local steps, %d in all."
+    logger.info(line, len(plan), least, most, total)
+    return plan, Drawing.of(control_figures.planned_rounds, plan)
 
 
 def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:

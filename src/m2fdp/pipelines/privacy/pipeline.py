@@ -15,8 +15,12 @@ def create_pipeline() -> Pipeline:
             Node(nodes.tabulate_ledger, "experiment", "privacy_ledger", name="tabulate_ledger"),
             Node(nodes.tabulate_elections, "experiment", "elections", name="tabulate_elections"),
             Node(nodes.tabulate_zones, "experiment", "zones_table", name="tabulate_zones"),
-            Node(nodes.tabulate_plan, "experiment", "planned_rounds", name="tabulate_plan"),
-            Node(nodes.draw_plan, "planned_rounds", "planned_rounds_figure", name="draw_plan"),
+            Node(
+                nodes.tell_plan,
+                "experiment",
+                ["planned_rounds", "planned_rounds_figure"],
+                name="tell_plan",
+            ),
             Node(
                 nodes.print_ledger,
                 ["privacy_ledger", "privacy_summary"],
