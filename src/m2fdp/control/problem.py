@@ -23,7 +23,6 @@ from m2fdp.control.gaps import NOTHING, Gap, MechanismGap, PapersGap, Past
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, largest_step
 from m2fdp.costs.resources import round_costs
-from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
@@ -275,9 +274,7 @@ def plan_problem(
 
     Args:
         spread: of a round of each choice, (k, a, b), if noise is calibrated to tau local steps.
-
-    Raises:
-        InputError: the configured tau is more than T rounds have room for.
+        config: its tau, if any, is at most T·K^max.
     """
     sums, alphas, most = StepSums(schedule.rounds), _alphas(config), longest(schedule, config)
     # eta^1 = gamma / sqrt(2) is the largest step.
@@ -306,10 +303,7 @@ def plan_problem(
             objective = float(problem.objective(total, NOTHING)[:total].min())
             if objective < least:
                 least, best = objective, (problem, gap_at.step_parameter)
-    if best is None:
-        raise InputError(
-            "control.tau", config.tau, f"needs more than training.rounds = {schedule.rounds} rounds"
-        )
+    assert best is not None  # K^max in every round has room for any of them
     return best
 
 

@@ -235,6 +235,14 @@ def _check_control(config: Config, plan: Plan) -> None:
             deeper[0],
             "is a layer that the controller does not aggregate at; valid: 1",
         )
+    room = config.training.rounds * config.control.max_local_steps
+    if config.control.gap == "mechanism" and (config.control.tau or 0) > room:
+        raise InputError(
+            "control.tau",
+            config.control.tau,
+            f"is more than training.rounds = {config.training.rounds} rounds of "
+            f"control.max_local_steps = {config.control.max_local_steps} have room for",
+        )
     if get_mechanism(config.privacy.mechanism).sends_models:
         raise InputError(
             "privacy.mechanism",
