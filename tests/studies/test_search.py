@@ -92,7 +92,7 @@ def test_the_cheapest_way_to_the_target_wins_of_those_that_most_seeds_reach_it_b
     assert chosen == {both[0].place: both[winner].schedule}
     text = search_markdown(search_table(both, results, chosen))
     assert f"| {told} |" in text
-    assert "energy to the target (J), of those that reach it with the most seeds" in text
+    assert "energy to the target (J) of 0.7, of those that reach it with the most seeds" in text
 
 
 def test_a_search_by_cost_needs_a_target():

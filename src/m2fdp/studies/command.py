@@ -276,16 +276,21 @@ def choose_schedules(setting: Setting, launcher: Launcher, wanted: Sequence[Poin
     schedules: dict[str, dict[str, Any]] = {}
     tried: list[Candidate] = []
     results: dict[str, Tried] = {}
-    client, target = mlflow.MlflowClient(), setting.study.target_accuracy
+    client = mlflow.MlflowClient()
     while candidates := next_candidates(setting, wanted, schedules, tried):
         run_ids = launcher.run(
             "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
         )
-        by = {cell.hash: one.by for one in candidates for cell in one.cells}
-        costs = pd.DataFrame() if target is None else load_costs(list(run_ids.values()), target)
+        candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
+        costs: dict[float | None, pd.DataFrame] = {
+            target: load_costs(list(run_ids.values()), target)
+            for target in {one.target for one in candidates}
+            if target is not None
+        }
         for cell_hash, run_id in run_ids.items():
             accuracy = client.get_run(run_id).data.metrics["accuracy"]
-            known = costs.get(by[cell_hash], pd.Series(dtype=float))
+            one = candidate_of[cell_hash]
+            known = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
             results[cell_hash] = Tried(accuracy, float(known.get(run_id, nan)))
         schedules |= choose(candidates, results)
         tried.extend(candidates)

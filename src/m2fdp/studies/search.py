@@ -38,6 +38,7 @@ SEARCH_COLUMNS = (
     "accuracy_mean",
     "accuracy_std",
     "by",
+    "target",
     "reached",
     "cost_mean",
     "cost_std",
@@ -71,6 +72,7 @@ class Candidate:
     schedule: dict[str, Any]  # dotted parameters
     cells: tuple[Cell, ...]  # one a seed
     by: str = "accuracy"  # what it is chosen by
+    target: float | None = None  # the accuracy that it is to reach, if it is chosen by a cost
 
 
 def next_candidates(
@@ -150,6 +152,7 @@ def search_table(
                 "accuracy_mean": found.mean(),
                 "accuracy_std": found.std(),
                 "by": candidate.by,
+                "target": candidate.target,
                 "reached": int(costs.count()),
                 "cost_mean": costs.mean(),
                 "cost_std": costs.std(),
@@ -165,7 +168,8 @@ def search_markdown(table: pd.DataFrame) -> str:
     means = "their mean accuracy"
     if costs:
         named = " or ".join(MEASURES[by].label for by in costs)
-        means = f"their mean {named}, of those that reach it with the most seeds,"
+        target = ", ".join(f"{value:g}" for value in table["target"].unique())
+        means = f"their mean {named} of {target}, of those that reach it with the most seeds,"
     lines = [
         f"Schedules were chosen by {means} on training records that were held out and "
         f"that no run of the search trained on: {table['new_runs'].sum()} runs. The released runs "
@@ -237,7 +241,8 @@ def _candidates(
             at = replace(point, values={**point.values, SEED: seed})
             name = f"search/{at.name}-{number}"
             cells.append(build_cell(setting, name, at, schedule | held_out))
-        yield Candidate(place, point, schedule, tuple(cells), search.by)
+        target = search.target_accuracy or setting.study.target_accuracy
+        yield Candidate(place, point, schedule, tuple(cells), search.by, target)
 
 
 def _of(candidate: Candidate, results: Results, name: str) -> pd.Series:
