@@ -505,6 +505,9 @@ def test_what_is_allowed_and_seldom_meant_is_warned_of(project, kedro_run, caplo
 
 
 def test_control_at_the_papers_step_size_is_warned_of(project, kedro_run, caplog):
-    result = kedro_run("--params=threads=1,training.rounds=2,control.enabled=true")
+    result = kedro_run(
+        "--params=threads=1,training.rounds=2,control.enabled=true,control.gap=papers,"
+        "control.smoothness=estimated"
+    )
     assert result.exit_code == 0, result.output
     assert any("control.step_size_factor = 1 is J's own" in line for line in warned(caplog))

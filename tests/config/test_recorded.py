@@ -18,7 +18,8 @@ from m2fdp.config import (
 # Of conf/base at version 0.1.0 (commit 8512413): SHA-256 of the JSON text, keys in their order.
 ESSENTIALS = "f9136c4427a4782f5534f24013c6eef0bd9cc85c7f9a0b61dadc4d7a8a3afd38"
 RELEASED = "8e6b27848c57d3f16ca5d455fb31c61205e47bc389cb53e77dab6d6ffe872854"
-CONTROLLED = "bb7edfbc999e20fedd3c3e6526c1b91db4f929e09bbbd350409b38ac0b7b8e5e"
+# Since 0.7.0 with what the gap is of, whose default is not what was before it.
+CONTROLLED = "c71cd92650ecf44dc1ec060ef9952be7b63adc5db3d7c22060aa059c1ff6c44f"
 # A key that came later, and another value than its default.
 LATER = [
     ({"options": {"depth": 2}}, "options.depth"),
@@ -39,6 +40,11 @@ LATER = [
     ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
     ({"tiering": {"server_epochs": 2}}, "tiering.server_epochs"),
 ]
+# The same, of keys that count under a controller only.
+LATER_OF_CONTROL = [
+    ({"gap": "papers"}, "control.gap"),
+    ({"dissimilarity": 0.1}, "control.dissimilarity"),
+]
 
 
 def digest(values):
@@ -57,6 +63,15 @@ def test_keys_that_came_later_count_where_they_are_used(parameters, key):
     assert digest(released(config)) != RELEASED
     assert set(released(config)) - set(released(Config())) == {key}
     assert essentials(config)[key] == flatten(config.model_dump())[key]
+
+
+@pytest.mark.parametrize(("changes", "key"), LATER_OF_CONTROL)
+def test_keys_that_came_later_count_under_a_controller(changes, key):
+    controlled = parse_config({"control": {"enabled": True}})
+    config = parse_config({"control": {"enabled": True} | changes})
+    assert released(config) != released(controlled)
+    assert essentials(config)[key] == flatten(config.model_dump())[key]
+    assert released(parse_config({"control": changes})) == released(Config())
 
 
 def test_an_attack_changes_no_release():
@@ -140,6 +155,8 @@ def test_every_later_key_is_tried_here():
         "privacy.label_epsilon": 1.0,
         "tiering.offload_to": "trusted",
         "tiering.server_epochs": 1,
+        "control.gap": "mechanism",
+        "control.dissimilarity": None,
         "dataset.scale": "pixels",
         "privacy.epsilon_cloud": None,
         "privacy.exposures.uplinks": None,
@@ -163,7 +180,7 @@ def test_every_later_key_is_tried_here():
         "attack.confidence": 0.95,
     }
     # What an attack does changes no release: see above.
-    assert {"attack"} | {key.split(".")[0] for _, key in LATER} == {
+    assert {"attack", "control"} | {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }
 

@@ -21,7 +21,15 @@ from m2fdp.config import (
     TrustConfig,
 )
 from m2fdp.control.controller import before_training, build_controller, plan_round, step_parameter
-from m2fdp.control.problem import Choice, Problem, present_devices, solve, terms_at
+from m2fdp.control.gaps import PapersGap
+from m2fdp.control.problem import (
+    Choice,
+    ChoiceGrid,
+    Problem,
+    present_devices,
+    solve,
+    terms_at,
+)
 from m2fdp.convergence.bound import network_terms, noise_factor
 from m2fdp.costs.resources import round_cost, round_costs
 from m2fdp.privacy.calibration import no_privacy
@@ -45,7 +53,7 @@ def network_of(fanouts, ratios, participants=None):
 
 def controller_of(network, every=5, resources=None, lock_step=None, **control):
     schedule = Schedule(10, 20, {} if every is None else {1: every}, 0.5, "constant")
-    config = ControlConfig(**({"max_local_steps": 12} | control))
+    config = ControlConfig(**({"gap": "papers", "max_local_steps": 12} | control))
     return build_controller(
         network,
         lock_step or step_alone(network),
@@ -114,14 +122,15 @@ def test_unlike_sizes_cost_what_their_branches_cost():
 def by_hand(problem, remaining):
     """Every choice in turn; the first of the least wins."""
     best = None
-    start = problem.start
+    grid, gap = problem.grid, problem.gap.values
+    start = grid.start
     at = (
         start.local_steps - 1,
-        problem.sizes[0].tolist().index(start.trusted),
-        problem.sizes[1].tolist().index(start.untrusted),
+        grid.sizes[0].tolist().index(start.trusted),
+        grid.sizes[1].tolist().index(start.untrusted),
     )
     for (k, steps), (a, s_t), (b, s_u) in product(
-        enumerate(problem.local_steps), enumerate(problem.sizes[0]), enumerate(problem.sizes[1])
+        enumerate(grid.local_steps), enumerate(grid.sizes[0]), enumerate(grid.sizes[1])
     ):
         if steps > remaining:
             continue
@@ -129,7 +138,7 @@ def by_hand(problem, remaining):
         shares = (
             left * problem.energy_j[k, a, b] / problem.energy_j[at],
             left * problem.delay_s[k, a, b] / problem.delay_s[at],
-            problem.gap[k, a, b] / problem.gap[at],
+            gap[k, a, b] / gap[at],
         )
         value = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
         if best is None or value < best[0] * (1 - 1e-12):
@@ -170,8 +179,12 @@ def made_up(objective, remaining=10):
     k, a, b = energy.shape
     sizes = (np.arange(1, a + 1), np.arange(1, b + 1))
     ones = np.ones_like(energy)
-    steps, start = np.arange(1, k + 1), Choice(1, 1, 1)
-    return Problem(steps, sizes, energy, ones, ones, (1.0, 0.0, 0.0), remaining, start)
+    steps = np.arange(1, k + 1)
+    # Of one round each: rounds times it is the energy.
+    per_round = energy * steps[:, None, None] / remaining
+    grid = ChoiceGrid(steps, sizes, per_round, ones, Choice(1, 1, 1))
+    units = (1.0, 1.0, 1.0)
+    return Problem(grid, PapersGap(ones), (1.0, 0.0, 0.0), remaining, units, starts_there=True)
 
 
 def test_ties_go_to_fewest_steps_then_fewest_trusted_then_fewest_untrusted():
@@ -264,10 +277,10 @@ def test_each_kind_of_subnet_lowers_its_own_noise():
 def test_where_one_kind_of_subnet_is_missing_its_size_is_zero(ratio, sizes):
     network = network_of([4, 5], [ratio])
     controller = controller_of(network)
-    assert (controller.problem.start.trusted, controller.problem.start.untrusted) == sizes
+    assert (controller.problem.grid.start.trusted, controller.problem.grid.start.untrusted) == sizes
     choice = solve(controller.problem, 200)
     assert (choice.trusted == 0, choice.untrusted == 0) == (sizes[0] == 0, sizes[1] == 0)
-    assert present_devices(network, controller.problem.start).tolist() == [5] * 4
+    assert present_devices(network, controller.problem.grid.start).tolist() == [5] * 4
 
 
 def test_small_subnets_give_all_their_devices():
@@ -276,7 +289,7 @@ def test_small_subnets_give_all_their_devices():
     network = Network(tree, trust, noise_plan(tree, trust))
     assert present_devices(network, Choice(1, 2, 3)).tolist() == [2, 2, 3]
     controller = controller_of(network)
-    assert controller.problem.start == Choice(5, 3, 3)
+    assert controller.problem.grid.start == Choice(5, 3, 3)
     # b has two devices, so s_{L-1} of its kind stays 2.
     gaps = [terms_at(controller.problem, Choice(1, 3, size), 200).gap for size in (1, 2, 3)]
     assert gaps[0] > gaps[1] == gaps[2]
@@ -284,7 +297,7 @@ def test_small_subnets_give_all_their_devices():
 
 def test_large_subnets_are_looked_at_in_128_sizes():
     problem = controller_of(network_of([2, 1000], [0.5])).problem
-    for sizes in problem.sizes:
+    for sizes in problem.grid.sizes:
         assert len(sizes) == 128
         assert (sizes[0], sizes[-1]) == (1, 1000)
         assert (np.diff(sizes) > 0).all()

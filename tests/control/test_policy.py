@@ -31,7 +31,7 @@ def make(tmp_path_factory):
     edges.write_text(EDGES)
     records = records_of([12] * 7)
 
-    def make(privacy=GRADIENT, smoothness=None, rounds=8, **control):
+    def make(privacy=GRADIENT, smoothness="estimated", rounds=8, **control):
         config = load_config(
             {
                 "topology": {
@@ -46,8 +46,8 @@ def make(tmp_path_factory):
                     "step_size": "inverse_sqrt",
                 },
                 "privacy": privacy,
-                "control": {"enabled": True, "max_local_steps": 6, "tau": 20, "alpha_3": 0.1}
-                | {"smoothness": smoothness}
+                "control": {"enabled": True, "gap": "papers", "smoothness": smoothness}
+                | {"max_local_steps": 6, "tau": 20, "alpha_3": 0.1}
                 | control,
                 "threads": 1,
             }
@@ -151,7 +151,7 @@ def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(make, privacy):
     assert setting.mechanisms[0].epsilon(len(rounds)) <= 4 or privacy is UPLOAD
 
 
-@pytest.mark.parametrize("smoothness", [None, 0.5])
+@pytest.mark.parametrize("smoothness", ["estimated", 0.5])
 def test_rounds_go_on_after_any_as_if_never_stopped(make, smoothness):
     setting = make(smoothness=smoothness)
     whole = setting.train()
@@ -206,7 +206,7 @@ def test_a_declared_beta_needs_no_gradient(make, monkeypatch):
 def test_a_beta_that_can_not_be_estimated_is_refused_before_the_first_round(make):
     setting = make()
     setting.simulation.shards.features.zero_()
-    with pytest.raises(InputError, match="control.smoothness = None: can't be estimated"):
+    with pytest.raises(InputError, match="control.smoothness = 'estimated': can't be estimated"):
         setting.train()
 
 

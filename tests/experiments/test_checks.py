@@ -38,14 +38,16 @@ def test_blocks_that_contradict_one_another(change, key):
     assert caught.value.key.startswith(key)
 
 
-def test_the_controller_prices_no_messages_of_secure_aggregation():
-    control = VALID | {"control": {"enabled": True}}
+def test_the_papers_controller_prices_no_messages_of_secure_aggregation():
+    sums = {"secure_aggregation": {"layers": [1]}}
+    check_config(parse_config(VALID | sums | {"control": {"enabled": True}}))
+    control = VALID | {"control": {"enabled": True, "gap": "papers"}}
     check_config(parse_config(control))
     with pytest.raises(InputError) as caught:
-        check_config(parse_config(control | {"secure_aggregation": {"layers": [1]}}))
+        check_config(parse_config(control | sums))
     assert caught.value.key == "secure_aggregation.layers"
     assert str(caught.value).endswith(
-        "is nothing that the controller (control.enabled) prices; use []"
+        "is nothing that control.gap: papers prices; use [], or gap: mechanism"
     )
 
 
@@ -69,15 +71,17 @@ def test_a_local_aggregation_that_never_comes_is_told(every):
     (line,) = surprises_of(local_aggregation={1: every})
     assert line.startswith(f"training.local_aggregation.1 = {every}: never comes")
     assert surprises_of("pedpfl", local_aggregation={1: every}) == []  # a star has none
-    chosen = {"enabled": True, "step_size_factor": 400}  # the controller may take up to 40 steps
+    chosen = {"enabled": True}  # the controller may take up to 40 steps
     assert surprises_of(control=chosen, local_aggregation={1: every}) == []
 
 
 def test_the_papers_step_size_factor_is_told():
-    (line,) = surprises_of(control={"enabled": True})
+    papers = {"enabled": True, "gap": "papers"}
+    (line,) = surprises_of(control=papers)
     assert line.startswith("control.step_size_factor = 1 is J's own")
     assert "try 20 " in line
-    assert surprises_of(control={"enabled": True, "step_size_factor": 20}) == []
+    assert surprises_of(control=papers | {"step_size_factor": 20}) == []
+    assert surprises_of(control={"enabled": True}) == []
 
 
 def test_cuda_where_there_is_none(monkeypatch):

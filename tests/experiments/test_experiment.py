@@ -150,7 +150,13 @@ def test_bounds_stand_beside_what_was_measured():
 
 
 CONTROLLED = {
-    "control": {"enabled": True, "smoothness": 1.0, "tau": 6, "step_size_factor": 20},
+    "control": {
+        "enabled": True,
+        "gap": "papers",
+        "smoothness": 1.0,
+        "tau": 6,
+        "step_size_factor": 20,
+    },
     "training": {"local_aggregation": {1: 2}},
 }
 

@@ -145,7 +145,7 @@ def test_with_a_controller_what_it_decides_by_counts():
         for changes in (
             {},
             {"resources": {"step_energy_j": 2.0}},
-            {"control": {"step_size_factor": 3.0}},
+            {"control": {"dissimilarity": 3.0}},
         )
     ]
     assert len(set(keys)) == 3

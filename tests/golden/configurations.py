@@ -263,11 +263,14 @@ def _controls(rng: np.random.Generator) -> Overrides:
     alphas = np.round(rng.uniform(0, 3, size=3) * (rng.random(3) < 0.7), 2).tolist()
     return {
         "enabled": True,
+        "gap": "papers",
         "alpha_1": alphas[0],
         "alpha_2": alphas[1],
         "alpha_3": alphas[2] or 1.0,
         "tau": None if rng.random() < 0.3 else int(rng.integers(4, 25)),
-        "smoothness": None if rng.random() < 0.5 else float(np.round(rng.uniform(0.2, 3), 2)),
+        "smoothness": "estimated"
+        if rng.random() < 0.5
+        else float(np.round(rng.uniform(0.2, 3), 2)),
         "max_local_steps": most,
         "initial_local_steps": int(rng.integers(1, most + 1)),
         "step_size_factor": float(rng.choice([1.0, 20.0])),

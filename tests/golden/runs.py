@@ -55,8 +55,8 @@ _RAGGED = (
     "topology.trust.untrusted=B|b"
 )
 _CONTROL = (
-    f"{_TWO},control.enabled=true,training.rounds=12,training.batch_size=16,control.tau=20,"
-    "control.max_local_steps=6,control.step_size_factor=20"
+    f"{_TWO},control.enabled=true,control.gap=papers,training.rounds=12,training.batch_size=16,"
+    "control.tau=20,control.max_local_steps=6,control.step_size_factor=20"
 )
 # By cell. Each adds to _BASE, and the later of two values of a key counts.
 RUNS = {
@@ -97,7 +97,7 @@ RUNS = {
     "backend_reference": f"{_TWO},training.backend=reference,training.rounds=2",
     "backend_sequential": f"{_TWO},training.backend=sequential,training.rounds=2",
     "control": f"{_CONTROL},control.smoothness=0.7",
-    "control_estimated": _CONTROL,
+    "control_estimated": f"{_CONTROL},control.smoothness=estimated",
     "control_paper": (
         f"{_CONTROL},{_UPLOAD},privacy.calibration=paper,training.batch_size=null,"
         "control.smoothness=0.7"
@@ -116,7 +116,7 @@ RUNS = {
     "resumed_upload": (
         f"{_DEEP},{_UPLOAD},training.participants=2,training.rounds=9,training.checkpoint_every=3"
     ),
-    "resumed_control": f"{_CONTROL},training.checkpoint_every=3",
+    "resumed_control": f"{_CONTROL},control.smoothness=estimated,training.checkpoint_every=3",
     "bound": f"{_TWO},{_UPLOAD},privacy.calibration=paper",
 }
 PIPELINES = {"bound": "bound"}

@@ -9,10 +9,12 @@ import pytest
 
 from m2fdp.simulation.tree_process import TreeProcess
 
-SMALL = (
+PLANNED = (
     "control.enabled=true,topology.fanouts=4|3,training.rounds=12,training.batch_size=16,threads=1,"
-    "control.tau=20,control.max_local_steps=6,control.step_size_factor=20,training.evaluate_every=2"
+    "control.gap=papers,control.tau=20,control.max_local_steps=6,training.evaluate_every=2"
 )
+# J's controller, that estimates beta as it goes.
+SMALL = f"{PLANNED},control.smoothness=estimated,control.step_size_factor=20"
 # Whole shards, for which the ledger has a closed form.
 UPLOAD = f"{SMALL},privacy.mechanism=upload,training.batch_size=null"
 PAPER = f"{UPLOAD},privacy.calibration=paper"
@@ -87,7 +89,7 @@ def test_a_controlled_run_says_what_was_decided_and_on_what_epsilon_rests(projec
 
 
 def test_with_a_declared_beta_the_guarantee_is_unconditional(project, kedro_run):
-    result = kedro_run("--params", f"{SMALL},control.smoothness=0.7")
+    result = kedro_run("--params", f"{PLANNED},control.step_size_factor=20,control.smoothness=0.7")
     assert result.exit_code == 0, result.output
     assert "conditional" not in result.output
     run = last_run()
@@ -192,7 +194,7 @@ def test_pipelines_made_for_equal_rounds_are_refused(project, kedro_run, pipelin
 @pytest.mark.full
 def test_a_controlled_run_that_diverges_names_its_own_key(project, kedro_run):
     deep = "model.name=cnn12,model.channels=1|1|1"  # whose scores are products of weights
-    params = f"{SMALL},{deep},control.step_size_factor=1e9,control.smoothness=1e-9"
+    params = f"{PLANNED},{deep},control.step_size_factor=1e9,control.smoothness=1e-9"
     result = kedro_run("--params", params)
     assert result.exit_code == 2
     last = result.output.splitlines()[-1]

@@ -28,6 +28,14 @@ def share_at_once(monkeypatch):
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
 
 
+@pytest.fixture
+def children():
+    """A function that tells the child processes that this test has begun: pools of tests before it
+    may wait for the garbage collector."""
+    before = psutil.Process().children()
+    return lambda: [child for child in psutil.Process().children() if child not in before]
+
+
 def count_and_sign(multiple, done, part):
     assert part.start % multiple == 0 or not part
     for item in part:
@@ -67,16 +75,16 @@ def test_parts_cost_about_the_same(costs, count):
         assert abs(costs[part.start : part.stop].sum() - costs.sum() / count) <= costs.max() + 1e-9
 
 
-def test_small_work_is_not_worth_a_process(monkeypatch):
+def test_small_work_is_not_worth_a_process(monkeypatch, children):
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 60.0)
     done, shared = shared_tensor(30, 2, torch.int64), Workers(3)
     for _ in range(3):
         share(shared, partial(count_and_sign, 1), done)
     assert set(done[:, 1].tolist()) == {os.getpid()}
-    assert not psutil.Process().children()
+    assert not children()
 
 
-def test_processes_are_forked_once_and_see_what_is_new():
+def test_processes_are_forked_once_and_see_what_is_new(children):
     """And again only for what has to be there from the start."""
     done, shared = shared_tensor(10, 2, torch.int64), Workers(2)
     seen = []
@@ -89,7 +97,7 @@ def test_processes_are_forked_once_and_see_what_is_new():
     share(shared, partial(mark, torch.full((3,), 7)), other)
     assert other[:, 0].tolist() == [7] * 10
     assert frozenset(other[:, 1].tolist()) != seen[0]
-    others = {process.pid for process in psutil.Process().children()}
+    others = {process.pid for process in children()}
     assert others == set(other[:, 1].tolist()) - {os.getpid()}
     share(shared, partial(mark, torch.full((3,), 8)), done)
     assert set(done[:, 1].tolist()) == {os.getpid(), *others}
@@ -128,11 +136,11 @@ def test_what_takes_no_time_is_not_even_tried(monkeypatch):
     assert ways.sharing(12.0)
 
 
-def test_an_error_of_a_process_is_raised_in_its_parent():
+def test_an_error_of_a_process_is_raised_in_its_parent(children):
     done, shared = shared_tensor(10, 1, torch.float32), Workers(2)
     with pytest.raises(ValueError, match="no item 5"):
         share(shared, refuse_the_second_part, done)
-    assert not psutil.Process().children()
+    assert not children()
 
 
 def refuse_the_second_part(done, part):
@@ -148,15 +156,15 @@ def test_what_a_killed_process_left_undone_is_done():
     assert done.sum() == 10
 
 
-def test_a_process_that_was_killed_meanwhile_is_replaced():
+def test_a_process_that_was_killed_meanwhile_is_replaced(children):
     done, shared = shared_tensor(10, 1, torch.float32), Workers(3)
     share(shared, ones, done)
-    for process in psutil.Process().children():
+    for process in children():
         process.kill()
     for _ in range(2):
         share(shared, ones, done.zero_())
         assert done.sum() == 10
-    assert len(psutil.Process().children()) == 2
+    assert len(children()) == 2
 
 
 def kill_others(parent, done, part):
@@ -169,11 +177,11 @@ def ones(done, part):
     done[part.start : part.stop] = 1.0
 
 
-def test_an_interrupt_leaves_no_process_behind():
+def test_an_interrupt_leaves_no_process_behind(children):
     done, shared = shared_tensor(9, 1, torch.float32), Workers(3)
     with pytest.raises(KeyboardInterrupt):
         share(shared, partial(interrupt, os.getpid()), done)
-    assert not psutil.Process().children()
+    assert not children()
 
 
 def interrupt(parent, done, part):
@@ -182,26 +190,26 @@ def interrupt(parent, done, part):
     signal.pause()
 
 
-def test_ctrl_c_is_the_parents_to_handle():
+def test_ctrl_c_is_the_parents_to_handle(children):
     done, shared = shared_tensor(8, 2, torch.int64), Workers(2)
     share(shared, partial(count_and_sign, 1), done)
-    (child,) = psutil.Process().children()
+    (child,) = children()
     child.send_signal(signal.SIGINT)
     share(shared, partial(count_and_sign, 1), done)
-    assert psutil.Process().children() == [child]
+    assert children() == [child]
     assert child.pid in done[:, 1].tolist()
 
 
-def test_nobody_outlives_the_workers():
+def test_nobody_outlives_the_workers(children):
     done, shared = shared_tensor(8, 1, torch.float32), Workers(3)
     share(shared, ones, done)
-    assert len(psutil.Process().children()) == 2
+    assert len(children()) == 2
     shared.end()
-    assert not psutil.Process().children()
+    assert not children()
     share(shared, ones, done)
     del shared
     gc.collect()
-    assert not psutil.Process().children()
+    assert not children()
 
 
 _ENDLESS = """

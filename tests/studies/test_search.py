@@ -8,16 +8,20 @@ import pytest
 from tests.studies.parameters import BASE
 
 from m2fdp.studies.grid import Setting, expand, points
-from m2fdp.studies.search import choose, next_candidates, search_markdown, search_table
+from m2fdp.studies.search import Tried, choose, next_candidates, search_markdown, search_table
 from m2fdp.studies.study import Study
 
 RATES = {"grids": [{"training.rounds": [5], "training.learning_rate": [0.1, 0.2]}]}
 
 
-def setting_of(arms, spaces, grid=None, **search):
+def setting_of(arms, spaces, grid=None, target_accuracy=None, **search):
     search = {"spaces": spaces, "seeds": [7, 8], "validation_fraction": 0.2} | search
     study = Study(
-        title="", arms=arms, versions={"v": {"search": search}}, grid=grid or {"seed": [0, 1, 2]}
+        title="",
+        arms=arms,
+        versions={"v": {"search": search}},
+        grid=grid or {"seed": [0, 1, 2]},
+        target_accuracy=target_accuracy,
     )
     return Setting("tiny", study, BASE, {}, {})
 
@@ -58,10 +62,42 @@ def test_the_best_mean_wins_and_of_equals_the_first():
         ((0.5, 0.7, math.nan, 0.9), first),
     ):
         cells = [*first.cells, *second.cells]
-        accuracy = {c.hash: a for c, a in zip(cells, accuracies, strict=True) if a == a}
-        assert choose((first, second), accuracy) == {first.place: winner.schedule}
+        results = {c.hash: Tried(a) for c, a in zip(cells, accuracies, strict=True) if a == a}
+        assert choose((first, second), results) == {first.place: winner.schedule}
     assert choose((first, second), {}) == {}
     assert candidates_of(setting, {}, (first, second)) == ()
+
+
+@pytest.mark.parametrize(
+    ("costs", "winner", "told"),
+    [
+        ((9.0, 5.0, 6.0, 7.0), 1, "6.5 ± 0.707 J (n = 2)"),
+        ((9.0, 5.0, 2.0, None), 0, "7 ± 2.83 J (n = 2)"),  # one seed does not get there
+        ((None, None, 20.0, None), 1, "20 J (n = 1)"),
+        ((None, None, None, None), 0, "not reached"),  # then the more accurate one
+    ],
+)
+def test_the_cheapest_way_to_the_target_wins_of_those_that_most_seeds_reach_it_by(
+    costs, winner, told
+):
+    search = {"by": "energy_to_target"}
+    setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, target_accuracy=0.7, **search)
+    both = candidates_of(setting, {}, [])
+    cells = [cell for candidate in both for cell in candidate.cells]
+    results = {
+        c.hash: Tried(accuracy, math.nan if cost is None else cost)
+        for c, cost, accuracy in zip(cells, costs, (0.8, 0.8, 0.6, 0.6), strict=True)
+    }
+    chosen = choose(both, results)
+    assert chosen == {both[0].place: both[winner].schedule}
+    text = search_markdown(search_table(both, results, chosen))
+    assert f"| {told} |" in text
+    assert "energy to the target (J), of those that reach it with the most seeds" in text
+
+
+def test_a_search_by_cost_needs_a_target():
+    with pytest.raises(ValueError, match=r"search.by: energy_to_target needs target_accuracy"):
+        setting_of({"a": {"space": "s"}}, {"s": RATES}, by="energy_to_target")
 
 
 def test_a_schedule_is_chosen_for_each_value_of_the_grid_but_not_for_each_seed():
@@ -81,7 +117,7 @@ def test_one_choice_may_serve_all_values_of_a_key():
     )
     candidates = candidates_of(setting, {}, [])
     assert {c.cells[0].config.privacy.epsilon for c in candidates} == {2.0}
-    chosen = choose(candidates, {cell.hash: 0.5 for c in candidates for cell in c.cells})
+    chosen = choose(candidates, {cell.hash: Tried(0.5) for c in candidates for cell in c.cells})
     cells = expand(setting, chosen)
     assert [cell.config.privacy.epsilon for cell in cells] == [1.0, 2.0]
     assert {cell.config.training.rounds for cell in cells} == {5}
@@ -96,7 +132,7 @@ def test_a_space_may_start_from_another_arms_choice():
     setting = setting_of(arms, {"s": RATES, "like_a": like_a})
     first = candidates_of(setting, {}, [])
     assert {candidate.point.arm for candidate in first} == {"a"}
-    chosen = choose(first, {cell.hash: 0.5 for c in first for cell in c.cells})
+    chosen = choose(first, {cell.hash: Tried(0.5) for c in first for cell in c.cells})
     second = candidates_of(setting, chosen, first)
     assert {candidate.point.arm for candidate in second} == {"b"}
     assert [candidate.schedule for candidate in second] == [
@@ -116,7 +152,7 @@ def test_of_a_part_only_the_choices_that_it_needs_are_searched():
     following = [point for point in points(setting.study) if point.arm == "b"]
     first = next_candidates(setting, following, {}, [])
     assert {candidate.point.arm for candidate in first} == {"a"}
-    chosen = choose(first, {cell.hash: 0.5 for c in first for cell in c.cells})
+    chosen = choose(first, {cell.hash: Tried(0.5) for c in first for cell in c.cells})
     second = next_candidates(setting, following, chosen, first)
     assert {candidate.point.arm for candidate in second} == {"b"}
     assert next_candidates(setting, following, chosen, [*first, *second]) == ()
@@ -138,7 +174,7 @@ def test_the_table_tells_every_candidate_and_the_text_the_budget():
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES})
     candidates = candidates_of(setting, {}, [])
     cells = [cell for candidate in candidates for cell in candidate.cells]
-    accuracy = {c.hash: a for c, a in zip(cells, (0.5, 0.7, 0.9, 0.8), strict=True)}
+    accuracy = {c.hash: Tried(a) for c, a in zip(cells, (0.5, 0.7, 0.9, 0.8), strict=True)}
     table = search_table(candidates, accuracy, choose(candidates, accuracy))
     assert table["chosen"].tolist() == [False, True]
     assert table["accuracy_mean"].tolist() == pytest.approx([0.6, 0.85])

@@ -150,10 +150,9 @@ def measure_runs(
     history = history.sort_values(["run_id", "round"])
     measured = runs.assign(volatility=_by_run(_volatility(history), runs))
     if target_accuracy is not None:
-        reached = history[history["accuracy"] >= target_accuracy].drop_duplicates("run_id")
-        reached = reached.set_index("run_id")
-        for column, measure in _TO_TARGET.items():
-            measured[measure] = _by_run(reached[column], runs)
+        reached = to_target(history, target_accuracy)
+        for measure in reached:
+            measured[measure] = _by_run(reached[measure], runs)
     last = history.drop_duplicates("run_id", keep="last").set_index("run_id")
     measured["seconds_per_round"] = _by_run(last["delay_s"] / last["round"], runs)
     names = {"K": "local_steps"}
@@ -171,6 +170,21 @@ def measure_runs(
         known = zones[measure] if zones is not None and told else pd.Series(dtype=float)
         measured[measure] = _by_run(known, runs)
     return measured
+
+
+def to_target(history: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
+    """Rounds, energy and delay to the first evaluation that reaches an accuracy.
+
+    Args:
+        history: one row a run and evaluated round: run_id, round, accuracy, energy_j, delay_s.
+
+    Returns:
+        rounds_to_target, energy_to_target (J) and delay_to_target (s) by run_id, of the runs that
+        reach it.
+    """
+    reached = history[history["accuracy"] >= target_accuracy].sort_values(["run_id", "round"])
+    first = reached.drop_duplicates("run_id").set_index("run_id")
+    return first[list(_TO_TARGET)].rename(columns=_TO_TARGET)
 
 
 def check_measure(name: str, columns: Collection[str], target_accuracy: float | None) -> None:

@@ -163,11 +163,15 @@ def released(config: Config) -> dict[str, Any]:
     """
     tests = ("audit.", "attack.")
     unreleased = tests if config.control.enabled else (*tests, "resources.", "control.")
-    return {
+    kept = {
         key: value
         for key, value in essentials(config).items()
         if key not in UNRELEASED and not key.startswith(unreleased)
     }
+    if config.control.enabled:
+        # A later key whose default is not what was before it.
+        kept["control.gap"] = config.control.gap
+    return kept
 
 
 def flatten(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:

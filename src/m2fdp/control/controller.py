@@ -1,19 +1,32 @@
 """The adaptive controller (J Sec. V): step size, local steps and participation, round by round.
 
-Part I sets gamma^t from the estimate of beta, Part II solves (P). A run starts at K^1 with all
-devices, and ends when tau local steps are done.
+J's Part I sets gamma^t from beta, its Part II solves (P); a run starts at K^1 with all devices, and
+ends when tau local steps are done. With the noise that the mechanism draws (P) chooses gamma and
+tau before training, and the first round as the others.
 
-All of it is a function of network, configuration and the estimate of beta. How private that
-estimate is, is up to whoever makes it: see `m2fdp.convergence.smoothness`.
+All of it is a function of network, configuration and beta. How private an estimate of beta is, is
+up to whoever makes it: see `m2fdp.convergence.smoothness`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
 from m2fdp.config import ControlConfig, PrivacyConfig, ResourcesConfig
-from m2fdp.control.problem import Choice, Problem, Terms, build_problem, solve, terms_at
+from m2fdp.control.gaps import NOTHING, Past
+from m2fdp.control.problem import (
+    Choice,
+    ChoiceGrid,
+    Problem,
+    Terms,
+    build_problem,
+    plan_problem,
+    solve,
+    terms_at,
+)
+from m2fdp.convergence.mean_descent import Landscape, RoundSpread
 from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.schedule.rounds import Center
 from m2fdp.schedule.schedule import Schedule
@@ -27,11 +40,15 @@ class Controller:
     Attributes:
         problem: (P).
         step_size_factor: c; 1 is J's.
+        smoothness: beta, where it is known before training.
+        step_parameter: gamma, where (P) chose it.
         proximal, center: of the proximal term, as in `RoundPlan`; no part of (P).
     """
 
     problem: Problem
-    step_size_factor: float
+    step_size_factor: float = 1.0
+    smoothness: float | None = None
+    step_parameter: float | None = None
     proximal: float = 0.0
     center: Center = "received"
 
@@ -44,11 +61,13 @@ class ControllerState:
         rounds: how many are planned so far, t - 1.
         local_steps: K^(t-1); K^1 before the first round.
         remaining: tau^t; the run ends when it is 0.
+        past: what the finished rounds have settled of the gap.
     """
 
     rounds: int
     local_steps: int
     remaining: int
+    past: Past = NOTHING
 
 
 @dataclass(frozen=True)
@@ -61,7 +80,7 @@ class RoundControl:
         step_size: eta^t = gamma^t / sqrt(t + 1).
         choice: K^t and participation.
         terms: of (P), at the choice.
-        smoothness: the estimate of beta that was used.
+        smoothness: beta, or the estimate of it that was used.
         remaining: tau^t, before this round.
     """
 
@@ -81,7 +100,8 @@ def step_parameter(factor: float, beta: float, local_steps: int, total_steps: in
 
 def before_training(controller: Controller) -> ControllerState:
     """Before the first round."""
-    return ControllerState(0, controller.problem.start.local_steps, controller.problem.total_steps)
+    problem = controller.problem
+    return ControllerState(0, problem.grid.start.local_steps, problem.total_steps)
 
 
 def plan_round(
@@ -93,41 +113,52 @@ def plan_round(
         state: with remaining >= 1.
         beta: the present estimate, > 0.
     """
-    problem, round_ = controller.problem, state.rounds + 1
-    choice = _choose(problem, round_, state.remaining)
-    gamma = step_parameter(
-        controller.step_size_factor, beta, state.local_steps, problem.total_steps
-    )
+    problem = controller.problem
+    choice, after = _choose(problem, state)
+    gamma = controller.step_parameter
+    if gamma is None:
+        factor, total = controller.step_size_factor, problem.total_steps
+        gamma = step_parameter(factor, beta, state.local_steps, total)
     control = RoundControl(
-        round_,
+        after.rounds,
         gamma,
-        gamma / sqrt(round_ + 1),
+        gamma / sqrt(after.rounds + 1),
         choice,
-        terms_at(problem, choice, state.remaining),
+        terms_at(problem, choice, state.remaining, state.past),
         beta,
         state.remaining,
     )
-    left = state.remaining - choice.local_steps
-    return control, ControllerState(round_, choice.local_steps, left)
+    return control, after
 
 
-def planned_choices(controller: Controller, most_rounds: int) -> tuple[Choice, ...]:
-    """What `plan_round` will choose in every round, until tau or the rounds are used up.
+def planned_states(controller: Controller, most_rounds: int) -> tuple[ControllerState, ...]:
+    """The state before every round, until tau or the rounds are used up, and after the last.
 
     Nothing in (P) depends on data or models, so K^t and participation are known before training:
     noise can be calibrated to them, and they give nothing away.
     """
-    problem = controller.problem
-    result: list[Choice] = []
-    remaining = problem.total_steps
-    while remaining > 0 and len(result) < most_rounds:
-        result.append(_choose(problem, len(result) + 1, remaining))
-        remaining -= result[-1].local_steps
-    return tuple(result)
+    states = [before_training(controller)]
+    while states[-1].remaining > 0 and len(states) <= most_rounds:
+        _, after = _choose(controller.problem, states[-1])
+        states.append(after)
+    return tuple(states)
 
 
-def _choose(problem: Problem, round_: int, remaining: int) -> Choice:
-    return problem.start if round_ == 1 else solve(problem, remaining)
+def planned_choices(controller: Controller, most_rounds: int) -> tuple[Choice, ...]:
+    """What `plan_round` will choose in every round, until tau or the rounds are used up."""
+    before = planned_states(controller, most_rounds)[:-1]
+    return tuple(_choose(controller.problem, state)[0] for state in before)
+
+
+def _choose(problem: Problem, state: ControllerState) -> tuple[Choice, ControllerState]:
+    """The choice of the next round, and the state after it."""
+    if state.rounds == 0 and problem.starts_there:
+        choice = problem.grid.start
+    else:
+        choice = solve(problem, state.remaining, state.past)
+    steps = choice.local_steps
+    past = problem.gap.after(state.past, problem.grid.place(choice), steps)
+    return choice, ControllerState(state.rounds + 1, steps, state.remaining - steps, past)
 
 
 def build_controller(
@@ -140,11 +171,34 @@ def build_controller(
     privacy: PrivacyConfig,
     config: ControlConfig,
 ) -> Controller:
-    """The configured controller of a run; for the arguments see `build_problem`.
+    """J's controller of a run; for the arguments see `build_problem`.
 
     `m2fdp.experiments.checks.check_config` refuses networks and schedules that it is not made for.
     """
     problem = build_problem(
         network, lock_step, schedule, n_parameters, sampling_rate, resources, privacy, config
     )
-    return Controller(problem, config.step_size_factor, schedule.proximal, schedule.center)
+    return Controller(
+        problem,
+        config.step_size_factor,
+        proximal=schedule.proximal,
+        center=schedule.center,
+    )
+
+
+def plan_controller(
+    grid: ChoiceGrid,
+    landscape: Landscape,
+    spread: Callable[[int], RoundSpread],
+    schedule: Schedule,
+    config: ControlConfig,
+) -> Controller:
+    """The controller whose (P) has the mechanism's noise; for the arguments see `plan_problem`."""
+    problem, gamma = plan_problem(grid, landscape, spread, schedule, config)
+    return Controller(
+        problem,
+        smoothness=landscape.smoothness,
+        step_parameter=gamma,
+        proximal=schedule.proximal,
+        center=schedule.center,
+    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from m2fdp.control.controller import (
     Controller,
@@ -11,6 +11,7 @@ from m2fdp.control.controller import (
     RoundControl,
     plan_round,
     planned_choices,
+    planned_states,
 )
 from m2fdp.control.problem import Choice, present_devices
 from m2fdp.convergence.measurement import first_look, gradients_at
@@ -49,18 +50,22 @@ class ControlledRounds:
 
     Attributes:
         rounds: as `controlled_plan` has them.
-        simulation: whose gradients are looked at.
-        smoothness: beta where it is declared; else it is estimated after every round.
+        simulation: whose gradients are looked at where the controller does not know beta: then it
+            is estimated after every round.
     """
 
     controller: Controller
     rounds: tuple[RoundPlan, ...]
     simulation: Simulation
-    smoothness: float | None
+
+    @cached_property
+    def states(self) -> tuple[ControllerState, ...]:
+        """The controller's, before every round."""
+        return planned_states(self.controller, len(self.rounds))
 
     def start(self, state: State) -> CourseState:
         """What is seen of beta before the first round."""
-        if self.smoothness:
+        if self.controller.smoothness:
             return {}
         gradients = gradients_at(self.simulation, state.weights).gradients
         return first_look(self.simulation, state.weights, gradients).tensors()
@@ -71,15 +76,14 @@ class ControlledRounds:
         Raises:
             InputError: nothing is known of beta, or the proximal term would pull past its centre.
         """
-        beta = self.smoothness or from_tensors(reached.course_state).beta
+        beta = self.controller.smoothness or from_tensors(reached.course_state).beta
         if not beta:
             raise InputError(
                 "control.smoothness",
-                None,
+                "estimated",
                 "can't be estimated, as no gradient changes with the model; declare it",
             )
-        between = _after(self.controller, self.rounds[: reached.state.round])
-        control, _ = plan_round(self.controller, between, beta)
+        control, _ = plan_round(self.controller, self.states[reached.state.round], beta)
         proximal, center = self.controller.proximal, self.controller.center
         check_pull(proximal, control.step_size)
         plan = replace(
@@ -92,18 +96,11 @@ class ControlledRounds:
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:
         """One look more."""
-        if self.smoothness:
+        if self.controller.smoothness:
             return course_state
         gradients = gradients_at(self.simulation, state.weights).gradients
         seen = from_tensors(course_state)
         return observe(seen, state.weights, gradients).tensors()
-
-
-def _after(controller: Controller, rounds: Sequence[RoundPlan]) -> ControllerState:
-    """The controller's state after the first rounds of a plan."""
-    steps = [len(round_.layers) for round_ in rounds]
-    last = steps[-1] if steps else controller.problem.start.local_steps
-    return ControllerState(len(steps), last, controller.problem.total_steps - sum(steps))
 
 
 def _logged(control: RoundControl) -> dict[str, float]:

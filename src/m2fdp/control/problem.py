@@ -3,24 +3,39 @@
 As in J, local aggregations are at layer 1 only, and a subnet's participation depends only on
 whether its ancestor at layer 1 is trusted. Three arrays hold the terms of every choice, so that
 solving (P) is one weighted sum and its least entry.
+
+J's (P) is for a given tau and prices the papers' noise (`build_problem`). With the noise that the
+mechanism draws, tau and the step size are chosen with K and participation, all for one epsilon
+(`plan_problem`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf, sqrt
 
 import numpy as np
 
 from m2fdp.config import ControlConfig, PrivacyConfig, ResourcesConfig
+from m2fdp.control.gaps import NOTHING, Gap, MechanismGap, PapersGap, Past
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
+from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, largest_step
 from m2fdp.costs.resources import round_costs
+from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
 
-# Of larger subnets so many sizes are looked at, evenly spaced from one device to all.
+# Of larger subnets so many sizes are looked at, evenly spaced from one device to all; fewer where
+# tau and the step size are chosen, too.
 _MOST_SIZES = 128
+_MOST_SIZES_PLANNED = 24
+# So many values of tau are looked at, and of gamma below the largest, down to this part of it.
+_TOTALS = 48
+_STEP_PARAMETERS = 48
+_LEAST_STEP_PARAMETER = 1e-3
 
 
 @dataclass(frozen=True)
@@ -59,54 +74,90 @@ class Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
-    """(P) of one run, for any tau^t that is left.
-
-    The scale of a term is its value at the first round's choice and tau^1 = tau, so that equal
-    alphas weight equal relative changes from there. (Over its largest value nu would be next to
-    nothing for all but the largest K, of which it is the fourth power.) Scales are constants of
-    the run: (P) is J's with other units for the alphas.
+class ChoiceGrid:
+    """What (P) chooses from, and what a round of each choice costs.
 
     Attributes:
         local_steps: 1…K^max, int (k,).
         sizes: the values of s_T, (a,), and of s_U, (b,); a single 0 where there is no subnet.
-        energy_j, delay_s: E and Gamma at tau^t = tau, (k, a, b).
-        gap: nu, (k, a, b).
-        alphas: alpha_1, alpha_2, alpha_3.
-        total_steps: tau.
-        start: the first round's choice.
+        energy_j, delay_s: of one round, (k, a, b).
+        start: K^1 of J with all devices, at which the terms have their units.
     """
 
     local_steps: np.ndarray
     sizes: tuple[np.ndarray, np.ndarray]
     energy_j: np.ndarray
     delay_s: np.ndarray
-    gap: np.ndarray
-    alphas: tuple[float, float, float]
-    total_steps: int
     start: Choice
 
+    def place(self, choice: Choice) -> tuple[int, int, int]:
+        """Where a choice is in the arrays."""
+        return (
+            choice.local_steps - 1,
+            int(np.searchsorted(self.sizes[0], choice.trusted)),
+            int(np.searchsorted(self.sizes[1], choice.untrusted)),
+        )
+
+    def at(self, place: tuple[int, int, int]) -> Choice:
+        """The choice at a place of the arrays."""
+        k, a, b = place
+        return Choice(int(self.local_steps[k]), int(self.sizes[0][a]), int(self.sizes[1][b]))
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """(P) of one run, for any tau^t that is left.
+
+    The unit of a term is its value where every round has K^1 local steps and all devices, so that
+    equal alphas weight equal relative changes from there. (Over its largest value J's nu would be
+    next to nothing for all but the largest K, of which it is the fourth power.) Units are
+    constants of the run: (P) is J's with other units for the alphas.
+
+    Attributes:
+        grid: what is chosen from.
+        gap: nu.
+        alphas: alpha_1, alpha_2, alpha_3.
+        total_steps: tau.
+        units: of E, Gamma and nu.
+        starts_there: whether the first round has the grid's `start`, as J's, or is chosen, too.
+    """
+
+    grid: ChoiceGrid
+    gap: Gap
+    alphas: tuple[float, float, float]
+    total_steps: int
+    units: tuple[float, float, float]
+    starts_there: bool
+
     @cached_property
-    def scales(self) -> tuple[float, float, float]:
-        """What E, Gamma and nu are divided by."""
-        at = _position(self, self.start)
-        return float(self.energy_j[at]), float(self.delay_s[at]), float(self.gap[at])
+    def energy_j(self) -> np.ndarray:
+        """E at tau^t = tau, (k, a, b)."""
+        return self._rounds * self.grid.energy_j
+
+    @cached_property
+    def delay_s(self) -> np.ndarray:
+        """Gamma at tau^t = tau, (k, a, b)."""
+        return self._rounds * self.grid.delay_s
 
     @cached_property
     def resource_cost(self) -> np.ndarray:
         """The weighted shares of E and Gamma at tau^t = tau, (k, a, b); proportional to tau^t."""
         return (
-            self.alphas[0] / self.scales[0] * self.energy_j
-            + self.alphas[1] / self.scales[1] * self.delay_s
+            self.alphas[0] / self.units[0] * self.energy_j
+            + self.alphas[1] / self.units[1] * self.delay_s
         )
 
-    @cached_property
-    def noise_cost(self) -> np.ndarray:
-        """The weighted share of nu, (k, a, b)."""
-        return self.alphas[2] / self.scales[2] * self.gap
+    @property
+    def _rounds(self) -> np.ndarray:
+        return np.asarray(self.total_steps / self.grid.local_steps[:, None, None])
+
+    def objective(self, remaining: int, past: Past) -> np.ndarray:
+        """The weighted sum of the shares for tau^t = remaining, (k, a, b)."""
+        noise_cost = self.alphas[2] / self.units[2] * self.gap.over(past, remaining)
+        return np.asarray(remaining / self.total_steps * self.resource_cost + noise_cost)
 
 
-def solve(problem: Problem, remaining: int) -> Choice:
+def solve(problem: Problem, remaining: int, past: Past = NOTHING) -> Choice:
     """The choice of least objective with K <= min(K^max, tau^t).
 
     Of equal ones that with the fewest local steps, then with the fewest devices below trusted
@@ -114,37 +165,32 @@ def solve(problem: Problem, remaining: int) -> Choice:
 
     Args:
         remaining: tau^t >= 1.
+        past: what finished rounds have settled.
     """
-    affordable = slice(0, min(len(problem.local_steps), remaining))
-    left = remaining / problem.total_steps
-    objective = left * problem.resource_cost[affordable] + problem.noise_cost[affordable]
+    affordable = slice(0, min(len(problem.grid.local_steps), remaining))
+    objective = problem.objective(remaining, past)[affordable]
     # In C order, the first of the least.
     k, a, b = np.unravel_index(int(objective.argmin()), objective.shape)
-    return Choice(int(problem.local_steps[k]), int(problem.sizes[0][a]), int(problem.sizes[1][b]))
+    return problem.grid.at((int(k), int(a), int(b)))
 
 
-def terms_at(problem: Problem, choice: Choice, remaining: int) -> Terms:
-    """What a choice among those of the problem costs when tau^t is left."""
-    at = _position(problem, choice)
+def terms_at(problem: Problem, choice: Choice, remaining: int, past: Past = NOTHING) -> Terms:
+    """What a choice among those of the problem costs when tau^t is left.
+
+    Args:
+        past: what finished rounds have settled.
+    """
+    at = problem.grid.place(choice)
     left = remaining / problem.total_steps
     raw = (
         left * float(problem.energy_j[at]),
         left * float(problem.delay_s[at]),
-        float(problem.gap[at]),
+        float(problem.gap.over(past, remaining)[at]),
     )
-    energy, delay, gap = (value / scale for value, scale in zip(raw, problem.scales, strict=True))
+    energy, delay, gap = (value / unit for value, unit in zip(raw, problem.units, strict=True))
     shares = (energy, delay, gap)
     objective = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
     return Terms(*raw, *shares, objective)
-
-
-def _position(problem: Problem, choice: Choice) -> tuple[int, int, int]:
-    """Where a choice is in the arrays."""
-    return (
-        choice.local_steps - 1,
-        int(np.searchsorted(problem.sizes[0], choice.trusted)),
-        int(np.searchsorted(problem.sizes[1], choice.untrusted)),
-    )
 
 
 def build_problem(
@@ -157,7 +203,7 @@ def build_problem(
     privacy: PrivacyConfig,
     config: ControlConfig,
 ) -> Problem:
-    """(P) of a run.
+    """J's (P) of a run.
 
     Args:
         network: of depth L >= 2.
@@ -166,43 +212,120 @@ def build_problem(
         sampling_rate: q, the largest over devices.
     """
     total = config.tau or schedule.rounds * schedule.local_steps
-    steps = np.arange(1, min(config.max_local_steps, total) + 1)
-    subnets = _subnets(network)
-    sizes = (_tried_sizes(subnets[0]), _tried_sizes(subnets[1]))
-    every = schedule.local_aggregation.get(1)
-    cost = round_costs(network, lock_step, every, n_parameters, resources, steps, sizes)
-    rounds_left = total / steps[:, None, None]
+    grid = choice_grid(network, lock_step, schedule, n_parameters, resources, config, total)
     factor = noise_factor(
-        network.tree.depth, n_parameters, steps, sampling_rate, privacy.epsilon, privacy.delta
+        network.tree.depth,
+        n_parameters,
+        grid.local_steps,
+        sampling_rate,
+        privacy.epsilon,
+        privacy.delta,
     )
     # s_{L-1} of each kind, which the smallest subnet keeps small.
+    subnets, sizes = _subnets(network), grid.sizes
     smallest = (
         np.minimum(sizes[0], subnets[0].min(initial=sizes[0][-1])),
         np.minimum(sizes[1], subnets[1].min(initial=sizes[1][-1])),
     )
-    return Problem(
-        steps,
-        sizes,
-        rounds_left * cost.energy_j,
-        rounds_left * cost.delay_s,
-        factor[:, None, None] * _noise_terms(network, smallest, privacy.alpha),
-        (config.alpha_1, config.alpha_2, config.alpha_3),
-        total,
-        Choice(
-            int(min(config.initial_local_steps, steps[-1])),
-            int(sizes[0][-1]),
-            int(sizes[1][-1]),
-        ),
+    gap = factor[:, None, None] * _noise_terms(network, smallest, privacy.alpha)
+    at, rounds = grid.place(grid.start), total / grid.start.local_steps
+    units = rounds * float(grid.energy_j[at]), rounds * float(grid.delay_s[at]), float(gap[at])
+    return Problem(grid, PapersGap(gap), _alphas(config), total, units, starts_there=True)
+
+
+def choice_grid(
+    network: Network,
+    lock_step: LockStep,
+    schedule: Schedule,
+    n_parameters: int,
+    resources: ResourcesConfig,
+    config: ControlConfig,
+    total: int,
+) -> ChoiceGrid:
+    """What (P) chooses from.
+
+    Args:
+        network: of depth L >= 2.
+        total: tau, at most.
+    """
+    steps = np.arange(1, min(config.max_local_steps, total) + 1)
+    most = _MOST_SIZES if config.gap == "papers" else _MOST_SIZES_PLANNED
+    below_trusted, below_untrusted = _subnets(network)
+    sizes = _tried_sizes(below_trusted, most), _tried_sizes(below_untrusted, most)
+    every = schedule.local_aggregation.get(1)
+    cost = round_costs(network, lock_step, every, n_parameters, resources, steps, sizes)
+    start = Choice(
+        int(min(config.initial_local_steps, steps[-1])), int(sizes[0][-1]), int(sizes[1][-1])
     )
+    return ChoiceGrid(steps, sizes, cost.energy_j, cost.delay_s, start)
+
+
+def plan_problem(
+    grid: ChoiceGrid,
+    landscape: Landscape,
+    spread: Callable[[int], RoundSpread],
+    schedule: Schedule,
+    config: ControlConfig,
+) -> tuple[Problem, float]:
+    """(P) with the noise that the mechanism draws, at the tau and gamma with the best choice, and
+    that gamma.
+
+    Looked at are values of tau up to T·K of the schedule, evenly spaced by their logarithm, or the
+    configured one; no choice needs more rounds than T.
+
+    Args:
+        spread: of a round of each choice, (k, a, b), if noise is calibrated to tau local steps.
+
+    Raises:
+        InputError: the configured tau is more than T rounds have room for.
+    """
+    sums, alphas, most = StepSums(schedule.rounds), _alphas(config), longest(schedule, config)
+    # eta^1 = gamma / sqrt(2) is the largest step.
+    tried = (
+        sqrt(2) * largest_step(landscape) * np.geomspace(_LEAST_STEP_PARAMETER, 1, _STEP_PARAMETERS)
+    )
+    steps, place = grid.local_steps, grid.place(grid.start)
+
+    def gaps(total: int) -> list[MechanismGap]:
+        of_total = spread(total)
+        return [
+            MechanismGap(landscape, of_total, steps, schedule.rounds, gamma, sums)
+            for gamma in tried.tolist()
+        ]
+
+    # Where every round is J's first one.
+    rounds = max(1, min(schedule.rounds, most // grid.start.local_steps))
+    total = rounds * grid.start.local_steps
+    gap = min(float(gap.over(NOTHING, total)[place]) for gap in gaps(total))
+    units = rounds * float(grid.energy_j[place]), rounds * float(grid.delay_s[place]), gap
+    least, best = inf, None
+    totals = [config.tau] if config.tau else np.geomspace(1, most, _TOTALS).round()
+    for total in np.unique(totals).astype(int).tolist():
+        for gap_at in gaps(total):
+            problem = Problem(grid, gap_at, alphas, total, units, starts_there=False)
+            objective = float(problem.objective(total, NOTHING)[:total].min())
+            if objective < least:
+                least, best = objective, (problem, gap_at.step_parameter)
+    if best is None:
+        raise InputError(
+            "control.tau", config.tau, f"needs more than training.rounds = {schedule.rounds} rounds"
+        )
+    return best
+
+
+def longest(schedule: Schedule, config: ControlConfig) -> int:
+    """The largest tau that T rounds have room for: of T·K steps where it is to be chosen."""
+    room = schedule.rounds * config.max_local_steps
+    return min(config.tau or schedule.rounds * schedule.local_steps, room)
 
 
 def present_devices(network: Network, choice: Choice) -> np.ndarray:
     """How many devices of each lowest server take part: int64 (N_{L-1},)."""
-    wanted = np.where(_below_trusted(network), choice.trusted, choice.untrusted)
+    wanted = np.where(below_trusted(network), choice.trusted, choice.untrusted)
     return np.minimum(network.tree.n_children(network.tree.depth - 1), wanted)
 
 
-def _below_trusted(network: Network) -> np.ndarray:
+def below_trusted(network: Network) -> np.ndarray:
     """Is the ancestor at layer 1 of each lowest server trusted: bool (N_{L-1},)."""
     tree = network.tree
     ancestors = np.arange(tree.n_nodes(tree.depth - 1))
@@ -211,19 +334,23 @@ def _below_trusted(network: Network) -> np.ndarray:
     return network.trust[1][ancestors]
 
 
+def _alphas(config: ControlConfig) -> tuple[float, float, float]:
+    return config.alpha_1, config.alpha_2, config.alpha_3
+
+
 def _subnets(network: Network) -> tuple[np.ndarray, np.ndarray]:
     """|S_c| of the lowest servers below trusted, and below untrusted nodes of layer 1."""
     children = network.tree.n_children(network.tree.depth - 1)
-    trusted = _below_trusted(network)
+    trusted = below_trusted(network)
     return children[trusted], children[~trusted]
 
 
-def _tried_sizes(subnets: np.ndarray) -> np.ndarray:
+def _tried_sizes(subnets: np.ndarray, most: int) -> np.ndarray:
     """The values of s_c that are looked at, ascending; 0 alone where there is no subnet."""
     if not subnets.size:
         return np.zeros(1, dtype=np.int64)
     largest = int(subnets.max())
-    tried = np.linspace(1, largest, min(largest, _MOST_SIZES))
+    tried = np.linspace(1, largest, min(largest, most))
     return tried.round().astype(np.int64)
 
 

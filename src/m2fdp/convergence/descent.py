@@ -23,6 +23,7 @@ It assumes, like J, that minibatch gradients are unbiased: that clipping changes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,22 +54,51 @@ def round_noise(
     """What a mechanism draws in one round, step by step and message by message."""
     tree = network.tree
     shares = [network.shares(layer, 0) for layer in range(tree.depth + 1)]
-    # How often a node's message is sent at all.
-    odds = [np.ones_like(share) for share in shares[:-1]] + [network.odds]
-    heads = [(int(layer), int(node)) for layer, node in lock_step.nodes]
-    head_shares = np.array([shares[layer][node] for layer, node in heads])
-    variances = noise.steps**2 * np.array([odds[layer][node] for layer, node in heads])
-    arriving = schedule.local_steps * float(head_shares**2 @ variances)
+    nodes, variances = _drawn_at_steps(network, lock_step, noise)
+    head_shares = np.array([shares[layer][node] for layer, node in nodes])
+    arriving = arriving_noise(network, lock_step, noise, schedule.layers())
     gathered = schedule.local_steps * float(head_shares @ variances)
     for top in schedule.layers():
-        if top is None:
-            continue
-        drawn = mean_variances(network, noise.messages, network.odds, top)[0]
-        drawn = drawn + (noise.broadcasts[top] if top > 0 else noise.messages[0]) ** 2
-        arriving += float(shares[top] ** 2 @ drawn)
-        if top > 0:
-            gathered += float(shares[top] @ drawn)
+        if top is not None and top > 0:
+            gathered += float(shares[top] @ _drawn_in_messages(network, noise, top))
     return RoundNoise(n_parameters * arriving, n_parameters * gathered)
+
+
+def arriving_noise(
+    network: Network, lock_step: LockStep, noise: Noise, layers: Sequence[int | None]
+) -> float:
+    """The variance of the noise that some local steps bring into the mean of all models, a
+    parameter, over eta^2.
+
+    Args:
+        layers: after each step the layer up to which models travel, or None.
+    """
+    nodes, variances = _drawn_at_steps(network, lock_step, noise)
+    shares = {layer: network.shares(layer, 0) for layer in range(network.tree.depth + 1)}
+    head_shares = np.array([shares[layer][node] for layer, node in nodes])
+    arriving = len(layers) * float(head_shares**2 @ variances)
+    for top in layers:
+        if top is not None:
+            arriving += float(shares[top] ** 2 @ _drawn_in_messages(network, noise, top))
+    return arriving
+
+
+def _drawn_at_steps(
+    network: Network, lock_step: LockStep, noise: Noise
+) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Layer and number of each group's head, and the expected variance of what it draws a step."""
+    depth, sent = network.tree.depth, network.odds
+    nodes = [(int(layer), int(node)) for layer, node in lock_step.nodes]
+    # How often a device's message is sent at all.
+    odds = np.array([sent[node] if layer == depth else 1.0 for layer, node in nodes])
+    return nodes, noise.steps**2 * odds
+
+
+def _drawn_in_messages(network: Network, noise: Noise, top: int) -> np.ndarray:
+    """The variance in the models of layer `top` of what messages on their way there carry, and of
+    what their broadcasts do: (N_top,)."""
+    drawn = mean_variances(network, noise.messages, network.odds, top)[0]
+    return drawn + (noise.broadcasts[top] if top > 0 else noise.messages[0]) ** 2
 
 
 def descent_bound(

@@ -8,14 +8,14 @@ stands in `m2fdp.costs.messages`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from m2fdp.config import ResourcesConfig
 from m2fdp.costs.clock import Cost
-from m2fdp.costs.messages import Bits, ballot_bits, message_bits, open_bits
+from m2fdp.costs.messages import Bits, ballot_bits, message_bits
 from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.sampling import sibling_rank
@@ -188,7 +188,6 @@ def round_costs(
             below a lowest server whose ancestor at layer 1 is trusted, and is not.
     """
     tree = network.tree
-    bits = open_bits(tree, n_parameters, config)
     below_trusted = network.trust[1][tree.ancestors[1]]
     inside = _inside_groups(tree, lock_step)
     journeys = (  # a step by itself, a step that ends at layer 1, and the last one
@@ -197,18 +196,14 @@ def round_costs(
         tuple(np.ones_like(mask) for mask in inside),
     )
     trusted, untrusted = (
-        _branch_costs(tree, branch, values, journeys, bits, config)
+        _branch_costs(network, branch, values, journeys, n_parameters, config)
         for branch, values in zip((below_trusted, ~below_trusted), sizes, strict=True)
     )
     # Axes: journey, K, s_T, s_U.
     energy = trusted.energy_j[:, None, :, None] + untrusted.energy_j[:, None, None, :]
     delay = np.maximum(trusted.delay_s[:, None, :, None], untrusted.delay_s[:, None, None, :])
-    wired = message_cost(1, n_parameters, config)
-    for journey, masks in enumerate(journeys):
-        messages = int(masks[0].sum())
-        in_turn = messages if config.uplinks == "sequential" else min(messages, 1)
-        energy[journey] += messages * wired.energy_j
-        delay[journey] += in_turn * wired.delay_s
+    last = trusted.last_s[:, None, :, None], untrusted.last_s[:, None, None, :]
+    delay = delay + (last[0] + last[1] if config.uplinks == "sequential" else np.maximum(*last))
 
     steps = np.asarray(local_steps)[:, None, None]
     locally = np.zeros_like(steps) if aggregate_every is None else (steps - 1) // aggregate_every
@@ -222,38 +217,51 @@ def round_costs(
 
 @dataclass(frozen=True, eq=False)
 class _BranchCosts:
-    """Energy and delay of journeys up to layer 1, (journeys, sizes), and devices (sizes,)."""
+    """Costs of journeys, (journeys, sizes), and devices (sizes,).
+
+    Attributes:
+        energy_j: of all messages.
+        delay_s: of those up to layer 1.
+        last_s: of those into the cloud.
+        present: how many devices take part.
+    """
 
     energy_j: np.ndarray
     delay_s: np.ndarray
+    last_s: np.ndarray
     present: np.ndarray
 
 
 def _branch_costs(
-    tree: Tree,
+    network: Network,
     branch: np.ndarray,
     sizes: np.ndarray,
     journeys: tuple[tuple[np.ndarray, ...], ...],
-    bits: Bits,
+    n_parameters: int,
     config: ResourcesConfig,
 ) -> _BranchCosts:
-    """Costs of the devices in `branch`, bool (N_L,), and of the servers between; no others send."""
+    """Costs of the devices in `branch`, bool (N_L,), and of the servers above; no others send."""
+    tree = network.tree
     rank = sibling_rank(tree, np.arange(tree.n_devices))
     members = []
     for layer in range(1, tree.depth + 1):
         member = np.zeros(tree.n_nodes(layer), dtype=bool)
-        member[tree.ancestors[layer][branch]] = layer > 1
+        member[tree.ancestors[layer][branch]] = True
         members.append(member)
-    energy, delay = np.zeros((2, len(journeys), len(sizes)))
+    energy, delay, last = np.zeros((3, len(journeys), len(sizes)))
     present = np.zeros(len(sizes), dtype=np.int64)
     for i, size in enumerate(sizes):
         taking_part = (*members[:-1], members[-1] & (rank < size))
         present[i] = taking_part[-1].sum()
+        bits = message_bits(replace(network, participants=max(int(size), 1)), n_parameters, config)
         for journey, masks in enumerate(journeys):
-            sending = tuple(mask & own for mask, own in zip(masks, taking_part, strict=True))
-            cost = _journey_cost(tree, sending, bits, config)
-            energy[journey, i], delay[journey, i] = cost.energy_j, cost.delay_s
-    return _BranchCosts(energy, delay, present)
+            sending = [mask & own for mask, own in zip(masks, taking_part, strict=True)]
+            into_cloud = _hop_cost(tree, 1, sending[0], bits[0], config)
+            sending[0] = np.zeros_like(sending[0])
+            cost = _journey_cost(tree, tuple(sending), bits, config)
+            energy[journey, i] = cost.energy_j + into_cloud.energy_j
+            delay[journey, i], last[journey, i] = cost.delay_s, into_cloud.delay_s[0]
+    return _BranchCosts(energy, delay, last, present)
 
 
 def _inside_groups(tree: Tree, lock_step: LockStep) -> tuple[np.ndarray, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 import torch
@@ -12,8 +11,8 @@ from m2fdp import own_code
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, TrainingConfig
 from m2fdp.data.features.mapping import PIXELS
-from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
+from m2fdp.experiments.control import longest_squared, smoothness_of
 from m2fdp.experiments.participation import check_participation
 from m2fdp.experiments.proximal import check_proximal
 from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
@@ -188,7 +187,7 @@ def surprises(config: Config) -> list[str]:
         )
     if config.control.enabled:
         schedule = replace(schedule, local_steps=config.control.max_local_steps)
-        if config.control.step_size_factor == 1.0:
+        if config.control.gap == "papers" and config.control.step_size_factor == 1.0:
             steps = config.control.tau or config.training.rounds * config.training.local_steps
             lines.append(
                 "control.step_size_factor = 1 is J's own: steps of at most 1/(tau beta), too small "
@@ -238,9 +237,12 @@ def _check_control(config: Config, plan: Plan) -> None:
             "upload",
         )
     unpriced = "is nothing that the controller (control.enabled) prices; use"
-    if plan.network.sums.layers:
-        layers = config.secure_aggregation.layers
-        raise InputError("secure_aggregation.layers", layers, f"{unpriced} []")
+    if plan.network.sums.layers and config.control.gap == "papers":
+        raise InputError(
+            "secure_aggregation.layers",
+            config.secure_aggregation.layers,
+            "is nothing that control.gap: papers prices; use [], or gap: mechanism",
+        )
     if plan.network.elected:
         raise InputError("topology.super_nodes.kind", "elected", f"{unpriced} fixed")
     if config.privacy.noise_multiplier is not None:
@@ -301,7 +303,8 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
 
     Raises:
         InputError: a model that does not fit the images, a delta too large for the shards, or
-            a non-expansive drift that model and step size do not have.
+            a non-expansive drift that model and step size do not have, or a loss of which a
+            controller can't know beta.
     """
     training, privacy = config.training, config.privacy
     built = model_of(config, shape, n_classes, seed=0)
@@ -315,9 +318,9 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
         steps, of = training.rounds, "rounds"
     check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
-        mapped = config.features.map != PIXELS or config.dataset.scale == "unit_norm"
-        longest = LONGEST_SQUARED if mapped else float(prod(shape))  # pixels are in [0, 1]
-        _certify_non_expansive(built, longest, shard_sizes, training)
+        _certify_non_expansive(built, longest_squared(config, shape), shard_sizes, training)
+    if config.control.enabled:
+        smoothness_of(config, built, shape)
 
 
 def _certify_non_expansive(

@@ -32,12 +32,13 @@ from m2fdp.experiments import promise, tree_tiers
 from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.bounds import bound_run
 from m2fdp.experiments.checks import check_config, check_data, check_equal_rounds
+from m2fdp.experiments.control import controller_of
 from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Attacked, Calibration, ConvergenceBounds, Trained
-from m2fdp.experiments.running import controller_of, process_for, run_of
-from m2fdp.experiments.steps import in_words, key_of_steps, too_large
+from m2fdp.experiments.running import process_for, run_of
+from m2fdp.experiments.steps import advised, in_words, too_large
 from m2fdp.experiments.tiers import course_of, model_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
@@ -137,6 +138,11 @@ class Experiment:
         """(C, H, W) of `inputs`, known before they are computed."""
         return input_shape(self.config.features, self.dataset.shape)
 
+    @property
+    def _classified(self) -> tuple[tuple[int, int, int], int]:
+        """What models are for: the shape of inputs, and the number of classes."""
+        return self.input_shape, self.dataset.n_classes
+
     @cached_property
     def manifest(self) -> pd.DataFrame:
         """Who holds which record; the tree says only which devices share an edge server.
@@ -192,33 +198,30 @@ class Experiment:
     @cached_property
     def model(self) -> Model:
         """The configured model with its first weights."""
-        shape, n_classes = self.input_shape, self.dataset.n_classes
         if self.splits is not None:
-            return tree_tiers.split_in_use(self.config, (shape, n_classes), self.splits)
-        return model_of(self.config, shape, n_classes, self.config.seed)
+            return tree_tiers.split_in_use(self.config, self._classified, self.splits)
+        return model_of(self.config, *self._classified, self.config.seed)
 
     @cached_property
     def splits(self) -> TreeTiers | None:
         """Who has how much of the model when, where devices split it at every step."""
         if not tree_tiers.splits_in_steps(self.config, self.network):
             return None
-        shape = self.input_shape, self.dataset.n_classes
         devices = self.samples.sizes, self.sampling_rates
-        return tree_tiers.plan_splits(self.config, self.run_plan, shape, *devices)
+        return tree_tiers.plan_splits(self.config, self.run_plan, self._classified, *devices)
 
     @cached_property
     def course(self) -> TierCourse | None:
         """Who trains what in which round, and what that costs, where devices train in tiers."""
-        shape, n_classes = self.input_shape, self.dataset.n_classes
-        return course_of(self.config, self.network, self.samples.sizes, shape, n_classes)
+        return course_of(self.config, self.network, self.samples.sizes, *self._classified)
 
     @cached_property
     def controller(self) -> Controller | None:
         """What chooses the rounds, if anything does."""
         if not self.config.control.enabled:
             return None
-        rate, schedule = float(self.sampling_rates.max()), self.plan.schedule
-        return controller_of(self.config, self.network, schedule, self.model.n_parameters, rate)
+        devices = self.samples.sizes, self.sampling_rates
+        return controller_of(self.config, self.plan, self.model, self._classified, *devices)
 
     @cached_property
     def run_plan(self) -> RunPlan:
@@ -230,8 +233,6 @@ class Experiment:
 
     def calibrate(self) -> Calibration:
         """The mechanisms for these shards and rounds, and the rounds that the budget affords.
-
-        Computed once.
 
         Raises:
             InputError: the target can't be met for an observer that `threat` distrusts, or the
@@ -348,9 +349,8 @@ class Experiment:
         finally:
             process.executor.workers.end()
         model = process.simulation.model
-        line = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
-        if line is not None:
-            line = f"{line}; choose a smaller {key_of_steps(self.config)}"
+        wrong = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
+        line = advised(self.config, wrong)
         named = model.unflatten(state.weights.cpu())
         return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
 

@@ -58,7 +58,7 @@ def calibrate(
         InputError: the target can't be met for an observer that `threat` or the algorithm
             distrusts, or the budget is passed by the first round.
     """
-    privacy, threat = config.privacy, _bound(config, plan)
+    privacy, threat = config.privacy, threat_of(config, plan)
     offices = _offices(config, run_plan)
     if plan.private:
         mechanisms = build_mechanisms(
@@ -106,7 +106,7 @@ def _offices(config: Config, run_plan: RunPlan) -> Offices | None:
     return draw_offices(network, streams, run_plan.rounds, config.threat.colluding + 1)
 
 
-def _bound(config: Config, plan: Plan) -> ThreatConfig:
+def threat_of(config: Config, plan: Plan) -> ThreatConfig:
     """The configured threat, and whom the algorithm distrusts whatever it says."""
     unknown = plan.distrusts - OBSERVERS.keys()
     if unknown:

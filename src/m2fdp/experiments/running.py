@@ -7,14 +7,12 @@ from math import nan
 from torch import Tensor
 
 from m2fdp.config import Config
-from m2fdp.control.controller import Controller, build_controller
+from m2fdp.control.controller import Controller
 from m2fdp.control.policy import ControlledRounds
 from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock
 from m2fdp.experiments.tiers import process_of
-from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.schedule.rounds import RunPlan
-from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.simulation import Simulation, SimulationProcess
@@ -23,29 +21,6 @@ from m2fdp.simulation.tree_process import build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.tiering.course import PlannedTiers, TierCourse
 from m2fdp.tiering.tree_plan import TreeTiers, tree_course
-from m2fdp.topology.network import Network
-
-
-def controller_of(
-    config: Config, network: Network, schedule: Schedule, n_parameters: int, rate: float
-) -> Controller:
-    """What chooses the rounds, as configured.
-
-    Args:
-        n_parameters: M, of the model.
-        rate: the largest chance that a local step uses a record.
-    """
-    lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, schedule.round_plans())
-    return build_controller(
-        network,
-        lock_step,
-        schedule,
-        n_parameters,
-        rate,
-        config.resources,
-        config.privacy,
-        config.control,
-    )
 
 
 def process_for(
@@ -91,7 +66,7 @@ def run_of(
     costs = totals(clock, rounds) if course is None else course.totals
     policy: RoundPolicy = FixedRounds(rounds)
     if controller is not None:
-        policy = ControlledRounds(controller, rounds, simulation, config.control.smoothness)
+        policy = ControlledRounds(controller, rounds, simulation)
     elif course is not None:
         policy = PlannedTiers(rounds, course, config.training.plateau)
     measures = Measures(

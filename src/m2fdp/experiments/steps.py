@@ -9,9 +9,13 @@ from m2fdp.experiments.promise import asked
 from m2fdp.simulation.training import DivergenceError
 
 
-def key_of_steps(config: Config) -> str:
-    """What a user changes to change the size of steps."""
-    return "control.step_size_factor" if config.control.enabled else "training.learning_rate"
+def smaller_steps(config: Config) -> tuple[str, str]:
+    """What a user changes to take smaller steps, and how."""
+    if not config.control.enabled:
+        return "training.learning_rate", "smaller"
+    if config.control.gap == "papers":
+        return "control.step_size_factor", "smaller"
+    return "control.smoothness", "larger"
 
 
 def too_large(config: Config, error: DivergenceError) -> InputError:
@@ -19,7 +23,16 @@ def too_large(config: Config, error: DivergenceError) -> InputError:
     value: object = config.training.learning_rate
     if config.control.enabled:
         value = f"eta {error.step_size:.3g}"
-    return InputError(key_of_steps(config), value, f"{error}; choose a smaller one")
+    key, change = smaller_steps(config)
+    return InputError(key, value, f"{error}; choose a {change} one")
+
+
+def advised(config: Config, wrong: str | None) -> str | None:
+    """What is wrong with how a run ended, if anything is, and what to change."""
+    if wrong is None:
+        return None
+    key, change = smaller_steps(config)
+    return f"{wrong}; choose a {change} {key}"
 
 
 def in_words(config: Config, plan: Plan) -> str:

@@ -45,6 +45,10 @@ class Model:
     # For linear models whose loss is a sum over the classes of convex functions of the class's
     # score: a bound on their second derivatives. None for all others.
     class_curvature: float | None = None
+    # For linear models, of the loss's second derivative in the scores: a bound on its eigenvalues,
+    # and on their sum.
+    curvature: float | None = None
+    curvature_sum: float | None = None
 
     @property
     def n_parameters(self) -> int:
@@ -78,6 +82,11 @@ class Model:
             result[name] = vector[start:end].view(parameter.shape)
             start = end
         return result
+
+    def loss_of_equal_scores(self, n_classes: int) -> float:
+        """What knows nothing has: the mean of the loss over all labels if all scores are zero."""
+        scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
+        return float(self.loss(scores, labels).mean())
 
     def score_gradients(self, scores: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each record's loss in its scores (..., C, b), for labels (..., b)."""
@@ -182,10 +191,22 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
             linear=True,
             loss_gradient=losses.one_vs_rest_logistic_gradient,
             class_curvature=0.25,
+            curvature=0.25,
+            curvature_sum=0.25 * n_classes,
         )
     if config.name == "softmax":
-        loss, gradient = losses.cross_entropy, losses.cross_entropy_gradient
-    elif config.hinge == "one_vs_rest":
+        # diag(p) - p p': absolute values of a row's entries add up to 2 p (1 - p), and its trace is
+        # 1 less the sum of p^2.
+        return Model(
+            config.name,
+            module,
+            losses.cross_entropy,
+            linear=True,
+            loss_gradient=losses.cross_entropy_gradient,
+            curvature=0.5,
+            curvature_sum=1 - 1 / n_classes,
+        )
+    if config.hinge == "one_vs_rest":
         loss, gradient = losses.one_vs_rest_hinge, losses.one_vs_rest_hinge_gradient
     else:
         loss, gradient = losses.crammer_singer_hinge, None
@@ -258,4 +279,11 @@ def _with_own_loss(model: Model, name: str, n_classes: int) -> Model:
     """The model with another loss, whose derivative and curvature nobody has stated."""
     loss = load("model.loss", name)
     check_loss(name, loss, n_classes, vectorised=not model.linear)
-    return replace(model, loss=loss, loss_gradient=None, class_curvature=None)
+    return replace(
+        model,
+        loss=loss,
+        loss_gradient=None,
+        class_curvature=None,
+        curvature=None,
+        curvature_sum=None,
+    )

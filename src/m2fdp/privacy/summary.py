@@ -32,7 +32,7 @@ ROUNDS_DRAWN_ANEW = (
 
 def conditions_of(config: Config) -> list[str]:
     """What a run's epsilon rests on and can't be defended; any makes its guarantee conditional."""
-    estimated = config.control.enabled and config.control.smoothness is None
+    estimated = config.control.enabled and config.control.smoothness == "estimated"
     drawn_anew = config.resume and config.privacy.secure_rng
     return [SMOOTHNESS_ESTIMATED] * estimated + [ROUNDS_DRAWN_ANEW] * drawn_anew
 

@@ -228,8 +228,7 @@ def train(
 
 def divergence(model: Model, last_loss: float, n_classes: int) -> str | None:
     """What is wrong where a run ended far above the loss of knowing nothing, all scores equal."""
-    scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
-    chance = float(model.loss(scores, labels).mean())
+    chance = model.loss_of_equal_scores(n_classes)
     if last_loss <= _DIVERGED * chance:
         return None
     return (

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,9 @@ from m2fdp.studies.report import (
     write_report,
     write_summaries,
 )
-from m2fdp.studies.search import Candidate, choose, next_candidates, search_table
+from m2fdp.studies.search import Candidate, Tried, choose, next_candidates, search_table
 from m2fdp.studies.study import load_study, scaled
+from m2fdp.studies.tracked_runs import load_costs
 from m2fdp.studies.worker import PARENT_TAG
 
 SEARCHING = {"stage": "search"}  # a tag of runs that only serve a choice
@@ -273,17 +275,21 @@ def choose_schedules(setting: Setting, launcher: Launcher, wanted: Sequence[Poin
     """Run the searches that the wanted points need, those that follow another's choice after it."""
     schedules: dict[str, dict[str, Any]] = {}
     tried: list[Candidate] = []
-    accuracy: dict[str, float] = {}
-    client = mlflow.MlflowClient()
+    results: dict[str, Tried] = {}
+    client, target = mlflow.MlflowClient(), setting.study.target_accuracy
     while candidates := next_candidates(setting, wanted, schedules, tried):
         run_ids = launcher.run(
             "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
         )
+        by = {cell.hash: one.by for one in candidates for cell in one.cells}
+        costs = pd.DataFrame() if target is None else load_costs(list(run_ids.values()), target)
         for cell_hash, run_id in run_ids.items():
-            accuracy[cell_hash] = client.get_run(run_id).data.metrics["accuracy"]
-        schedules |= choose(candidates, accuracy)
+            accuracy = client.get_run(run_id).data.metrics["accuracy"]
+            known = costs.get(by[cell_hash], pd.Series(dtype=float))
+            results[cell_hash] = Tried(accuracy, float(known.get(run_id, nan)))
+        schedules |= choose(candidates, results)
         tried.extend(candidates)
-    return Choice(schedules, search_table(tried, accuracy, schedules))
+    return Choice(schedules, search_table(tried, results, schedules))
 
 
 def _check_study(setting: Setting) -> None:

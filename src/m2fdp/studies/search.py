@@ -1,4 +1,5 @@
-"""How a study chooses schedules: by accuracy on records that are held out of the training data.
+"""How a study chooses schedules: by accuracy on records that are held out of the training data, or
+by what it takes to get to a target there.
 
 The choice looks at the data, and no epsilon of the final runs counts it.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from m2fdp.claims.measures import MEASURES
 from m2fdp.studies.grid import (
     SEED,
     Cell,
@@ -35,8 +37,29 @@ SEARCH_COLUMNS = (
     "new_runs",
     "accuracy_mean",
     "accuracy_std",
+    "by",
+    "reached",
+    "cost_mean",
+    "cost_std",
     "chosen",
 )
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a candidate's run has shown on the held-out records.
+
+    Attributes:
+        accuracy: in the end.
+        cost: energy or delay to the target; NaN where it was not reached, or none is asked for.
+    """
+
+    accuracy: float = math.nan
+    cost: float = math.nan
+
+
+# By the hash of a cell.
+Results = Mapping[str, Tried]
 
 
 @dataclass(frozen=True)
@@ -47,6 +70,7 @@ class Candidate:
     point: Point  # where it is tried; its values hold no seed
     schedule: dict[str, Any]  # dotted parameters
     cells: tuple[Cell, ...]  # one a seed
+    by: str = "accuracy"  # what it is chosen by
 
 
 def next_candidates(
@@ -82,25 +106,28 @@ def next_candidates(
     )
 
 
-def choose(
-    candidates: Sequence[Candidate], accuracy: Mapping[str, float]
-) -> dict[str, dict[str, Any]]:
-    """The schedule with the best mean accuracy of each place; of equals the first.
+def choose(candidates: Sequence[Candidate], results: Results) -> dict[str, dict[str, Any]]:
+    """The best schedule of each place; of equals the first.
 
-    Args:
-        accuracy: on the held-out records, by the hash of a cell. A candidate that lacks a
-            seed's is out.
+    The best has the highest mean accuracy, or reaches the target with the most seeds, and of those
+    at the least mean cost. A candidate that lacks a seed's run is out.
     """
-    best: dict[str, tuple[float, dict[str, Any]]] = {}
+    best: dict[str, tuple[tuple[float, float], dict[str, Any]]] = {}
     for candidate in candidates:
-        mean = _accuracies(candidate, accuracy).mean(skipna=False)
-        if mean > best.get(candidate.place, (-math.inf, {}))[0]:
-            best[candidate.place] = (mean, candidate.schedule)
+        accuracies = _of(candidate, results, "accuracy")
+        if accuracies.isna().any():
+            continue
+        score = accuracies.mean(), 0.0
+        if candidate.by != "accuracy":
+            costs = _of(candidate, results, "cost")
+            score = costs.count(), -costs.mean() if costs.count() else accuracies.mean()
+        if candidate.place not in best or score > best[candidate.place][0]:
+            best[candidate.place] = (score, candidate.schedule)
     return {place: schedule for place, (_, schedule) in best.items()}
 
 
 def search_table(
-    candidates: Sequence[Candidate], accuracy: Mapping[str, float], schedules: Schedules
+    candidates: Sequence[Candidate], results: Results, schedules: Schedules
 ) -> pd.DataFrame:
     """One row a candidate with `SEARCH_COLUMNS`; grid values and schedule as text.
 
@@ -109,8 +136,8 @@ def search_table(
     rows = []
     counted: set[str] = set()
     for candidate in candidates:
-        found = _accuracies(candidate, accuracy)
-        new = {cell.hash for cell in candidate.cells if cell.hash in accuracy} - counted
+        found, costs = (_of(candidate, results, name) for name in ("accuracy", "cost"))
+        new = {cell.hash for cell in candidate.cells if cell.hash in results} - counted
         counted |= new
         rows.append(
             {
@@ -122,6 +149,10 @@ def search_table(
                 "new_runs": len(new),
                 "accuracy_mean": found.mean(),
                 "accuracy_std": found.std(),
+                "by": candidate.by,
+                "reached": int(costs.count()),
+                "cost_mean": costs.mean(),
+                "cost_std": costs.std(),
                 "chosen": schedules.get(candidate.place) == candidate.schedule,
             }
         )
@@ -130,27 +161,43 @@ def search_table(
 
 def search_markdown(table: pd.DataFrame) -> str:
     """What was chosen for whom from how many candidates, and the search's budget, in Markdown."""
+    costs = [by for by in table["by"].unique() if by != "accuracy"]
+    means = "their mean accuracy"
+    if costs:
+        named = " or ".join(MEASURES[by].label for by in costs)
+        means = f"their mean {named}, of those that reach it with the most seeds,"
     lines = [
-        "Schedules were chosen by their mean accuracy on training records that were held out and "
+        f"Schedules were chosen by {means} on training records that were held out and "
         f"that no run of the search trained on: {table['new_runs'].sum()} runs. The released runs "
         "train on all training records. Held-out records lie in clear with the distrusted cloud, "
         "and the accuracies on them are un-noised: ε counts a released run, not the search that "
         "chose its schedule on records that the run then trains on.\n",
-        "| version | arm | grid | candidates | seeds | chosen schedule | held-out accuracy |",
+        "| version | arm | grid | candidates | seeds | chosen schedule | held-out "
+        + ("to the target |" if costs else "accuracy |"),
         "|---|---|---|---:|---:|---|---:|",
     ]
     for (version, arm, values), rows in table.groupby(["version", "arm", "values"], sort=False):
         chosen = rows[rows["chosen"]]
         row = rows.iloc[0] if chosen.empty else chosen.iloc[0]
         schedule = "none finished" if chosen.empty else row["schedule"]
-        accuracy = "–" if chosen.empty else f"{row['accuracy_mean']:.3f}"
-        if row["seeds"] > 1 and not chosen.empty:
-            accuracy += f" ± {row['accuracy_std']:.3f}"
+        found = "–" if chosen.empty else _found(row)
         lines.append(
             f"| {version} | {arm} | {values} | {len(rows)} | {row['seeds']} | {schedule} "
-            f"| {accuracy} |"
+            f"| {found} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _found(row: pd.Series) -> str:
+    """What the held-out records said of the schedule that was chosen."""
+    if row["by"] == "accuracy":
+        spread = f" ± {row['accuracy_std']:.3f}" if row["seeds"] > 1 else ""
+        return f"{row['accuracy_mean']:.3f}{spread}"
+    if not row["reached"]:
+        return "not reached"
+    spread = f" ± {row['cost_std']:.3g}" if row["reached"] > 1 else ""
+    unit = MEASURES[row["by"]].unit
+    return f"{row['cost_mean']:.3g}{spread} {unit} (n = {row['reached']})"
 
 
 def _followed(study: Study, point: Point) -> Point | None:
@@ -190,12 +237,13 @@ def _candidates(
             at = replace(point, values={**point.values, SEED: seed})
             name = f"search/{at.name}-{number}"
             cells.append(build_cell(setting, name, at, schedule | held_out))
-        yield Candidate(place, point, schedule, tuple(cells))
+        yield Candidate(place, point, schedule, tuple(cells), search.by)
 
 
-def _accuracies(candidate: Candidate, accuracy: Mapping[str, float]) -> pd.Series:
-    """By seed; NaN where no run finished."""
-    return pd.Series([accuracy.get(cell.hash, math.nan) for cell in candidate.cells], dtype=float)
+def _of(candidate: Candidate, results: Results, name: str) -> pd.Series:
+    """The accuracy or cost by seed; NaN where no run finished."""
+    tried = (results.get(cell.hash, Tried()) for cell in candidate.cells)
+    return pd.Series([getattr(one, name) for one in tried], dtype=float)
 
 
 def _text(values: Mapping[str, Any]) -> str:

@@ -59,8 +59,10 @@ class Space(Block):
 
 
 class Search(Block):
-    """How schedules are chosen: by accuracy on records held out of the training records."""
+    """How schedules are chosen: on records held out of the training records."""
 
+    # The highest accuracy, or what gets to the study's target with the least energy or delay.
+    by: Literal["accuracy", "energy_to_target", "delay_to_target"] = "accuracy"
     spaces: dict[Name, Space]
     seeds: Annotated[list[int], Field(min_length=1)]
     validation_fraction: Share
@@ -145,6 +147,10 @@ class Study(Block):
                 self._known("arm", arm, self.arms, f"versions.{version}.arms")
             if block.search is None:
                 continue
+            if block.search.by != "accuracy" and self.target_accuracy is None:
+                raise ValueError(
+                    f"versions.{version}.search.by: {block.search.by} needs target_accuracy"
+                )
             own = block.search.spaces
             leading = {name for name, space in own.items() if space.schedule_of is None}
             for name, space in own.items():

@@ -12,7 +12,7 @@ import pandas as pd
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
-from m2fdp.claims.measures import DECISIONS, OF_METRICS
+from m2fdp.claims.measures import DECISIONS, OF_METRICS, to_target
 from m2fdp.config import INCIDENTAL, flatten, later_defaults
 from m2fdp.errors import InputError
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
@@ -95,6 +95,13 @@ def load_history(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataF
     # In the order of the runs.
     history = runs.reset_index().merge(rounds, on="run_id")
     return history[[*HISTORY_COLUMNS, *swept]]
+
+
+def load_costs(run_ids: Sequence[str], target_accuracy: float) -> pd.DataFrame:
+    """What runs, of whatever configurations, took to get to an accuracy; see
+    `m2fdp.claims.measures.to_target`."""
+    rounds = _by_round(list(run_ids), ("accuracy", "energy_j", "delay_s"))
+    return to_target(rounds, target_accuracy)
 
 
 def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:

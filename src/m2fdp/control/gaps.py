@@ -1,0 +1,123 @@
+"""nu, the gap that (P) prices: of the papers' noise, or of the noise that a run draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import numpy as np
+
+from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised
+
+
+@dataclass(frozen=True)
+class Past:
+    """What finished rounds have settled of a gap.
+
+    Attributes:
+        rounds: how many they are.
+        raised: by how much they raise the loss, at most.
+        weight: the sum of their eta^t K^t.
+    """
+
+    rounds: int = 0
+    raised: float = 0.0
+    weight: float = 0.0
+
+
+# Before the first round.
+NOTHING = Past()
+
+
+class Gap(Protocol):
+    """nu as a function of K and participation, for all rounds that are left."""
+
+    def over(self, past: Past, remaining: int) -> np.ndarray:
+        """nu for every K, s_T and s_U, (k, a, b); infinite where they are out of question.
+
+        Args:
+            remaining: tau^t.
+        """
+
+    def after(self, past: Past, at: tuple[int, int, int], local_steps: int) -> Past:
+        """What is settled after one more round.
+
+        Args:
+            at: the place of its choice.
+            local_steps: K^t.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class PapersGap:
+    """nu of J eq. 28, which no finished round changes.
+
+    Attributes:
+        values: (k, a, b).
+    """
+
+    values: np.ndarray
+
+    def over(self, past: Past, remaining: int) -> np.ndarray:
+        """See `Gap`."""
+        return self.values
+
+    def after(self, past: Past, at: tuple[int, int, int], local_steps: int) -> Past:
+        """See `Gap`."""
+        return Past(past.rounds + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class MechanismGap:
+    """The bound of `m2fdp.convergence.mean_descent` on the mean of ||grad F||^2 over a whole run:
+    what finished rounds have settled, and equal rounds from now on.
+
+    Attributes:
+        landscape: of the losses.
+        spread: of a round, for every K, s_T and s_U, (k, a, b).
+        local_steps: the values of K, (k,).
+        most_rounds: T, at most.
+        step_parameter: gamma, of eta^t = gamma / sqrt(t + 1).
+        sums: of step sizes over gamma, up to round T.
+    """
+
+    landscape: Landscape
+    spread: RoundSpread
+    local_steps: np.ndarray
+    most_rounds: int
+    step_parameter: float
+    sums: StepSums
+
+    def over(self, past: Past, remaining: int) -> np.ndarray:
+        """See `Gap`; infinite where steps would be left after the last round."""
+        rounds = -(-remaining // self.local_steps)
+        last = past.rounds + rounds
+        in_time = last <= self.most_rounds
+        sums = self.sums.over(past.rounds, np.minimum(last, self.most_rounds))
+        # The last round may be a short one: all count a little less.
+        sums = sums * (remaining / (rounds * self.local_steps))
+        first, second, third = (
+            gamma_power * power[:, None, None]
+            for gamma_power, power in zip(self._powers, sums, strict=True)
+        )
+        lost = self.landscape.loss_drop + past.raised
+        total = lost + raised(self.landscape, self.spread, second, third)
+        weight = past.weight + first * self.local_steps[:, None, None]
+        return np.where(in_time[:, None, None], 2 * total / weight, np.inf)
+
+    def after(self, past: Past, at: tuple[int, int, int], local_steps: int) -> Past:
+        """See `Gap`."""
+        sums = self.sums.over(past.rounds, np.array([past.rounds + 1]))[:, 0]
+        of_one = [power * float(sum_) for power, sum_ in zip(self._powers, sums, strict=True)]
+        each = (getattr(self.spread, field.name)[at] for field in fields(RoundSpread))
+        spread = RoundSpread(*each)
+        return Past(
+            past.rounds + 1,
+            past.raised + float(raised(self.landscape, spread, of_one[1], of_one[2])),
+            past.weight + of_one[0] * local_steps,
+        )
+
+    @property
+    def _powers(self) -> tuple[float, float, float]:
+        gamma = self.step_parameter
+        return gamma, gamma**2, gamma**3
