@@ -1,6 +1,11 @@
 """A session's configuration is read once and handed out as often as it is asked for."""
 
-from m2fdp.pipelines.configuration import StrictConfigLoader
+import pytest
+from kedro.io import DataCatalog
+from omegaconf import OmegaConf
+
+from m2fdp.errors import InputError
+from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 
 
 def test_the_files_are_read_once_and_nobody_changes_what_the_next_gets(tmp_path):
@@ -24,3 +29,84 @@ def test_what_somebody_sets_is_what_everybody_gets(tmp_path):
     assert loader["parameters"] == {"seed": 3}
     loader["parameters"] = {"seed": 4}
     assert loader["parameters"] == {"seed": 4}
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """The texts that OmegaConf has parsed."""
+    texts = []
+    load = OmegaConf.load
+
+    def record(file):
+        texts.append(file.read())
+        file.seek(0)
+        return load(file)
+
+    monkeypatch.setattr(OmegaConf, "load", record)
+    return texts
+
+
+def test_files_of_the_same_contents_are_parsed_once_a_process(tmp_path, parsed):
+    for env in ("base", "local", "other"):
+        (tmp_path / env).mkdir()
+    text = "training: {rounds: 3}  # of this test\n"
+    (tmp_path / "base" / "parameters.yml").write_text(text)
+    (tmp_path / "other" / "parameters.yml").write_text("training: {rounds: 4}\n")
+
+    def rounds(env=None, **params):
+        options = {"base_env": "base", "default_run_env": "local"}
+        loader = StrictConfigLoader(tmp_path, env, runtime_params=params, **options)
+        return loader["parameters"]["training"]["rounds"]
+
+    assert [rounds(), rounds(training={"rounds": 7}), rounds()] == [3, 7, 3]
+    assert parsed.count(text) == 1
+    assert [rounds("other"), rounds()] == [4, 3]
+    (tmp_path / "base" / "parameters.yml").write_text("training: {rounds: 5}\n")
+    assert rounds() == 5
+    (tmp_path / "local" / "parameters.yml").write_text("training: {rounds: 6}\n")
+    assert rounds() == 6
+    (tmp_path / "local" / "parameters.yml").write_text("seed: 1\nseed: 2\n")
+    for _ in range(2):
+        with pytest.raises(InputError, match="seed"):
+            rounds()
+
+
+def test_a_catalog_is_checked_once_for_all_cells_and_a_wrong_one_each_time(tmp_path, monkeypatch):
+    made = []
+    make = DataCatalog.from_config
+
+    def record(entries, credentials):
+        made.extend(entries)
+        return make(entries, credentials)
+
+    monkeypatch.setattr(DataCatalog, "from_config", record)
+    for env in ("base", "local"):
+        (tmp_path / env).mkdir()
+    text = """
+_cell: ${runtime_params:cell,single}
+manifest:
+  type: kedro_mlflow.io.artifacts.MlflowArtifactDataset
+  dataset: {type: pandas.CSVDataset, filepath: "data/${_cell}/of_this_test.csv"}
+  validator:
+    class: m2fdp.validation.ManifestValidator
+    options: {filepath: "data/${_cell}/checks.html"}
+checkpoints: {type: m2fdp.pipelines.datasets.FolderDataset, path: "data/${_cell}/checkpoints"}
+"""
+    file = tmp_path / "base" / "catalog.yml"
+
+    def check(cell):
+        options = {"base_env": "base", "default_run_env": "local"}
+        loader = StrictConfigLoader(tmp_path, runtime_params={"cell": cell}, **options)
+        check_catalog(loader, cell)
+
+    file.write_text(text)
+    for cell in ("a", "b", "study/c"):
+        check(cell)
+    assert sorted(made) == ["checkpoints", "manifest"]
+    file.write_text(text.replace("pandas.CSVDataset", "pandas.NoSuchDataset"))
+    for cell in ("a", "b"):
+        with pytest.raises(InputError, match="line 3: manifest"):
+            check(cell)
+    file.write_text(text.replace("of_this_test.csv", "other.csv"))
+    check("a")
+    assert made.count("manifest") == 4

@@ -190,3 +190,27 @@ def test_a_data_set_that_another_run_adds_meanwhile_is_found_the_next_time(
     with nullcontext() if failures == 1 else pytest.raises(MlflowException, match="UNIQUE"):
         box.put(inputs=[fields | {"context": "training"}])
     assert store.inputs == told
+
+
+def test_what_is_put_together_goes_in_one_request(store, tmp_path):
+    box = Outbox("run", tmp_path / "unsent.json")
+    with box.together():
+        box.put(losses(2.0), tags={"privacy": "verified"})
+        box.put(losses(1.0))
+        assert store.asked == 0
+    assert store.asked == 1
+    assert store.metrics == [("loss", 2.0, 1), ("loss", 1.0, 1)]
+    assert store.tags == {"privacy": "verified"}
+    box.put(losses(0.5))
+    assert store.asked == 2
+
+
+def test_an_error_in_between_leaves_what_was_put_to_the_file(store, tmp_path):
+    box = Outbox("run", tmp_path / "unsent.json")
+    with pytest.raises(KeyError), box.together():
+        box.put(tags={"privacy": "verified"})
+        raise KeyError
+    assert store.asked == 0
+    assert box.close() is not None
+    Outbox("run", tmp_path / "unsent.json").take_up()
+    assert store.tags == {"privacy": "verified"}

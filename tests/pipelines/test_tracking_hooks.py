@@ -17,7 +17,13 @@ from m2fdp.pipelines.tracking_hooks import TrackingHooks
 
 @pytest.mark.parametrize(
     "name",
-    ["after_context_created", "before_node_run", "before_pipeline_run", "on_pipeline_error"],
+    [
+        "after_context_created",
+        "after_catalog_created",
+        "before_node_run",
+        "before_pipeline_run",
+        "on_pipeline_error",
+    ],
 )
 def test_each_adapted_hook_takes_what_the_plugins_own_does(name):
     ours, theirs = (
@@ -44,3 +50,18 @@ def test_the_plugins_configuration_names_itself_in_its_errors():
     with pytest.raises(ValueError) as refused:
         KedroMlflowConfig.model_validate({"tracking": 1})
     assert refused.value.title == KedroMlflowConfig.__name__
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"type": "kedro_mlflow.io.metrics.MlflowMetricDataset"}, "accuracy"),
+        ({"type": "kedro_mlflow.io.metrics.MlflowMetricDataset", "key": "other"}, "other"),
+        ({"type": "kedro_mlflow.io.metrics.MlflowMetricHistoryDataset"}, "accuracy"),
+    ],
+)
+def test_a_metric_without_a_name_gets_its_datasets(entry, key):
+    described = {"accuracy": entry, "table": {"type": "pandas.CSVDataset", "filepath": "x.csv"}}
+    catalog = DataCatalog.from_config(described)
+    TrackingHooks().after_catalog_created(catalog, described, {}, {}, "", {})
+    assert catalog["accuracy"].key == key

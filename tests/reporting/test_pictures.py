@@ -170,6 +170,8 @@ def test_no_words_of_a_settled_figure_are_cut_off_or_cover_others(name):
         for label in axis.get_ticklabels(which="both")
         if label in boxes and not _beyond(axis, label)
     ]
+    apart = [axis.offsetText.get_text() for each in axes for axis in (each.xaxis, each.yaxis)]
+    assert not any(apart)  # powers of ten above a panel
     shown = [text for text in outer if text in boxes]
     assert shown and ticks
     for text in shown + ticks + [each.title for each in axes if each.title in boxes]:

@@ -20,7 +20,7 @@ from matplotlib.text import Text
 from m2fdp.reporting.words import Words, drawn_words
 
 # More than the kinds of figures of a run: cells of a study share most of theirs with a few others.
-KEPT = 64
+KEPT = 32
 # zlib's; its default takes half as long again for files that are a tenth smaller.
 _COMPRESSION = 1
 

@@ -100,8 +100,12 @@ def new_column(
         ratios: of the panels' heights.
     """
     figure = Figure(figsize=(width, height), dpi=DPI)
-    axes = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)
-    return figure, list(axes[:, 0])
+    grid = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)
+    panels = list(grid[:, 0])
+    for axes in panels:
+        # No power of ten apart, for which there is no room above the panel.
+        axes.ticklabel_format(style="plain", useOffset=False)
+    return figure, panels
 
 
 def settle(figure: Figure, panels: Sequence[Axes], bar: str = "", below: float = 0.0) -> None:

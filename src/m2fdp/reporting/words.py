@@ -13,6 +13,8 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 # What a formula has beside its characters: matplotlib writes powers of ten in such.
 _MARKUP = re.compile(r"\\mathdefault|[${}^]")
 
+_PIXELS = 150.0  # an inch; more would not change a width by a hundredth of an inch
+
 
 class Words(NamedTuple):
     """A text in one font, as it is drawn without colour.
@@ -56,10 +58,4 @@ def width_in_inches(text: str, size: float) -> float:
     plain = _MARKUP.sub("", text.replace(r"\times", " × ")) if text.startswith("$") else text
     if not plain:
         return 0.0
-    per_inch = 150.0
-    return drawn_words(plain, _usual_font(), size, per_inch).width / per_inch
-
-
-@lru_cache(maxsize=1)
-def _usual_font() -> str:
-    return findfont(FontProperties())
+    return drawn_words(plain, findfont(FontProperties()), size, _PIXELS).width / _PIXELS
