@@ -14,8 +14,6 @@ from importlib.metadata import version
 from math import exp, expm1, floor, inf, isfinite, log, log1p, log2, prod, sqrt
 from typing import TYPE_CHECKING, Literal
 
-from m2fdp.privacy.roots import brentq
-
 # dp-accounting takes a second to import, and runs without sampling need none of it.
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -124,6 +122,8 @@ def least_noise(
     Args:
         composition: laws in any unit; the noise comes in the same unit.
     """
+    from scipy.optimize import brentq
+
     largest = max((law.largest for law, count in composition if count), default=0.0)
     if largest == 0:
         return 0.0
@@ -158,6 +158,8 @@ def _without_amplification(releases: Composition, delta: float, factor: float) -
 
 def _gaussian_epsilon(mu: float, delta: float, bound: float) -> float:
     """The least epsilon at delta of a Gaussian moved by mu standard deviations, at most `bound`."""
+    from scipy.optimize import brentq
+
     if _gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     root = brentq(lambda eps: _gaussian_delta(mu, eps) - delta, 0.0, bound, xtol=1e-12)
@@ -251,6 +253,8 @@ def _mean_loss(law: ShiftLaw) -> float:
 
 def _first_guess(composition: Composition, target: float, delta: float) -> float:
     """Noise that the central limit theorem of Gaussian DP suggests; a start, never a claim."""
+    from scipy.optimize import brentq
+
     mu = brentq(lambda shift: _gaussian_delta(shift, target) - delta, 1e-9, 1e6)
     sampled = sum(count * law.mean**2 for law, count in composition)
     largest = max(law.largest for law, _ in composition)

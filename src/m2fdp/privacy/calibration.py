@@ -26,7 +26,6 @@ from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
-from m2fdp.privacy.roots import brentq
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import OPEN
@@ -282,6 +281,8 @@ def _least_noise(
 
     factor = 0.0
     if verified <= privacy.epsilon or log(verified / privacy.epsilon) > _ROUNDING:
+        from scipy.optimize import brentq  # a quarter of a second, and few get here
+
         low, high = (-0.1, 0.0) if verified <= privacy.epsilon else (0.0, 0.5)
         while overspend(low) <= 0:
             low -= 0.5

@@ -18,8 +18,6 @@ from math import log
 
 import numpy as np
 
-from m2fdp.privacy.roots import brentq
-
 # How many standard deviations beside its mean a squared norm is looked at, on how many points.
 _REACH, _POINTS = 14.0, 20_001
 
@@ -61,6 +59,7 @@ def epsilon_of_scale(on_line: int, parameters: int, delta: float, releases: int 
 def _epsilon_at(d: int, delta: float, offset: float, slope: float) -> float:
     """The least epsilon whose mean of (1 - e^(epsilon - loss))_+ is delta, loss = offset + slope x,
     x chi-squared of d degrees of freedom."""
+    from scipy.optimize import brentq
     from scipy.stats import chi2
 
     reach = _REACH * (2 * d) ** 0.5 + 4 * _REACH
