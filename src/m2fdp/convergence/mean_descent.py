@@ -119,7 +119,8 @@ def raised(
     """By how much rounds raise the loss, at most; arguments broadcast.
 
     Args:
-        squares, cubes: sums of (eta^t)^2 and (eta^t)^3 over the rounds.
+        squares: the sum of (eta^t)^2 over the rounds.
+        cubes: the sum of (eta^t)^3.
     """
     beta, kappa = landscape.smoothness, landscape.mean_curvature
     of_noise = min(beta**2, 2 * beta * kappa)
