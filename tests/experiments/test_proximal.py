@@ -21,6 +21,7 @@ PULLED = {"training.proximal": 0.5, "training.learning_rate": 0.25}
 GLOBAL = {"training.proximal_center": "global"}
 CONTROL = {
     "control.enabled": True,
+    "control.gap": "papers",
     "control.smoothness": 0.5,
     "control.step_size_factor": 20.0,
     "control.tau": 12,

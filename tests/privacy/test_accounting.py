@@ -250,3 +250,17 @@ def test_calibration_of_unlike_releases_together():
         for scale in (noise, 0.99 * noise)
     ]
     assert spent[0] <= 1.0 < spent[1]
+
+
+@pytest.mark.parametrize("shift", [6.911107726093428, 1.0])
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+def test_a_certain_shift_beside_a_random_one(shift, adjacency):
+    """The first is one at which dp-accounting's mixtures lose a bound to rounding. Both releases
+    cost at least what the certain one does, and at most what they do if both were certain."""
+    certain, random = subsampled(1.0, shift / 4), subsampled(0.1, shift / 8)
+    both = epsilon(((certain, 1), (random, 3)), 1e-5, adjacency)
+    least = epsilon(((certain, 1),), 1e-5, adjacency)
+    most = epsilon(((certain, 1), (subsampled(1.0, shift / 8), 3)), 1e-5, adjacency)
+    assert least < both < most
+    alone = epsilon(((subsampled(1.0, shift), 1), (subsampled(0.1, shift), 1)), 1e-5, adjacency)
+    assert 0 < alone < 1e3

@@ -197,11 +197,12 @@ def _loss_distribution(
     from m2fdp.privacy.loss_sums import quick
     from m2fdp.privacy.mixtures import mixture_distribution
 
-    if law.shifts[0] == 0.0 and len(law.shifts) == 2:
+    # One shift, certain or not. (As a mixture, a certain one can defeat dp-accounting's rounding.)
+    if sum(shift > 0 for shift in law.shifts) == 1:
         return quick(
             privacy_loss_distribution.from_gaussian_mechanism(
                 1.0 / law.largest,
-                sampling_prob=law.probabilities[1],
+                sampling_prob=law.probabilities[-1],
                 value_discretization_interval=spacing,
                 neighboring_relation=(
                     NeighboringRelation.REPLACE_ONE
