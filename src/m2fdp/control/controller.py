@@ -131,23 +131,19 @@ def plan_round(
     return control, after
 
 
-def planned_states(controller: Controller, most_rounds: int) -> tuple[ControllerState, ...]:
-    """The state before every round, until tau or the rounds are used up, and after the last.
+def planned(controller: Controller, most_rounds: int) -> tuple[tuple[ControllerState, Choice], ...]:
+    """The state before every round and what is chosen for it, until tau or the rounds are used up.
 
     Nothing in (P) depends on data or models, so K^t and participation are known before training:
     noise can be calibrated to them, and they give nothing away.
     """
-    states = [before_training(controller)]
-    while states[-1].remaining > 0 and len(states) <= most_rounds:
-        _, after = _choose(controller.problem, states[-1])
-        states.append(after)
-    return tuple(states)
-
-
-def planned_choices(controller: Controller, most_rounds: int) -> tuple[Choice, ...]:
-    """What `plan_round` will choose in every round, until tau or the rounds are used up."""
-    before = planned_states(controller, most_rounds)[:-1]
-    return tuple(_choose(controller.problem, state)[0] for state in before)
+    state = before_training(controller)
+    rounds: list[tuple[ControllerState, Choice]] = []
+    while state.remaining > 0 and len(rounds) < most_rounds:
+        choice, after = _choose(controller.problem, state)
+        rounds.append((state, choice))
+        state = after
+    return tuple(rounds)
 
 
 def _choose(problem: Problem, state: ControllerState) -> tuple[Choice, ControllerState]:

@@ -10,8 +10,7 @@ from m2fdp.control.controller import (
     ControllerState,
     RoundControl,
     plan_round,
-    planned_choices,
-    planned_states,
+    planned,
 )
 from m2fdp.control.problem import Choice, present_devices
 from m2fdp.convergence.measurement import first_look, gradients_at
@@ -33,7 +32,7 @@ def controlled_plan(controller: Controller, network: Network, schedule: Schedule
     """
     networks: dict[tuple[int, int], Network] = {}
     rounds = []
-    for choice in planned_choices(controller, schedule.rounds):
+    for _, choice in planned(controller, schedule.rounds):
         sizes = (choice.trusted, choice.untrusted)
         if sizes not in networks:
             networks[sizes] = _taking_part(network, choice)
@@ -61,7 +60,7 @@ class ControlledRounds:
     @cached_property
     def states(self) -> tuple[ControllerState, ...]:
         """The controller's, before every round."""
-        return planned_states(self.controller, len(self.rounds))
+        return tuple(state for state, _ in planned(self.controller, len(self.rounds)))
 
     def start(self, state: State) -> CourseState:
         """What is seen of beta before the first round."""
@@ -92,7 +91,7 @@ class ControlledRounds:
             proximal=proximal,
             center=center,
         )
-        return Decision(plan, _logged(control))
+        return Decision(plan, logged(control))
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:
         """One look more."""
@@ -103,7 +102,7 @@ class ControlledRounds:
         return observe(seen, state.weights, gradients).tensors()
 
 
-def _logged(control: RoundControl) -> dict[str, float]:
+def logged(control: RoundControl) -> dict[str, float]:
     """A round's decisions and what they rest on, by the name of their metric."""
     terms = control.terms
     return {

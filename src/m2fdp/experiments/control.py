@@ -16,9 +16,10 @@ from m2fdp.control.controller import (
     build_controller,
     plan_controller,
     plan_round,
-    planned_states,
+    planned,
 )
 from m2fdp.control.noise import noise_laws
+from m2fdp.control.policy import logged
 from m2fdp.control.problem import choice_grid, longest
 from m2fdp.control.spread import Spread, sample_terms
 from m2fdp.convergence.mean_descent import Landscape
@@ -133,24 +134,13 @@ def planned_rounds(controller: Controller | None, most_rounds: int) -> pd.DataFr
         `round`, `K`, `s_trusted`, `s_untrusted`; `eta`, NaN where it waits for beta; and of (P),
         for all local steps that are left, `energy_share`, `delay_share` and `gap_share`.
     """
-    rows = []
-    states = () if controller is None else planned_states(controller, most_rounds)[:-1]
-    for state in states:
-        assert controller is not None
-        control, _ = plan_round(controller, state, controller.smoothness or nan)
-        rows.append(
-            {
-                "round": control.round,
-                "K": control.choice.local_steps,
-                "s_trusted": control.choice.trusted,
-                "s_untrusted": control.choice.untrusted,
-                "eta": control.step_size,
-                "energy_share": control.terms.energy_share,
-                "delay_share": control.terms.delay_share,
-                "gap_share": control.terms.gap_share,
-            }
-        )
-    return pd.DataFrame(rows, columns=list(PLANNED_COLUMNS))
+    if controller is None:
+        return pd.DataFrame(columns=list(PLANNED_COLUMNS))
+    beta = controller.smoothness or nan
+    states = (state for state, _ in planned(controller, most_rounds))
+    rounds = [plan_round(controller, state, beta)[0] for state in states]
+    rows = [{"round": control.round, **logged(control)} for control in rounds]
+    return pd.DataFrame(rows)[list(PLANNED_COLUMNS)]
 
 
 def smoothness_of(config: Config, model: Model, shape: Shape) -> float | None:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import pickle
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -66,9 +67,9 @@ class ParsedOnce(OmegaConfigLoader):
     """Kedro's loader; a process parses files of the same contents once, however many sessions it
     has. A study's worker has one for each of its cells."""
 
+    @abstractmethod
     def files(self, key: str) -> Iterator[Path]:
         """All files that may hold configuration of that kind; none where they can't be listed."""
-        raise NotImplementedError
 
     def parse(self, key: str) -> Any:
         """Kedro's reading of the files of that kind."""
