@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 
 from benchmarks.contenders import Round
 from benchmarks.works import (
     CLIPPING_NORM,
+    N_CLASSES,
     NOISE_MULTIPLIER,
+    Data,
     Work,
     build_data,
     build_work_model,
 )
 from m2fdp import Experiment, load_config
+from m2fdp.data.dataset import Dataset
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import Clipping, silence, step_together
@@ -44,7 +48,7 @@ def prepare(work: Work, threads: int, device: str) -> Round:
 
 def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[RoundPlan, ...]]:
     """How the work's rounds are computed, and their plans."""
-    trusted = 0.5 if work.privacy == "half" else 1.0
+    trusted, data = 0.5 if work.privacy == "half" else 1.0, build_data(work, device)
     experiment = Experiment.from_config(
         load_config(
             {
@@ -60,10 +64,10 @@ def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[Rou
             seed=work.seed,
             device=device,
             threads=workers,
-        )
+        ),
+        *_dealt(work, data),
     )
     config, plan, rounds = experiment.config, experiment.plan, experiment.run_plan.rounds
-    data = build_data(work, device)
     sizes = np.full(work.devices, work.records)
     mechanism = no_privacy(plan.network, rounds, config.privacy, config.threat)
     if plan.private:
@@ -75,6 +79,22 @@ def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[Rou
         randomness=seeded(work.seed, work.name.encode()),
     )
     return experiment.process(simulation), rounds
+
+
+def _dealt(work: Work, data: Data) -> tuple[Dataset, pd.DataFrame]:
+    """The training records as they are, without a copy, and whose each is."""
+    images, labels = data.features.cpu().permute(0, 2, 3, 1).numpy(), data.labels.cpu().numpy()
+    dataset = Dataset(work.name, images, labels, len(labels), N_CLASSES)
+    manifest = pd.DataFrame(
+        {
+            "dataset": work.name,
+            "sample": np.arange(len(labels)),
+            "split": "train",
+            "label": labels,
+            "device": np.repeat(np.arange(work.devices), work.records),
+        }
+    )
+    return dataset, manifest
 
 
 def _noised(mechanism: CalibratedMechanism, network: Network, work: Work) -> CalibratedMechanism:

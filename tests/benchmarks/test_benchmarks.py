@@ -5,10 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from benchmarks.__main__ import races
 from benchmarks.bars import judge, paired_ratio
 from benchmarks.contenders import MATMULS, OPACUS, OURS, PLAIN, TILES, prepare, variants
 from benchmarks.race import Entry, Result, race, rounds_table, summary_table
-from benchmarks.works import COMPARED, WARM_UP, WHOLE, private, work_from_json
+from benchmarks.works import (
+    COMPARED,
+    WARM_UP,
+    WHOLE,
+    many_devices,
+    private,
+    work_from_json,
+)
 
 
 @pytest.fixture
@@ -76,6 +84,16 @@ def test_two_products_over_all_records(monkeypatch):
     assert sum(a * b * c for a, b, c in shapes) == 2 * 10 * 64 * 6500
 
 
+def test_m2fdp_can_do_every_work():
+    """Whatever the tree, and however many devices; small images are enough to find out."""
+    entries = [entry for race_ in races(2, "cpu") for entry in race_ if entry.contender == OURS]
+    works = {replace(entry.work, shape=(1, 8, 8), model="linear") for entry in entries}
+    assert max(work.devices for work in works) == 10_000
+    for work in works:
+        weights = prepare(OURS, work, 1, "cpu")()
+        assert weights.shape == (10 * 64,) and weights.isfinite().all()
+
+
 def test_half_of_the_servers_are_trusted():
     round_ = prepare(OURS, replace(WHOLE, shape=(1, 8, 8), records=130), 1, "cpu")
     process = dict(zip(round_.__code__.co_freevars, round_.__closure__, strict=True))["process"]
@@ -111,3 +129,22 @@ def test_bars_judge_paired_turns():
     assert verdicts["a linear: faster than Flower"].passed is None
     (parity,) = [verdict for bar, verdict in verdicts.items() if "accuracy" in bar]
     assert parity.passed is False
+
+
+def test_what_failed_is_not_measured():
+    works = [many_devices(fanouts) for fanouts in ((10, 10), (100, 10), (100, 100))]
+    results = [Result(Entry("e many devices", OURS, work, 2), (5.0,), 100.0) for work in works]
+    failed = replace(results[2], ms=(), peak_mib=None, failure="InputError")
+
+    def found(*results):
+        return [(v.bar.split(": ")[1], v.found, v.passed) for v in judge(results)]
+
+    memory, cost = "peak memory of 10,000 devices", "cost of a device-step, dearest over cheapest"
+    assert found(*results[:2], failed) == [
+        (memory, "not measured", None),
+        (cost, "not measured of 10,000 devices", None),
+    ]
+    assert found(*results) == [
+        (memory, "0.10 GiB", True),
+        (cost, "100.00× (10.0 µs at 100, 1.0 µs at 1,000, 0.1 µs at 10,000)", False),
+    ]

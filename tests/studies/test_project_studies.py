@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from m2fdp import Experiment
 from m2fdp.config import parse_config
 from m2fdp.studies.command import Order, _setting
 from m2fdp.studies.grid import expand, points
@@ -60,12 +61,14 @@ def runs_of(setting):
     ],
 )
 def test_a_study_is_tried_out_in_minutes(project, name):
+    """On records that are as its cells ask for: a part that fails is tried out by nobody."""
     setting = _setting(project, Order(name, "smoke"))
     runs = runs_of(setting)
     assert 1 < len(runs) <= MOST_SMOKE_RUNS
     steps = 0
     for cell in runs.values():
         merged = OmegaConf.merge(setting.base, cell.overrides)
-        training = parse_config(OmegaConf.to_container(merged)).training
-        steps += training.rounds * training.local_steps
+        config = parse_config(OmegaConf.to_container(merged))
+        steps += config.training.rounds * config.training.local_steps
+        Experiment.from_config(config).check()
     assert steps <= MOST_SMOKE_STEPS
