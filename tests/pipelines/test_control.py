@@ -107,7 +107,7 @@ def test_what_is_planned_before_training_is_what_is_trained(project, kedro_run, 
     assert result.exit_code == 0, result.output
     run, folder = last_run(), project / "data/08_reporting/single"
     plan = pd.read_csv(folder / "planned_rounds.csv")
-    planned = f"The controller plans {len(plan)} rounds of {plan['K'].min()} to"
+    planned = f"The controller plans {len(plan)} rounds; local steps of each: {plan['K'].min()}"
     assert any(planned in record.getMessage() for record in caplog.records)
     artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
     assert artifacts >= {"planned_rounds.csv", "planned_rounds.png"}

@@ -38,6 +38,13 @@ def test_what_differs_from_the_defaults_is_in_the_name_what_was_typed_first():
     assert typed == "m2fdp-digits-epsilon_2.0-training.rounds_5-seed_3"
 
 
+def test_what_is_enabled_is_named():
+    assert (
+        run_name(load_config({"control.enabled": True}))
+        == "m2fdp-digits-control.enabled_True-seed_0"
+    )
+
+
 @given(configurations, configurations)
 def test_two_configurations_never_share_a_name(one, other):
     assert (run_name(one) == run_name(other)) == (one == other)

@@ -30,13 +30,16 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str) -> Figure:
     """
     rounds = round_metrics["round"]
     private = bool(np.isfinite(round_metrics["epsilon"]).any())
-    figure, panels = style.new_column(7.0, 5.4 if private else 3.8, (2, 1)[: 1 + private])
+    figure = style.new_figure(7.0, 5.4 if private else 3.8)
+    panels = figure.subplots(
+        2 if private else 1, 1, sharex=True, squeeze=False, height_ratios=[2, 1][: 1 + private]
+    )[:, 0]
     marker = "o" if len(rounds) <= MARKED_POINTS else ""
     panels[0].plot(
         rounds, round_metrics["accuracy"], color=style.COLOURS[3], marker=marker, markersize=4
     )
     style.tidy(panels[0], "" if private else "round", "accuracy", whole_x=True)
-    panels[0].set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left", y=1.0)
+    panels[0].set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left")
     if private:
         panels[1].plot(
             [0, *rounds],
@@ -47,7 +50,6 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str) -> Figure:
         )
         panels[1].set_ylim(bottom=0)
         style.tidy(panels[1], "round", "ε verified so far", whole_x=True)
-    style.settle(figure, panels)
     return figure
 
 
@@ -63,8 +65,10 @@ def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
     shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
     numbered = n <= LARGEST_NUMBERED_MATRIX
     side = float(np.clip(0.42 * n, 3.2, 9.0))
-    figure, (axes,) = style.new_column(side + 1.4, side + 0.8)
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure = style.new_figure(side + 1.4, side + 0.8)
+    axes = figure.subplots()
+    # Not of equal sides: a layout would not see the room that such a square leaves beside it.
+    image = axes.imshow(shares, cmap="Blues", aspect="auto", vmin=0, vmax=1)
     if numbered:
         size = float(np.clip(72 * side / n / 3.2, 4.5, 9.0))
         for row, column in product(range(n), range(n)):
@@ -89,10 +93,8 @@ def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
         fontsize=style.TITLE_SIZE,
         color=style.INK,
         loc="left",
-        y=1.0,
     )
     style.colour_bar(figure, image, axes, "share of the true label")
-    style.settle(figure, [axes], "share of the true label")
     return figure
 
 
@@ -107,8 +109,8 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
     """
     n_devices, n_labels = counts.shape
     height = float(np.clip(0.24 * n_labels, 2.0, 7.0))
-    figure, panels = style.new_column(9.0, height + 2.4, (1.1, height))
-    sizes_axes, axes = panels
+    figure = style.new_figure(9.0, height + 2.4)
+    sizes_axes, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1.1, height])
     sizes = counts.sum(axis=1).to_numpy()
     sizes_axes.fill_between(
         np.arange(n_devices + 1) - 0.5,
@@ -126,7 +128,6 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
         fontsize=style.LABEL_SIZE,
         color=style.INK,
         loc="left",
-        y=1.0,
     )
     image = axes.imshow(
         counts.to_numpy().T, cmap="Blues", aspect="auto", vmin=0, interpolation="nearest"
@@ -137,7 +138,6 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
     step = 1 if n_labels <= LARGEST_NUMBERED_MATRIX else 10
     axes.set_yticks(range(0, n_labels, step), [str(label) for label in counts.columns[::step]])
     style.colour_bar(figure, image, axes, "records")
-    style.settle(figure, panels, "records")
     return figure
 
 

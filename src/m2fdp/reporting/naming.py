@@ -133,7 +133,7 @@ def _leaves() -> Mapping[str, int]:
 
 
 def _short(key: str) -> str:
-    """A key's last part where no other key has it, else all of it."""
+    """A key's last part where no other key has it and it says what of, else all of it."""
     leaf = key.rpartition(".")[2]
-    own = key in _plain(Config())
-    return leaf if own and _leaves()[leaf] == 1 and not leaf.isdigit() else key
+    told = _leaves()[leaf] == 1 and leaf != "enabled" and not leaf.isdigit()
+    return leaf if told and key in _plain(Config()) else key

@@ -7,17 +7,11 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import IO, Any, Literal
+from typing import IO, Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.backend_bases import GraphicsContextBase
-from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont
-from matplotlib.text import Text
-
-from m2fdp.reporting.words import Words, drawn_words
 
 # More than the kinds of figures of a run: cells of a study share most of theirs with a few others.
 KEPT = 32
@@ -60,15 +54,11 @@ class Drawing:
 
 @lru_cache(maxsize=KEPT)
 def picture(drawing: Drawing) -> bytes:
-    """The drawing as PNG."""
-    return png(drawing.figure())
-
-
-def png(figure: Figure) -> bytes:
-    """A figure as PNG: what `savefig` writes, which would go through all of it once more before
+    """The drawing as PNG: what `savefig` writes, which would go through all of it once more before
     it draws."""
     buffer = io.BytesIO()
-    FigureCanvasAgg.print_png(_Canvas(figure), buffer, pil_kwargs={"compress_level": _COMPRESSION})
+    canvas = FigureCanvasAgg(drawing.figure())
+    canvas.print_png(buffer, pil_kwargs={"compress_level": _COMPRESSION})
     return buffer.getvalue()
 
 
@@ -78,55 +68,3 @@ def _without_origin(argument: Any) -> Any:
     table = argument.copy(deep=False)
     table.attrs = {}
     return table
-
-
-class _Renderer(RendererAgg):
-    """Draws a text once a process, and then its picture: two thirds of the time that the figures of
-    a run take is for their words, and most of these are numbers on axes."""
-
-    def draw_text(
-        self,
-        gc: GraphicsContextBase,
-        x: float,
-        y: float,
-        s: str,
-        prop: FontProperties,
-        angle: float,
-        ismath: bool | Literal["TeX"] = False,
-        mtext: Text | None = None,
-    ) -> None:
-        if ismath or angle not in (0, 90):
-            RendererAgg.draw_text(self, gc, x, y, s, prop, angle, ismath, mtext)
-            return
-        words = self._words(s, prop)
-        # Matplotlib counts a text's place from the top, and an image's, with its rows, from below.
-        along, up = round(x + 0.5), round(self.height - y)
-        ink, left, bottom = words.ink, along + words.left, up + words.bottom - 1
-        if angle == 90:
-            along, across = round(self.height - y + 0.5), round(x)
-            ink, left = np.rot90(ink), across + 1 - words.bottom - len(ink)
-            bottom = along + words.left
-        colour = np.empty((*ink.shape, 4), dtype=np.uint8)
-        colour[:, :, :3] = np.round(255 * np.array(gc.get_rgb()[:3]))
-        colour[:, :, 3] = np.round(ink * gc.get_alpha())
-        self.draw_image(gc, left, bottom, colour[::-1])
-
-    def get_text_width_height_descent(
-        self, s: str, prop: FontProperties, ismath: Any
-    ) -> tuple[float, float, float]:
-        if ismath:
-            return RendererAgg.get_text_width_height_descent(self, s, prop, ismath)
-        words = self._words(s, prop)
-        return words.width, words.height, words.descent
-
-    def _words(self, text: str, prop: FontProperties) -> Words:
-        return drawn_words(text, findfont(prop), prop.get_size_in_points(), self.dpi)
-
-
-class _Canvas(FigureCanvasAgg):
-    def get_renderer(self) -> _Renderer:
-        size = self.get_width_height(physical=True)
-        renderer = getattr(self, "renderer", None)
-        if renderer is None or (renderer.width, renderer.height) != size:
-            self.renderer = _Renderer(*size, self.figure.dpi)  # type: ignore[no-untyped-call]
-        return self.renderer

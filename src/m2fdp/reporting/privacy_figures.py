@@ -16,7 +16,6 @@ from m2fdp.reporting import style
 from m2fdp.reporting.tables import worst_positions
 
 MAPPED_POSITIONS = 25
-LEGEND_ROW = 0.2  # inches
 DARK = "#333333"  # of a cell whose epsilon is infinite
 
 
@@ -34,7 +33,8 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     values = cells.to_numpy()
     n_rows, n_columns = values.shape
     counts = lines.groupby("position")["devices"].max()
-    figure, (axes,) = style.new_column(3.6 + 1.05 * n_columns, 1.6 + 0.42 * n_rows)
+    figure = style.new_figure(3.6 + 1.05 * n_columns, 1.6 + 0.42 * n_rows)
+    axes = figure.subplots()
     finite = values[np.isfinite(values) & (values > 0)]
     least, most = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
     scale = LogNorm(least / 1.5, most * 1.5)
@@ -61,9 +61,8 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     n_all = ledger["position"].nunique()
     if n_rows < n_all:
         title += f": the {n_rows} of {n_all} positions that lose most"
-    axes.set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left", y=1.0)
+    axes.set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left")
     style.colour_bar(figure, image, axes, "ε")
-    style.settle(figure, [axes], "ε")
     return figure
 
 
@@ -75,7 +74,8 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
         target: epsilon that distrusted observers must not pass.
     """
     kinds = table.drop(columns="round")
-    figure, (axes,) = style.new_column(7.0, 4.2)
+    figure = style.new_figure(7.0, 4.2)
+    axes = figure.subplots()
     finite = [kind for kind in kinds if np.isfinite(kinds[kind]).all()]
     # Kinds that see the same share a line.
     groups: dict[tuple[float, ...], list[str]] = {}
@@ -97,10 +97,8 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
     title = "ε over the rounds by observer"
     if infinite:
         title += "\n∞ (messages in clear): " + ", ".join(infinite)
-    axes.set_title(title, fontsize=style.LABEL_SIZE, color=style.INK, loc="left", y=1.0)
-    figure.legend(loc="lower center", ncols=2, fontsize=style.TICK_SIZE, frameon=False)
-    entries = len(groups) + 1
-    style.settle(figure, [axes], below=LEGEND_ROW * -(-entries // 2) + 0.1)
+    axes.set_title(title, fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=style.TICK_SIZE, frameon=False)
     return figure
 
 

@@ -49,8 +49,9 @@ def tell_plan(experiment: Experiment) -> tuple[pd.DataFrame, Drawing | tuple[()]
     if plan.empty:
         return plan, ()
     least, most, total = (int(plan["K"].agg(which)) for which in ("min", "max", "sum"))
-    line = "The controller plans %d rounds of %d to %d local steps, %d in all."
-    logger.info(line, len(plan), least, most, total)
+    steps = str(least) if least == most else f"{least} to {most}"
+    line = "The controller plans %d rounds; local steps of each: %s, %d in all."
+    logger.info(line, len(plan), steps, total)
     return plan, Drawing.of(control_figures.planned_rounds, plan)
 
 
