@@ -109,17 +109,21 @@ def _markdown(heads: list[str], rows: list[list[str]]) -> str:
 
 
 def _figure(results: Sequence[Result], table: pd.DataFrame) -> Figure:
-    compared = [group for group in table["group"].unique() if group[:1] in "abcd"]
-    height = 1 + (len(compared) + 1) // 2
+    compared = [group for group in table["group"].unique() if group[:1] in "abcdg"]
+    many = [
+        result
+        for result in results
+        if result.entry.group.startswith("e ") and result.entry.contender == OURS and result.ms
+    ]
+    height = max(1, (len(compared) + bool(many) + 1) // 2)
     figure = Figure(figsize=(11, 2.6 * height), layout="constrained")
     axes = figure.subplots(height, 2, squeeze=False)
     for axis in axes.flat:
         axis.set_visible(False)
     for axis, group in zip(axes.flat, compared, strict=False):
         _bars(axis, group, table[(table["group"] == group) & table["failure"].isna()])
-    many = [r for r in results if r.entry.group.startswith("e ") and r.entry.contender == OURS]
     if many:
-        _scaling(axes[-1, 0], [result for result in many if result.ms])
+        _scaling(axes.flat[len(compared)], many)
     return figure
 
 
@@ -129,7 +133,8 @@ def _bars(axis, group: str, rows: pd.DataFrame) -> None:
     colours = [_OURS_COLOUR if name == OURS else _PEER_COLOUR for name in rows["contender"]]
     names = [name.replace(", ", ",\n") for name in rows["contender"]]
     bars = axis.barh(names, rows["ms"], color=colours)
-    axis.bar_label(bars, [f"{ms:.3g}" for ms in rows["ms"]], padding=3, fontsize=7)
+    labels = [f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}" for ms in rows["ms"]]
+    axis.bar_label(bars, labels, padding=3, fontsize=7)
     axis.margins(x=0.2)
     axis.set_title(group, fontsize=9)
     axis.set_xlabel("ms a round", fontsize=8)
