@@ -6,7 +6,7 @@ import pytest
 
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.errors import InputError
-from m2fdp.reporting.style import COLOURS, look, palette_look
+from m2fdp.reporting.style import COLOURS, look, new_figure, palette_look, plain_log
 
 
 def test_algorithms_differ_in_colour_line_and_marker():
@@ -33,3 +33,20 @@ def test_lines_that_stand_for_no_algorithm_are_distinct_and_differ_in_colour_fir
 def test_unknown_algorithm():
     with pytest.raises(InputError, match="fedprox"):
         look("fedprox")
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "written"),
+    [(0.6, 4, ["0.6", "1", "2", "3", "4"]), (2.7, 6, ["3", "4", "5", "6"]), (0.01, 200, None)],
+)
+def test_logarithmic_axes_are_written_without_powers_of_ten(least, most, written):
+    figure = new_figure(4, 3)
+    axes = figure.subplots()
+    axes.set_yscale("log")
+    axes.set_ylim(least, most)
+    plain_log(axes.yaxis)
+    figure.draw_without_rendering()
+    labels = [*axes.get_yticklabels(), *axes.get_yticklabels(minor=True)]
+    numbers = sorted({text.get_text() for text in labels} - {""}, key=float)
+    inside = [number for number in numbers if least <= float(number) <= most]
+    assert inside == (written or ["0.01", "0.1", "1", "10", "100"])

@@ -92,6 +92,7 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
         )
     axes.axhline(target, color=style.INK, linestyle="--", linewidth=1, label=f"target {target:g}")
     axes.set_yscale("log")
+    style.plain_log(axes.yaxis)
     style.tidy(axes, "round", "ε", whole_x=True)
     infinite = [str(kind).replace("_", " ") for kind in kinds if kind not in finite]
     title = "ε over the rounds by observer"

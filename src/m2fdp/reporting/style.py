@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from m2fdp.algorithms import ALGORITHMS
 from m2fdp.errors import InputError
@@ -78,6 +80,11 @@ def position(algorithm: str) -> int:
     return list(ALGORITHMS).index(algorithm)
 
 
+class _PlainLogFormatter(LogFormatter):
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def new_figure(width: float, height: float) -> Figure:
     """A figure of that many inches whose parts never overlap."""
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
@@ -87,7 +94,7 @@ def tidy(axes: Axes, x_label: str, y_label: str, *, whole_x: bool = False) -> No
     """Labels, a light grid, and no frame where nothing is measured."""
     axes.set_xlabel(x_label, fontsize=LABEL_SIZE, color=INK)
     axes.set_ylabel(y_label, fontsize=LABEL_SIZE, color=INK)
-    axes.tick_params(labelsize=TICK_SIZE, colors=INK)
+    axes.tick_params(which="both", labelsize=TICK_SIZE, colors=INK)
     axes.grid(color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -97,9 +104,17 @@ def tidy(axes: Axes, x_label: str, y_label: str, *, whole_x: bool = False) -> No
         )
 
 
+def plain_log(axis: Axis) -> None:
+    """The numbers of a logarithmic axis without powers of ten; of few decades, some between too."""
+    axis.set_major_formatter(_PlainLogFormatter())
+    axis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(1.5, 0.4)))
+
+
 def colour_bar(figure: Figure, image: AxesImage, axes: Axes, label: str) -> None:
     """As high as the axes."""
     bar = figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.035, 1)))
+    if isinstance(image.norm, LogNorm):
+        plain_log(bar.ax.yaxis)
     bar.set_label(label, fontsize=LABEL_SIZE, color=INK)
-    bar.ax.tick_params(labelsize=TICK_SIZE, colors=INK)
+    bar.ax.tick_params(which="both", labelsize=TICK_SIZE, colors=INK)
     bar.outline.set_visible(False)
