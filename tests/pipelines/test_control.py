@@ -44,7 +44,7 @@ def histories(run) -> dict[str, list[tuple[int, float]]]:
     return {
         name: sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, name))
         for name in run.data.metrics
-        if not name.startswith("time/")
+        if name != "wall_s"
     }
 
 

@@ -31,7 +31,7 @@ def results(project, cell):
     histories = {
         name: sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, name))
         for name in run.data.metrics
-        if not name.startswith("time/")
+        if name != "wall_s"
     }
     files = [
         f"data/06_models/{cell}/model.pt",

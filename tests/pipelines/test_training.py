@@ -46,7 +46,7 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
     assert run.data.params["privacy.epsilon"] == "4.0"
     metrics = run.data.metrics
     assert metrics["epsilon_verified"] <= metrics["epsilon_nominal"] == 4
-    assert {"accuracy", "loss", "energy_j", "delay_s", "epsilon", "time/round"} <= set(metrics)
+    assert {"accuracy", "loss", "energy_j", "delay_s", "epsilon", "wall_s"} <= set(metrics)
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "accuracy")
     assert [metric.step for metric in history] == [1, 2, 3]
     artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}

@@ -61,7 +61,7 @@ def log_run(
     metrics = []
     for round_, accuracy in enumerate(accuracies, start=1):
         values = {"accuracy": accuracy, "loss": 1 - accuracy, "energy_j": 2.0 * round_}
-        values |= {"delay_s": 3.0 * round_, "time/round": 0.1}
+        values |= {"delay_s": 3.0 * round_, "wall_s": 0.1}
         if private:
             values["epsilon"] = 1.0 * round_
         metrics += [Metric(name, value, 0, 5 * round_) for name, value in values.items()]

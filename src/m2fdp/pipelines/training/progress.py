@@ -86,7 +86,7 @@ def tracked_progress(
     def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
         bar.on_round(round_, decisions, seconds)
         print_line(round_)
-        log("time/round", seconds, round_)
+        log("wall_s", seconds, round_)
         log_decisions(decisions, round_)
         if clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
