@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+# In place of the value of a whole block of keys, where a line names some of them.
+BLOCK = "(block)"
+
 
 class InputError(ValueError):
     """Bad input, reported in one line: which key, which value, and what would be valid.
@@ -18,7 +21,9 @@ class InputError(ValueError):
         super().__init__(key, value, remedy)
 
     def __str__(self) -> str:
-        return f"{self.key} = {self.value!r}: {self.remedy}"
+        whole = isinstance(self.value, str) and self.value == BLOCK
+        given = self.key if whole else f"{self.key} = {self.value!r}"
+        return f"{given}: {self.remedy}"
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:

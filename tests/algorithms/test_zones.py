@@ -134,11 +134,11 @@ def test_hdp_s_super_nodes_are_the_lowest_servers():
         ),
         (
             {"zones": {"device_noise": 0.4, "server_noise": 0.4}},
-            r"zones = '\(block\)': leaves 2 zones, such as server-1-\d, .*cloud_noise: true",
+            r"zones: leaves 2 zones, such as server-1-\d, .*cloud_noise: true",
         ),
         (
             {"zones": {"device_noise_of": "devices", "server_noise": 0.9}},
-            r"zones = '\(block\)': leaves 1 zones, such as server-1-\d",
+            r"zones: leaves 1 zones, such as server-1-\d",
         ),
         (
             {"algorithm": "m2fdp", "zones": {"cloud_noise": True}},

@@ -57,7 +57,7 @@ FIXED = {"training.estimator": "fixed"}
         ),
         (
             {"privacy": {"clip": "per_layer", "unit": "record"}},
-            "privacy = '(block)': clip: per_layer is for a device's update",
+            "privacy: clip: per_layer is for a device's update",
         ),
         (
             {"training.participation": 1e-4, "privacy.delta": 0.005},

@@ -27,7 +27,7 @@ UPLOAD = {"mechanism": "upload"}
 )
 def test_what_is_not_defined_is_told_in_one_line(privacy, words):
     config = parse_config({"privacy": privacy})
-    with pytest.raises(InputError, match=rf"^privacy = '\(block\)': .*{words}") as caught:
+    with pytest.raises(InputError, match=rf"^privacy: .*{words}") as caught:
         check_config(config)
     assert "\n" not in str(caught.value)
 

@@ -7,7 +7,7 @@ nobody; others trust their super-node, and those whose super-node adds none, the
 import numpy as np
 
 from m2fdp.algorithms.base import BEYOND_THE_CLOUD, Algorithm, Given, Plan
-from m2fdp.errors import InputError
+from m2fdp.errors import BLOCK, InputError
 from m2fdp.topology.network import Network
 from m2fdp.topology.zones import draw_adders
 
@@ -26,7 +26,7 @@ def _plan(given: Given) -> Plan:
     if exposed.size and not zones.cloud_noise:
         raise InputError(
             "zones",
-            "(block)",
+            BLOCK,
             f"leaves {exposed.size} zones, such as {tree.names[1][exposed[0]]}, with devices that "
             "nobody adds noise for; raise device_noise or server_noise, or set cloud_noise: true",
         )

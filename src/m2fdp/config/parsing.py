@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from m2fdp.config.root import Config
-from m2fdp.errors import InputError
+from m2fdp.errors import BLOCK, InputError
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -42,7 +42,7 @@ def parse_block(block: type[B], values: Mapping[str, Any], prefix: str = "") -> 
             raise InputError(key, first["input"], known) from None
         value = "(missing)" if first["type"] == "missing" else first["input"]
         if isinstance(value, dict) and first["type"] == "value_error":
-            value = "(block)"
+            value = BLOCK
         raise InputError(key, value, first["msg"].removeprefix("Value error, ")) from None
 
 

@@ -9,7 +9,7 @@ import torch
 
 from m2fdp.algorithms import Plan, get_algorithm
 from m2fdp.config import Config
-from m2fdp.errors import InputError
+from m2fdp.errors import BLOCK, InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.split import SPLIT_MODELS, SplitModel, build_split_model
 from m2fdp.privacy.mechanisms import get_mechanism, splits
@@ -142,7 +142,7 @@ def check_splits(config: Config, plan: Plan) -> None:
         (
             any(config.leakage.model_dump().values()),
             "leakage",
-            "(block)",
+            BLOCK,
             f"{many}neither: both are without a promise, and what is sent has one already",
         ),
         (

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from m2fdp.claims.declared import Claim
 from m2fdp.config import Block
-from m2fdp.errors import InputError
+from m2fdp.errors import BLOCK, InputError
 from m2fdp.files import shown
 from m2fdp.reporting.panels import Layout
 from m2fdp.yaml_files import read_block
@@ -216,7 +216,7 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
             remedy = "unknown key; valid keys are " + ", ".join(_keys(first["loc"][:-1]))
         value = "(missing)" if first["type"] == "missing" else first["input"]
         if isinstance(value, dict) and first["type"] == "value_error":
-            value = "(block)"
+            value = BLOCK
         raise InputError(key, value, remedy) from None
 
 

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from m2fdp.config import ExposuresConfig, PrivacyConfig
-from m2fdp.errors import InputError
+from m2fdp.errors import BLOCK, InputError
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.releases import Laws, Release, Traffic
 from m2fdp.schedule.rounds import RoundPlan
@@ -237,7 +237,7 @@ def refuse_first(*cases: tuple[bool, str]) -> None:
     """
     for wrong, message in cases:
         if wrong:
-            raise InputError("privacy", "(block)", message)
+            raise InputError("privacy", BLOCK, message)
 
 
 def smoothness_without_drift(privacy: PrivacyConfig) -> tuple[bool, str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.config import PrivacyConfig
-from m2fdp.errors import InputError
+from m2fdp.errors import BLOCK, InputError
 from m2fdp.privacy.accounting import Composition, subsampled
 from m2fdp.privacy.mechanisms.base import (
     Clipping,
@@ -118,7 +118,7 @@ class Gradient:
         plans: Sequence[RoundPlan],
         privacy: PrivacyConfig,
     ) -> list[np.ndarray]:
-        raise InputError("privacy", "(block)", _NO_PAPER)
+        raise InputError("privacy", BLOCK, _NO_PAPER)
 
     def in_parts(
         self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
