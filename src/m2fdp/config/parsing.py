@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -34,16 +35,29 @@ def parse_block(block: type[B], values: Mapping[str, Any], prefix: str = "") -> 
     try:
         return block.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        own = [str(part) for part in first["loc"] if _is_key(part)]
-        key = ".".join([prefix, *own] if prefix else own) or "parameters"
-        if first["type"] == "extra_forbidden":
-            known = _known_keys(block, first["loc"][:-1])
-            raise InputError(key, first["input"], known) from None
-        value = "(missing)" if first["type"] == "missing" else first["input"]
-        if isinstance(value, dict) and first["type"] == "value_error":
-            value = BLOCK
-        raise InputError(key, value, first["msg"].removeprefix("Value error, ")) from None
+        raise refusal(error, prefix, partial(_known_keys, block)) from None
+
+
+def refusal(
+    error: ValidationError, prefix: str, known_keys: Callable[[Sequence[int | str]], Sequence[str]]
+) -> InputError:
+    """The line for the first thing that is wrong in a block.
+
+    Args:
+        prefix: the dotted key of the block itself, if it has one.
+        known_keys: the keys of the block at a place in it.
+    """
+    first = error.errors()[0]
+    own = [str(part) for part in first["loc"] if _is_key(part)]
+    key = ".".join([prefix, *own] if prefix else own) or "parameters"
+    if first["type"] == "extra_forbidden":
+        names = ", ".join(known_keys(first["loc"][:-1]))
+        remedy = f"valid keys are {names}" if names else "there are none"
+        return InputError(key, first["input"], f"unknown key; {remedy}")
+    value = "(missing)" if first["type"] == "missing" else first["input"]
+    if isinstance(value, dict) and first["type"] == "value_error":
+        value = BLOCK
+    return InputError(key, value, first["msg"].removeprefix("Value error, "))
 
 
 def _is_key(part: object) -> bool:
@@ -51,9 +65,7 @@ def _is_key(part: object) -> bool:
     return isinstance(part, int) or "[" not in str(part)
 
 
-def _known_keys(block: type[BaseModel], location: tuple[int | str, ...]) -> str:
+def _known_keys(block: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     for part in location:
         block = block.model_fields[str(part)].annotation  # type: ignore[assignment]
-    if not block.model_fields:
-        return "unknown key; there are none"
-    return "unknown key; valid keys are " + ", ".join(sorted(block.model_fields))
+    return sorted(block.model_fields)

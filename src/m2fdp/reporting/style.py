@@ -82,7 +82,7 @@ def position(algorithm: str) -> int:
 
 class _PlainLogFormatter(LogFormatter):
     def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
+        return f"{x:,.10g}" if super().__call__(x, pos) else ""
 
 
 def new_figure(width: float, height: float) -> Figure:

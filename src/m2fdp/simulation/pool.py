@@ -71,7 +71,7 @@ def _serve(connection: Connection, held: Sequence[Connection], fixed: Sequence[o
         of_others.close()
     # Ctrl-C reaches every process of a terminal; the parent ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(EOFError, OSError):
+    with suppress(EOFError, OSError):  # the parent asks for no more, or is gone
         while True:
             part = range(*connection.recv())
             _loads(connection.recv_bytes(), fixed)(part)
@@ -84,10 +84,10 @@ def _end(owner: int, members: list[tuple[int, Connection]]) -> None:
         return
     for process, connection in members:
         connection.close()
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended already
             os.kill(process, signal.SIGKILL)
     for process, _ in members:
-        with suppress(ChildProcessError):
+        with suppress(ChildProcessError):  # somebody else has waited for it
             os.waitpid(process, 0)
     members.clear()
 

@@ -152,6 +152,7 @@ def _serve(
     # MLflow have loaded would take seconds more.
     atexit.register(os._exit, 0)
     threading.Thread(target=_follow_parent, daemon=True).start()
+    # Each is the study's end: it asks for no more, or is gone.
     with suppress(EOFError, ConnectionError, Interrupted), interruptible():
         while True:
             connection.send(work(connection.recv()))

@@ -3,6 +3,7 @@ shown and claimed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -13,7 +14,8 @@ from pydantic import Field, StringConstraints, ValidationError, field_validator,
 
 from m2fdp.claims.declared import Claim
 from m2fdp.config import Block
-from m2fdp.errors import BLOCK, InputError
+from m2fdp.config.parsing import refusal
+from m2fdp.errors import InputError
 from m2fdp.files import shown
 from m2fdp.reporting.panels import Layout
 from m2fdp.yaml_files import read_block
@@ -209,15 +211,7 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
     try:
         return Study.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(["study", name, *map(str, first["loc"])])
-        remedy = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            remedy = "unknown key; valid keys are " + ", ".join(_keys(first["loc"][:-1]))
-        value = "(missing)" if first["type"] == "missing" else first["input"]
-        if isinstance(value, dict) and first["type"] == "value_error":
-            value = BLOCK
-        raise InputError(key, value, remedy) from None
+        raise refusal(error, f"study.{name}", _keys) from None
 
 
 def scaled(name: str, study: Study, scale: str) -> Study:
@@ -262,7 +256,7 @@ def _smaller(search: Search, scale: Scale) -> Search:
     return search.model_copy(update={"seeds": seeds, "spaces": spaces})
 
 
-def _keys(location: tuple[int | str, ...]) -> list[str]:
+def _keys(location: Sequence[int | str]) -> list[str]:
     """The keys of the block at a place in the file; of all blocks that may be there."""
     kinds: list[Any] = [Study]
     for part in location:

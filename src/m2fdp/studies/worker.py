@@ -62,7 +62,7 @@ def _output_to(path: Path) -> Iterator[None]:
         yield
     finally:
         for stream, descriptor in zip(streams, former, strict=True):
-            with suppress(OSError):
+            with suppress(OSError):  # as above: the log is lost, not the cell
                 stream.flush()
             os.dup2(descriptor, stream.fileno())
             os.close(descriptor)
