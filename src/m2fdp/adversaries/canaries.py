@@ -33,7 +33,8 @@ from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.minibatches import Shards
-from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.server_rules import TakeAggregate
+from m2fdp.simulation.simulation import Rules, Simulation
 from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network, heads_of
@@ -94,6 +95,8 @@ class AuditedRun:
 
     Attributes:
         shard_sizes: int64 (N_L,), D_j.
+        rules: the audited run's own, with which the copies step and clip. What the server makes
+            of an aggregate is no part of what an observer of a head is sent.
     """
 
     network: Network
@@ -101,6 +104,7 @@ class AuditedRun:
     schedule: Schedule
     privacy: PrivacyConfig
     shard_sizes: np.ndarray
+    rules: Rules = Rules()
 
 
 def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canaries:
@@ -166,6 +170,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
         ),
         shards,
         _randomness(privacy, position, seed),
+        replace(run.rules, server=TakeAggregate()),
     )
     process = build_process(simulation, ExecutionSettings(chunk_size=8192))
     plans = schedule.round_plans()

@@ -181,13 +181,14 @@ def _participants(participants: int | None, tree: Tree, trust: Trust, planned: T
 
 def _plan_of(name: str, given: Given) -> Plan:
     algorithm = get_algorithm(name)
-    if not own_code.is_own(name):
-        return algorithm.plan(given)
-    with own_code.guarded("algorithm", name, "can't plan"):
+    if own_code.is_own(name):
+        with own_code.guarded("algorithm", name, "can't plan"):
+            plan = algorithm.plan(given)
+    else:
         plan = algorithm.plan(given)
     if not isinstance(plan, Plan):
         raise InputError("algorithm", name, f"must plan a Plan, not {type(plan).__name__}")
-    return plan
+    return replace(plan, rules=plan.rules.named(name))
 
 
 def _check_noise(algorithm: str, network: Network) -> None:

@@ -31,6 +31,7 @@ from m2fdp.adversaries.membership import (
 )
 from m2fdp.config import Config, essentials
 from m2fdp.experiments.attack_checks import SEES_MODELS, check_attack
+from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
@@ -368,6 +369,7 @@ def _common(experiment: Experiment, kinds: list[str] | tuple[str, ...]) -> dict[
         "dataset": config.dataset.name,
         "model": config.model.name,
         "epsilon_verified": _for_json(verified),
+        "guarantee": "conditional" if conditions(config, calibrated) else "verified",
         "delta": config.privacy.delta,
         "unit": config.privacy.unit,
         "adjacency": config.privacy.adjacency,

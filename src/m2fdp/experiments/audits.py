@@ -32,7 +32,7 @@ def audit_run(
     set_exact_arithmetic()
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     run = adversaries.AuditedRun(
-        plan.network, mechanism, plan.schedule, config.privacy, shard_sizes
+        plan.network, mechanism, plan.schedule, config.privacy, shard_sizes, plan.rules
     )
     rounds = min(rounds, config.audit.rounds or rounds)
     return adversaries.bounds_table(adversaries.audit(run, rounds, config.audit, config.seed))

@@ -22,7 +22,7 @@ from m2fdp.models.registry import Model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
-from m2fdp.simulation.local_rules import GradientStep
+from m2fdp.simulation.local_rules import GradientStep, try_local_rule
 from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.topology.network import heads_of, weighted
 from m2fdp.topology.super_nodes import zone_read_in_clear
@@ -317,11 +317,12 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
 
     Raises:
         InputError: a model that does not fit the images, a delta too large for the shards, or
-            a non-expansive drift that model and step size do not have, or a loss of which a
-            controller can't know beta.
+            a non-expansive drift that model and step size do not have, a loss of which a
+            controller can't know beta, or a local rule of one's own that does not descend once.
     """
     training, privacy = config.training, config.privacy
     built = model_of(config, shape, n_classes, seed=0)
+    try_local_rule(build_plan(config).rules.local, built.n_parameters, training.learning_rate)
     check_batches(config, shape, shard_sizes)
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"

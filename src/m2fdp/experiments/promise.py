@@ -13,6 +13,7 @@ from m2fdp.config import Config, FeaturesConfig, PrivacyConfig, ThreatConfig
 from m2fdp.data.features.mapping import PIXELS, fitted_on
 from m2fdp.data.manifest import held_by_cloud, shards_of
 from m2fdp.errors import InputError
+from m2fdp.experiments.own_parts import own_parts
 from m2fdp.experiments.results import Calibration
 from m2fdp.experiments.tiers import seen_in_tiers
 from m2fdp.privacy import ledger_tables
@@ -34,6 +35,7 @@ from m2fdp.privacy.summary import (
 from m2fdp.privacy.zone_table import zones_table
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.elections import draw_offices
+from m2fdp.simulation.local_rules import adds_up
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.step_sums import step_in_sums
 from m2fdp.simulation.survivors import count_lost
@@ -70,6 +72,7 @@ def calibrate(
             threat,
             _attendance(config, run_plan),
             offices,
+            adds_up(plan.rules.local),
         )
     else:
         sees = seen_in_tiers(config)
@@ -82,7 +85,13 @@ def calibrate(
             privacy.budget,
             f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
         )
-    return Calibration(mechanisms, rounds)
+    return Calibration(mechanisms, rounds, own_parts(config, plan))
+
+
+def conditions(config: Config, calibrated: Calibration) -> list[str]:
+    """What epsilon rests on and can't be defended, or enforced of the user's own code."""
+    own = [part.assumption for part in calibrated.own_parts if not part.enforced]
+    return conditions_of(config) + own
 
 
 def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:
@@ -124,7 +133,7 @@ def ledger(config: Config, calibrated: Calibration) -> pd.DataFrame:
     """One row for each observer of each position of a data owner; see
     `m2fdp.privacy.ledger_tables.ledger_table`."""
     lines, rounds = calibrated.mechanism.ledger, calibrated.affordable_rounds
-    return ledger_tables.ledger_table(lines, rounds, conditions_of(config))
+    return ledger_tables.ledger_table(lines, rounds, conditions(config, calibrated))
 
 
 def elections(network: Network, calibrated: Calibration) -> pd.DataFrame:
@@ -161,7 +170,7 @@ def summarise(
         served: of `elections`.
     """
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
-    promised = summary(mechanism, rounds, config.privacy, conditions_of(config))
+    promised = summary(mechanism, rounds, config.privacy, conditions(config, calibrated))
     if not mechanism.private:
         return promised
     held = {split: len(held_by_cloud(manifest, split)) for split in ("validation", "test")}
@@ -169,11 +178,14 @@ def summarise(
     sources = fitted_on(config.features)
     others = of_sums + assumptions_of_elections(served) + assumptions_of_features(sources)
     others += assumptions_of_splits(mechanism.ledger, config.privacy)
+    others += [part.assumption for part in calibrated.own_parts if part.enforced]
+    own_code = [part.record for part in calibrated.own_parts]
     in_epochs = get_algorithm(config.algorithm).tiers is not None
     return promised | {
         **splits_summary(mechanism.ledger, config.privacy, in_epochs),
         "assumptions": promised["assumptions"] + others,
         **({"features_fitted_on": sources} if sources else {}),
+        **({"own_code": own_code} if own_code else {}),
         "records_in_clear": held,
         "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
         **elections_summary(served),
@@ -223,7 +235,7 @@ def warn(
             f"{most}: every step uses all of them, as with null, and sampling protects nobody"
         )
     lines += _of_idle_keys(config.features)
-    lines += warnings(mechanism, rounds, privacy, conditions_of(config))
+    lines += warnings(mechanism, rounds, privacy, conditions(config, calibrated))
     planned = len(mechanism.ledger.plans)
     if rounds < planned:
         lines.append(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from torch import Tensor
 
+from m2fdp.experiments.own_parts import OwnPart
 from m2fdp.privacy.calibrated import CalibratedMechanism
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ class Calibration:
     Attributes:
         mechanisms: one for each network of the run plan; they share one ledger.
         affordable_rounds: how many of the planned rounds are trained.
+        own_parts: the user's own code that the promise rests on.
     """
 
     mechanisms: tuple[CalibratedMechanism, ...]
     affordable_rounds: int
+    own_parts: tuple[OwnPart, ...] = ()
 
     @property
     def mechanism(self) -> CalibratedMechanism:

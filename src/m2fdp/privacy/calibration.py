@@ -13,7 +13,13 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
+from m2fdp.privacy.ledger import (
+    Ledger,
+    behind_own_heads,
+    build_ledger,
+    joint_ledger,
+    open_ledger,
+)
 from m2fdp.privacy.mechanisms import (
     Clipping,
     Mechanism,
@@ -122,6 +128,7 @@ def build_mechanisms(
     threat: ThreatConfig,
     attendance: np.ndarray | None = None,
     offices: Offices | None = None,
+    steps_add_up: bool = True,
 ) -> tuple[CalibratedMechanism, ...]:
     """The mechanism of each network of a run; together they meet the target.
 
@@ -132,6 +139,8 @@ def build_mechanisms(
         plans: the rounds t = 1…T, each with the number of its network.
         attendance: bool (T, N_L), see `m2fdp.privacy.ledger.Ledger`.
         offices: see there.
+        steps_add_up: whether a step's noise is in what its learner sends as it was drawn; not
+            where a user's own rule makes something else of it.
 
     Returns:
         One mechanism a network. They share one ledger, that of the whole run.
@@ -157,7 +166,8 @@ def build_mechanisms(
                 for network, noise, unit in zip(networks, noises, units, strict=True)
             ]
         )
-        return replace(ledger, attendance=attendance, offices=offices)
+        ledger = replace(ledger, attendance=attendance, offices=offices)
+        return ledger if steps_add_up else behind_own_heads(ledger)
 
     # Noise that is not shared is enough by itself, as if every message that holds it were read.
     alone = [replace(net, sums=OPEN) if _hides_separate_noise(net) else net for net in networks]

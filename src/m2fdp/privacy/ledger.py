@@ -286,6 +286,25 @@ def build_ledger(
     return Ledger(tuple(lines), tuple(plans), distrusted, privacy.delta, privacy.adjacency)
 
 
+def behind_own_heads(ledger: Ledger) -> Ledger:
+    """The ledger of steps of which nothing is known but that a head noises them.
+
+    Whatever a rule makes of a noised step is post-processing of it, so nobody learns more than who
+    reads the head's own steps. But what it makes of others' noise may be no Gaussian any more, nor
+    as large beside what it makes of the record: theirs counts for nothing, in anybody's line.
+    """
+
+    def behind(line: Release) -> Release:
+        own = line.position.noise
+        return replace(
+            line,
+            deviation=line.deviation if line.deviation == inf else min(line.deviation, own),
+            otherwise=None if line.otherwise is None else min(line.otherwise, own),
+        )
+
+    return replace(ledger, lines=tuple(behind(line) for line in ledger.lines))
+
+
 def open_ledger(
     network: Network,
     plans: Sequence[RoundPlan],

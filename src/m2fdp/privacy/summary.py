@@ -312,5 +312,6 @@ def warnings(
     if verified > target:
         asked = f"{target:g}" if privacy.noise_multiplier is None else f"{target:.3g}"
         asked += "".join(f" and {cloud:g}" for cloud in _at_cloud(privacy).values())
-        lines.insert(0, f"verified ε {verified:.3g} exceeds the nominal {asked}")
+        kind = "conditional" if conditions else "verified"
+        lines.insert(0, f"{kind} ε {verified:.3g} exceeds the nominal {asked}")
     return lines

@@ -20,9 +20,9 @@ def print_attack(record: Mapping[str, Any], console: Console) -> None:
         record: of `m2fdp.experiments.results.Attacked`.
     """
     who = ", ".join(record["observers"].values())
-    verified = upper_bound(float(record["epsilon_verified"]))
+    bound = upper_bound(float(record["epsilon_verified"]))
     result = Table(
-        title=Text(f"{record['method']} by {who}; the run's verified ε is {verified}"),
+        title=Text(f"{record['method']} by {who}; the run's {record['guarantee']} ε is {bound}"),
         title_justify="left",
         caption=Text(record["note"]),
         caption_justify="left",

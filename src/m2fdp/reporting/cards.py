@@ -42,6 +42,10 @@ FIGURES = {
     "label_distribution.png": "records by device and label",
     "network.png": "the network",
 }
+_OF_OWN_CODE = (
+    "What the engine can't enforce of it, ε rests on; where that decides how much a record moves, "
+    "ε is conditional."
+)
 _OPENING = 2  # sections that tell what was reached
 # Sections that a page with little room does without, in this order; the files have them.
 EXPENDABLE = (
@@ -245,8 +249,9 @@ def _numbers(
     if promised["guarantee"] == "none":
         rows.append(("ε", "∞ for everybody"))
     else:
+        guarantee, bound = promised["guarantee"], _bound(promised["epsilon_verified"])
         rows += [
-            ("ε verified", f"{_bound(promised['epsilon_verified'])} ({promised['guarantee']})"),
+            (f"ε {guarantee}", f"{bound} ({guarantee})"),
             ("ε nominal", nominal(float(promised["epsilon_nominal"]))),
             ("δ", f"{promised['delta']:g}"),
             ("unit", _UNITS[promised["unit"]]),
@@ -290,9 +295,25 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
         Section("Who learns how much", _more(promised), table=_observers(promised, ledger)),
         Section("What this rests on", items=tuple(promised["assumptions"])),
     ]
+    if own_code := promised.get("own_code"):
+        sections.insert(1, Section("Code of your own", _OF_OWN_CODE, table=_own_code(own_code)))
     if outside := promised.get("outside_the_promise"):
         sections.append(Section("What is outside the promise", items=tuple(outside)))
     return [*sections, Section("How the noise was set", table=how)]
+
+
+def _own_code(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """A row a piece of the user's own code that took part."""
+    return pd.DataFrame(
+        [
+            {
+                "code": f"`{part['key']}={part['name']}`",
+                "trusted in that": f"the {part['part']} {part['trusted']}",
+                "the rest is": "enforced" if part["enforced"] else "**not enforced**",
+            }
+            for part in parts
+        ]
+    )
 
 
 def _more(promised: Mapping[str, Any]) -> str:

@@ -21,12 +21,13 @@ LARGEST_NUMBERED_MATRIX = 30
 WIDTH = 10.0  # inches, of the comparison
 
 
-def accuracy_curve(round_metrics: pd.DataFrame, title: str) -> Figure:
+def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "verified") -> Figure:
     """Accuracy over the rounds of one run and, where there is one, epsilon so far below it.
 
     Args:
         round_metrics: one row an evaluated round, with round, accuracy and epsilon.
         title: of the run.
+        guarantee: what its epsilon is, in a word.
     """
     rounds = round_metrics["round"]
     private = bool(np.isfinite(round_metrics["epsilon"]).any())
@@ -49,7 +50,7 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str) -> Figure:
             linewidth=1.5,
         )
         panels[1].set_ylim(bottom=0)
-        style.tidy(panels[1], "round", "ε verified so far", whole_x=True)
+        style.tidy(panels[1], "round", f"ε {guarantee} so far", whole_x=True)
     return figure
 
 

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+import torch
 from torch import Tensor
 
+from m2fdp import own_code
+from m2fdp.errors import InputError
 from m2fdp.privacy.taint import Drift
 
 # Takes models (n, M) one clipped gradient step down, in place.
@@ -17,11 +20,10 @@ Descend = Callable[[Tensor], None]
 class LocalRule(Protocol):
     """One local step of several learners.
 
-    Records may enter through `descend` alone: what it adds is clipped, and what else a rule does
-    follows from models that the ledger counts already. Noise at every step covers any such rule.
-    Where noise comes later (`upload`), what two runs differ by must spread no further than by
-    plain steps: `drifts` names the assumptions of the ledger under which it does not.
-
+    Records may enter through `descend` alone: what it adds is clipped, and, where noise comes at
+    every step, noised. What else a rule does then follows from what is released anyway. Where
+    noise comes later (`upload`), what two runs differ by must spread no further than by plain
+    steps: `drifts` names the assumptions of the ledger under which it does not.
     """
 
     @property
@@ -80,3 +82,86 @@ class ProximalStep:
         pull = models - cast(Tensor, anchors)
         self.local.step(models, anchors if self.local.anchored else None, eta, descend)
         models.sub_(pull, alpha=eta * self.mu)
+
+
+@dataclass(frozen=True)
+class OwnRule:
+    """A user's own rule, held to what the ledger counts on (`Rules` makes one of it).
+
+    The engine calls it for one learner at a time, with noise inside `descend`: whatever the rule
+    does to what it gets there, or to the model, is post-processing of a noised step.
+
+    Attributes:
+        rule: of the user.
+        name: of it or of its algorithm, for errors.
+    """
+
+    rule: LocalRule
+    name: str
+
+    @property
+    def anchored(self) -> bool:
+        """Whether it looks at `anchors`."""
+        return self.rule.anchored
+
+    @property
+    def drifts(self) -> frozenset[Drift]:
+        """What it says of itself, which nobody has proven: epsilon is conditional on it."""
+        return self.rule.drifts
+
+    def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
+        """The rule's step of one learner, models and anchors (1, M).
+
+        Raises:
+            InputError: it fails, calls `descend` with anything but a model like the one that it
+                is given, or not exactly once. A second call would release the records again.
+        """
+        calls = 0
+
+        def descend_once(model: Tensor) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > 1:
+                raise _miscalled(self.name, "more than once")
+            kind = (models.shape, models.dtype, models.device)
+            if not isinstance(model, Tensor) or (model.shape, model.dtype, model.device) != kind:
+                raise _miscalled(self.name, "with another thing than a model like its own")
+            descend(model)
+
+        received = None if anchors is None else anchors.clone()
+        try:
+            self.rule.step(models, received, eta, descend_once)
+        except InputError:
+            raise
+        except Exception:
+            with own_code.guarded("algorithm", self.name, "fails in a local step"):
+                raise
+        if calls != 1:
+            raise _miscalled(self.name, "not once" if not calls else "more than once")
+
+
+def _miscalled(name: str, how: str) -> InputError:
+    problem = f"has a local rule that calls descend {how} in a step; valid: once, with its model"
+    return InputError("algorithm", name, problem)
+
+
+def try_local_rule(rule: LocalRule, n_parameters: int, eta: float) -> None:
+    """One step of a rule of a user's own, on nobody's records, before anything is written.
+
+    Raises:
+        InputError: see `OwnRule.step`.
+    """
+    model = torch.zeros(1, n_parameters)
+    if isinstance(rule, OwnRule):
+        rule.step(model, model.clone() if rule.anchored else None, eta, lambda model: None)
+
+
+def adds_up(rule: LocalRule) -> bool:
+    """Whether a step's noise is the same before and after it: the rule adds the gradient step to
+    what depends on no record, so that noise may be drawn later, with that of others.
+
+    Known of the project's own rules alone, whatever others say of themselves.
+    """
+    if type(rule) is ProximalStep:
+        return adds_up(rule.local)
+    return type(rule) is GradientStep

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.clipping import ClipFactor, flat_clip
-from m2fdp.simulation.local_rules import GradientStep, LocalRule
+from m2fdp.simulation.local_rules import GradientStep, LocalRule, OwnRule, adds_up
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.process import Process
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
@@ -32,6 +32,17 @@ class Rules:
     local: LocalRule = GradientStep()
     server: ServerRule = TakeAggregate()
     clip_factor: ClipFactor = flat_clip
+
+    def __post_init__(self) -> None:
+        if not adds_up(self.local) and type(self.local) is not OwnRule:
+            own = OwnRule(self.local, type(self.local).__qualname__)
+            object.__setattr__(self, "local", own)
+
+    def named(self, algorithm: str) -> Rules:
+        """The rules, whose errors name the algorithm that brings them."""
+        if not isinstance(self.local, OwnRule):
+            return self
+        return replace(self, local=replace(self.local, name=algorithm))
 
 
 @dataclass(frozen=True, eq=False)

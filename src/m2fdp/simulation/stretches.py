@@ -20,7 +20,7 @@ from m2fdp.simulation.aggregation import Aggregator
 from m2fdp.simulation.clipping import clip_layers
 from m2fdp.simulation.executor import ALIGNED_ROWS, Executor
 from m2fdp.simulation.learners import Learners
-from m2fdp.simulation.local_rules import LocalRule, ProximalStep
+from m2fdp.simulation.local_rules import LocalRule, ProximalStep, adds_up
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import add_noise
 from m2fdp.simulation.process import Tap
@@ -62,6 +62,11 @@ class Round:
         """One local step: the algorithm's, with the proximal term that is planned."""
         rule, mu = self.simulation.rules.local, self.plan.proximal
         return ProximalStep(mu, rule) if mu else rule
+
+    @property
+    def noised_inside(self) -> bool:
+        """Whether a step is noised inside `descend`: what its rule makes of it is not known."""
+        return not adds_up(self.local)
 
     @property
     def masked(self) -> bool:
@@ -180,11 +185,13 @@ def _step_groups(
     bounds = [first, *ends.tolist()]
     learners = range(bounds[part.start], bounds[part.stop])
     center = current.plan.center if current.plan.proximal else "received"
+    # A rule that is not known sees one learner, so that it carries nothing from one to another.
+    size = 1 if current.noised_inside else executor.tile
     blocks = current.learners.blocks
     for head_layer, all_here, row in _rows(blocks, range(first, bounds[-1])):
         start, stop = max(all_here.start, learners.start), min(all_here.stop, learners.stop)
-        for begin in range(start, stop, executor.tile):
-            tile = range(begin, min(begin + executor.tile, stop))
+        for begin in range(start, stop, size):
+            tile = range(begin, min(begin + size, stop))
             before = blocks[head_layer].start
             inside = slice(tile.start - before, tile.stop - before)
             at = row + tile.start - all_here.start
@@ -202,22 +209,31 @@ def _step_tile(
     """Take the models (n, M) of some learners through the steps of a stretch, in place."""
     learners, eta = current.learners, current.plan.step_size
     local, update_norm = current.local, current.mechanism.clipping.update_norm
-    part = slice(tile.start, tile.stop)
-    (layer, *_), nodes = learners.heads[part].T
-    groups = learners.groups[part]
+    (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
+    groups = learners.groups[tile.start : tile.stop]
+    inside = current.noised_inside
     # What is left for the last step: the aggregation above draws the others' noise as one.
-    separate = current.separate or layer <= stretch.top
+    separate = current.separate or layer <= stretch.top or inside
     start = models.clone() if update_norm is not None else None
     together = current.separate and bool(current.steps[0].members)
-    for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
-        descend = partial(_descend, current, tile, step, minibatches)
-        local.step(models, anchors, eta, descend)
+
+    def add_step_noise(step: int, models: Tensor) -> None:
         if together and not current.masked:
             noise = _summed_step(current, step, None, (int(layer), nodes))
             models.add_(noise[torch.as_tensor(nodes, device=models.device)], alpha=eta)
         elif not together and (separate or step < stretch.last):
             scales = current.steps[step - 1].noise[groups]
             add_round_noise(current, step, "step-noise", int(layer), scales, models, nodes)
+
+    def descend(step: int, minibatches: Minibatches, models: Tensor) -> None:
+        _descend(current, tile, step, minibatches, models)
+        if inside:
+            add_step_noise(step, models)
+
+    for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
+        local.step(models, anchors, eta, partial(descend, step, minibatches))
+        if not inside:
+            add_step_noise(step, models)
     if update_norm is not None and start is not None:
         updates = _clipped(current, models - start, eta * update_norm)
         torch.add(start, updates, out=models)

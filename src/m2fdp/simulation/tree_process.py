@@ -225,11 +225,13 @@ def _heads(learners: Learners, part: range, like: Tensor) -> Tensor:
 
 
 def _add_summed_noise(current: Round, stretch: Stretch, models: Tensor) -> None:
-    """Draw all noise of the last step and of the messages below each model as one."""
+    """Draw all noise of the last step, unless it is in the models, and of the messages below each
+    model as one."""
     noise, lock_step = current.mechanism.noise, current.mechanism.lock_step
     steps = current.steps[stretch.last - 1].noise
     deviations = [scales.copy() for scales in noise.sent(stretch.top)]
-    for layer in range(stretch.top + 1, len(deviations)):
+    layers = range(0) if current.noised_inside else range(stretch.top + 1, len(deviations))
+    for layer in layers:
         here = lock_step.nodes[:, 0] == layer
         nodes = lock_step.nodes[here, 1]
         own = deviations[layer]

@@ -143,10 +143,12 @@ def draw_confusions(counts: pd.DataFrame) -> Drawing:
     return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels)
 
 
-def draw_accuracy(round_metrics: pd.DataFrame, algorithm: str, seed: int) -> Drawing:
+def draw_accuracy(
+    round_metrics: pd.DataFrame, privacy_summary: dict[str, Any], algorithm: str, seed: int
+) -> Drawing:
     """Accuracy and epsilon over the rounds."""
     title = f"{get_algorithm(algorithm).title}, seed {seed}"
-    return Drawing.of(figures.accuracy_curve, round_metrics, title)
+    return Drawing.of(figures.accuracy_curve, round_metrics, title, privacy_summary["guarantee"])
 
 
 def summarise(

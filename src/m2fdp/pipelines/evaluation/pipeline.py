@@ -35,7 +35,7 @@ def create_pipeline() -> Pipeline:
             ),
             Node(
                 nodes.draw_accuracy,
-                ["checked_rounds", "params:algorithm", "params:seed"],
+                ["checked_rounds", "privacy_summary", "params:algorithm", "params:seed"],
                 "accuracy_curve",
                 name="draw_accuracy",
             ),

@@ -1,0 +1,258 @@
+"""A local rule of a user's own: what it makes of noised steps stays below the ledger, and noise
+after it does not.
+
+All seeds are fixed: each test fails always or never. A correct build was to fail with a
+probability of 2.5 % a bound when the seeds were chosen.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from m2fdp import Experiment, load_config
+from m2fdp.algorithms import ALGORITHMS, Algorithm
+from m2fdp.algorithms.hfl_dp import HFL_DP
+from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.errors import InputError
+from m2fdp.experiments import promise
+from m2fdp.simulation import stretches
+from m2fdp.simulation.local_rules import OwnRule, ProximalStep, adds_up
+from m2fdp.simulation.simulation import Rules
+
+SMALL = {
+    "topology.fanouts": [2, 2],
+    "topology.trust.ratios": [0.5],
+    "training.rounds": 2,
+    "training.local_steps": 1,
+    "training.local_aggregation": None,
+    "training.batch_size": None,
+    "privacy.epsilon": 1.0,
+}
+
+
+class Rule:
+    """What the project does not know."""
+
+    anchored = False
+    drifts = frozenset({"worst_case"})
+
+
+class Longer(Rule):
+    def step(self, models, anchors, eta, descend):
+        before = models.clone()
+        descend(models)
+        models.add_(models - before, alpha=30)
+
+
+class Twice(Rule):
+    def step(self, models, anchors, eta, descend):
+        descend(models)
+        descend(models)
+
+
+class Often(Rule):
+    def step(self, models, anchors, eta, descend):
+        for _ in range(20):
+            descend(models)
+
+
+class Normalised(Rule):
+    def step(self, models, anchors, eta, descend):
+        before = models.clone()
+        descend(models)
+        moved = models - before
+        models.copy_(before + 50 * eta * moved / moved.norm(dim=1, keepdim=True).clamp_min(1e-12))
+
+
+class Sign(Rule):
+    def step(self, models, anchors, eta, descend):
+        before = models.clone()
+        descend(models)
+        models.copy_(before + 50 * eta * torch.sign(models - before))
+
+
+RULES = {rule.__name__: rule for rule in (Longer, Twice, Often, Normalised, Sign)}
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """An experiment of an algorithm with a local rule of one's own."""
+
+    def make(rule, *changes, algorithm=M2FDP) -> Experiment:
+        rules = Rules(local=rule)
+        plan = lambda given: replace(algorithm.plan(given), rules=rules)  # noqa: E731
+        monkeypatch.setitem(ALGORITHMS, "own", Algorithm("own", "Own", "method", plan))
+        return Experiment.from_config(load_config(SMALL, {"algorithm": "own"}, *changes))
+
+    return make
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["Longer", "Normalised", "Sign"])
+@pytest.mark.parametrize("copies", [{"audit.repetitions": 6000}])
+def test_what_a_rule_makes_of_noised_steps_stays_below_the_ledger(own, name, copies):
+    found = own(RULES[name](), copies).audit()
+    assert (found["epsilon_lower"] <= found["epsilon_upper"]).all()
+    assert (found["epsilon_upper"] <= 1.0).all()
+
+
+@pytest.mark.parametrize("name", ["Longer", "Normalised", "Sign"])
+def test_so_it_does_with_fewer_copies(own, name):
+    found = own(RULES[name](), {"audit.repetitions": 300}).audit()
+    assert (found["epsilon_lower"] <= found["epsilon_upper"]).all()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_noise_after_the_rule_is_caught(own, monkeypatch, name):
+    """The build of 0.7.1: the rule sees clipped gradients, as often as it likes."""
+    monkeypatch.setattr(stretches, "adds_up", lambda rule: True)
+    monkeypatch.setattr(OwnRule, "step", lambda self, *args: self.rule.step(*args))
+    # Two calls double what a record moves: with a small delta few copies can't show it.
+    large = {"partition.samples_per_device": 45, "privacy.delta": 0.01}
+    found = own(RULES[name](), large, {"audit.repetitions": 3000}).audit()
+    assert found["epsilon_lower"].max() > found["epsilon_upper"].max()
+
+
+@pytest.mark.parametrize("name", ["Twice", "Often"])
+def test_a_second_call_is_refused_before_anything_is_trained(own, name):
+    with pytest.raises(InputError, match="algorithm = 'own': .* calls descend more than once"):
+        _ = own(RULES[name]()).manifest
+
+
+def test_a_second_call_in_a_later_step_is_refused_then(own):
+    class Later(Rule):
+        calls = 0
+
+        def step(self, models, anchors, eta, descend):
+            Later.calls += 1
+            descend(models)
+            if Later.calls > 3:
+                descend(models)
+
+    with pytest.raises(InputError, match="calls descend more than once in a step"):
+        own(Later(), {"threads": 1}).train()
+
+
+def test_a_refusal_that_the_rule_swallows_is_one_all_the_same(own):
+    class Quiet(Rule):
+        def step(self, models, anchors, eta, descend):
+            descend(models)
+            try:
+                descend(models)
+            except InputError:
+                return
+
+    with pytest.raises(InputError, match="calls descend more than once"):
+        _ = own(Quiet()).manifest
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda self, models, anchors, eta, descend: None, "calls descend not once in a step"),
+        (
+            lambda self, models, anchors, eta, descend: descend(models[:, :5]),
+            "calls descend with another thing than a model like its own",
+        ),
+        (
+            lambda self, models, anchors, eta, descend: 1 / 0,
+            r"fails in a local step: ZeroDivisionError.* \(test_audit_of_own_rules.py, line",
+        ),
+    ],
+    ids=["never", "a part", "error"],
+)
+def test_what_a_rule_gets_wrong_is_one_line(own, step, message):
+    rule = type("Wrong", (Rule,), {"step": step})()
+    with pytest.raises(InputError, match=f"algorithm = 'own': .*{message}"):
+        _ = own(rule).manifest
+
+
+def test_a_rule_sees_one_learner_at_a_time(own):
+    """Else it could carry a record to whom the ledger does not know of."""
+    seen = set()
+
+    class Looking(Rule):
+        def step(self, models, anchors, eta, descend):
+            seen.add(tuple(models.shape))
+            descend(models)
+
+    own(Looking(), {"threads": 1}).train()
+    assert seen == {(1, 640)}
+
+
+def test_no_rule_is_believed_to_add_up_but_the_projects_own():
+    class Lying(type(Rules().local)):
+        """A subclass of the plain step."""
+
+    assert adds_up(Rules().local)
+    assert adds_up(Rules(local=ProximalStep(0.1)).local)
+    for rule in (Lying(), ProximalStep(0.1, Longer()), ProximalStep(0.1, Lying())):
+        assert type(Rules(local=rule).local) is OwnRule
+
+
+def test_a_plain_step_of_ones_own_ends_in_the_law_of_the_projects(own):
+    """640 parameters after two rounds, ten seeds: deviations differ by 10 % with chance 1e-7."""
+
+    class Plain(Rule):
+        def step(self, models, anchors, eta, descend):
+            descend(models)
+
+    def noise_of(make):
+        deviations = []
+        for seed in range(10):
+            models = []
+            for epsilon in (1.0, 1e4):
+                run = make({"seed": seed, "privacy.epsilon": epsilon})
+                (trained,) = run.train().state_dict.values()
+                models.append(trained)
+            deviations.append(float((models[0] - models[1]).std()))
+        return np.mean(deviations)
+
+    # A star: each observer reads a message of its own, so that both credit the same noise.
+    star = {"topology.fanouts": [4], "topology.trust.ratios": []}
+    known = noise_of(
+        lambda change: Experiment.from_config(
+            load_config(SMALL, {"algorithm": "hfl_dp"}, star, change)
+        )
+    )
+    unknown = noise_of(lambda change: own(Plain(), star, change, algorithm=HFL_DP))
+    assert unknown == pytest.approx(known, rel=0.1)
+
+
+SUMMED = {
+    "topology.fanouts": [2, 16],
+    "topology.trust.ratios": [0.0],
+    "secure_aggregation": {"layers": [2], "noise": "shared"},
+    "training.rounds": 1,
+}
+
+
+def most_told(alone: float, members: int, delta: float) -> float:
+    """Epsilon of a mean of steps, each of which a rule sends as it is drawn where it is rare.
+
+    The rule blows a step up beyond a threshold; the mean then shows whether anybody's was. Shift
+    and threshold are over the deviation of one member's noise.
+    """
+    thresholds = np.linspace(2, 7, 501)
+    absent = 1 - norm.cdf(thresholds) ** members
+    present = 1 - norm.cdf(thresholds) ** (members - 1) * norm.cdf(thresholds - alone)
+    return float(np.log(np.maximum(present - delta, 1e-300) / absent).max())
+
+
+def test_others_noise_is_not_counted_on_behind_a_rule(own, monkeypatch):
+    """A server reads the sum of 16 devices, each with a sixteenth of the noise's variance. Behind
+    plain steps it is a Gaussian; behind a rule that keeps large steps alone, others hide little."""
+    delta = load_config().privacy.delta
+
+    def told(experiment) -> float:
+        ledger = experiment.calibrate().mechanism.ledger
+        noise = min(line.position.noise for line in ledger.lines)
+        assert 0.9 < ledger.verified(1) <= 1.0
+        return most_told(1 / noise, 16, delta)
+
+    assert told(own(Longer(), SUMMED)) < 1.0
+    monkeypatch.setattr(promise, "adds_up", lambda rule: True)
+    assert told(own(Longer(), SUMMED)) > 1.5

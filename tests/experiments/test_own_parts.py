@@ -1,0 +1,112 @@
+"""A user's own code in a private run: named, with what it is trusted with, and never "verified"
+on its word."""
+
+from dataclasses import replace
+
+import pytest
+from tests.conftest import REPOSITORY
+from tests.pages import write_files
+
+from m2fdp import Experiment, load_config
+from m2fdp.algorithms import ALGORITHMS, Algorithm
+from m2fdp.algorithms.hfl import HFL
+from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.reporting.cards import privacy_card, subject_of
+from m2fdp.simulation.simulation import Rules
+
+PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"
+SMALL = {
+    "topology.fanouts": [3, 4],
+    "training.rounds": 2,
+    "training.local_aggregation": None,
+}
+FEDPROX = {"algorithm": "my_fedprox:FEDPROX"}
+JOINING = {
+    "training.participation": 0.5,
+    "training.batch_size": None,
+    "training.estimator": "fixed",
+    "privacy.unit": "device",
+}
+# What takes part, and whether the engine enforces all but what the assumption says.
+PARTS = {
+    "rule behind noise": (FEDPROX, {"local rule": True, "plan": True}),
+    "rule before noise": (
+        FEDPROX | {"privacy.mechanism": "upload"},
+        {"local rule": False, "plan": True},
+    ),
+    "rule of clipped models": (
+        FEDPROX | {"privacy.mechanism": "weights", "privacy.unit": "device"},
+        {"local rule": False, "plan": True},
+    ),
+    "rule of who joins": (FEDPROX | JOINING, {"local rule": False, "plan": True}),
+    "plan": (
+        {"algorithm": "my_cautious:CAUTIOUS", "privacy.mechanism": "upload"},
+        {"plan": True},
+    ),
+    "model": ({"model.name": "my_models:small_net"}, {"model": True}),
+    "loss": ({"model.name": "svm", "model.loss": "my_losses:focal"}, {"loss": True}),
+    "split": ({"partition.scheme": "my_partitions:by_edge"}, {"split": True}),
+    "data": ({"dataset.name": "my_data:bars"}, {"data set": False}),
+}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with all code of the page."""
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    write_files(PAGE, tmp_path)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_own_code_is_named_with_what_it_is_trusted_with(project, name):
+    changes, parts = PARTS[name]
+    experiment = Experiment.from_config(load_config(SMALL, changes))
+    summary = experiment.summary()
+    assert {part["part"]: part["enforced"] for part in summary["own_code"]} == parts
+    verified = all(parts.values())
+    assert summary["guarantee"] == ("verified" if verified else "conditional")
+    for part in summary["own_code"]:
+        sentence = f"the {part['part']} of {part['key']}={part['name']}, code of your own, "
+        assert sum(line.startswith(sentence) for line in summary["assumptions"]) == 1
+    warned = [line for line in experiment.warnings() if line.startswith("ε is conditional")]
+    assert len(warned) == list(parts.values()).count(False)
+
+
+def test_without_own_code_nothing_is_said_of_any():
+    assert "own_code" not in Experiment.from_config(load_config(SMALL)).summary()
+
+
+def test_own_code_has_nothing_to_keep_without_privacy(project):
+    changes = {"algorithm": "hfl", "model.name": "my_models:small_net"}
+    assert "own_code" not in Experiment.from_config(load_config(SMALL, changes)).summary()
+
+
+class Nothing:
+    """A server rule of one's own."""
+
+    def start(self, weights):
+        return {}
+
+    def step(self, weights, aggregate, slots):
+        return aggregate, slots
+
+
+def test_other_rules_of_an_algorithm_are_named_too(monkeypatch):
+    rules = Rules(server=Nothing(), clip_factor=lambda norms, norm: 0.5 * norm / (norms + norm))
+    for base, parts in ((M2FDP, ["server rule", "clip factor"]), (HFL, [])):
+        plan = lambda given, base=base: replace(base.plan(given), rules=rules)  # noqa: E731
+        monkeypatch.setitem(ALGORITHMS, "own", Algorithm("own", "Own", "method", plan))
+        summary = Experiment.from_config(load_config(SMALL, {"algorithm": "own"})).summary()
+        assert [part["part"] for part in summary.get("own_code", [])] == parts
+
+
+@pytest.mark.parametrize("name", ["rule behind noise", "rule before noise"])
+def test_the_card_names_it_and_says_verified_only_where_it_is(project, name):
+    changes, parts = PARTS[name]
+    experiment = Experiment.from_config(load_config(SMALL, changes))
+    card = privacy_card(subject_of(experiment), experiment.summary(), None, None, "kedro run")
+    for text in (card.markdown(), card.shortened(3000)):
+        assert "## Code of your own" in text
+        assert "`algorithm=my_fedprox:FEDPROX`" in text
+        assert ("erified" in text) == all(parts.values())
