@@ -6,8 +6,8 @@ import pandas as pd
 
 from m2fdp.config import Config
 from m2fdp.experiments import Experiment
+from m2fdp.reporting.network_drawing import draw_network
 from m2fdp.reporting.pictures import Drawing
-from m2fdp.topology.drawing import draw_network
 from m2fdp.topology.network import Network, network_table
 
 

@@ -15,8 +15,8 @@ from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from m2fdp.reporting.network_drawing import NOISE, draw_network
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.drawing import NOISE, draw_network
 from m2fdp.topology.network import Network, network_table, no_noise, noise_plan
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import draw_trust
