@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import sqrt
 
 import torch
 from torch import Tensor
 
 from m2fdp.errors import InputError
+from m2fdp.own_code import guarded
 
 # From norms (…) and the clipping norm C to factors (…): no norm times its factor is above C.
 ClipFactor = Callable[[Tensor, float], Tensor]
 
 # Rounding may add so much to a clipped norm.
 _ROUNDING = 1e-5
+# A computed norm below it may be too small: squares of what is below 1e-19 vanish in float32.
+_SMALLEST = 1e-12
 
 
 def flat_clip(norms: Tensor, clipping_norm: float) -> Tensor:
     """min(1, clipping norm / norm), and 1 for a zero norm."""
     return (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A clip factor of an algorithm's own, which sees one norm at a time (`torch.func.vmap`).
+
+    So no record's factor depends on another's norm; and whatever the factor is, it is at least 0,
+    finite, and no norm times it is above C.
+    """
+
+    own: ClipFactor
+
+    def __call__(self, norms: Tensor, clipping_norm: float) -> Tensor:
+        if not norms.numel():  # vmap takes no norms for a mistake
+            return norms
+        most = clipping_norm / norms.clamp_min(_SMALLEST)
+        factors = self.uncapped(norms.flatten(), clipping_norm).view_as(norms).to(norms)
+        return torch.where(factors > 0, factors.minimum(most), 0.0)  # NaN is not above 0
+
+    def uncapped(self, norms: Tensor, clipping_norm: float) -> Tensor:
+        """What the own code makes of each of the norms (n,)."""
+        return torch.func.vmap(lambda norm: self.own(norm, clipping_norm))(norms.clone())
+
+
+def bounded(factor: ClipFactor) -> ClipFactor:
+    """The clip factor, as it is if it is this package's, and else as all of privacy needs it."""
+    return factor if factor is flat_clip or isinstance(factor, OneByOne) else OneByOne(factor)
 
 
 def unbounded(norms: Tensor, clipping_norm: float) -> Tensor | None:
@@ -61,21 +92,27 @@ def clip_layers(
 
 
 def check_clip_factor(factor: ClipFactor, algorithm: str) -> None:
-    """Refuse a rule of an algorithm's own that leaves a norm above C: all of privacy rests on it.
+    """Refuse a rule of an algorithm's own that needs `OneByOne` to bound norms, or can't stand it.
 
     Raises:
-        InputError: it does at one of many norms and values of C, or gives no factor a norm.
+        InputError: it can't be given one norm at a time, leaves one of many norms above one of many
+            values of C, gives no factor a norm, or not the same each time.
     """
+    if not isinstance(factor, OneByOne):
+        return
+
+    def refuse(problem: str) -> InputError:
+        return InputError("algorithm", algorithm, f"has a clip_factor that {problem}")
+
     norms = torch.cat([torch.zeros(1), torch.logspace(-12, 30, 2001)])
     for clipping_norm in (1e-3, 0.5, 1.0, 7.3, 1e3):
-        factors = factor(norms, clipping_norm)
+        one_by_one = "has a clip_factor that can't be vectorised over norms, one seen at a time"
+        with guarded("algorithm", algorithm, one_by_one):
+            factors = factor.uncapped(norms, clipping_norm)
+            again = factor.uncapped(norms.flip(0), clipping_norm).flip(0)
         if factors.shape != norms.shape or not bool((factors >= 0).all()):
-            raise InputError(
-                "algorithm", algorithm, "has a clip_factor that gives no factor a norm"
-            )
+            raise refuse("gives no factor a norm")
         if bool((factors * norms > clipping_norm * (1 + _ROUNDING)).any()):
-            raise InputError(
-                "algorithm",
-                algorithm,
-                f"has a clip_factor that leaves norms above the clipping norm {clipping_norm:g}",
-            )
+            raise refuse(f"leaves norms above the clipping norm {clipping_norm:g}")
+        if not torch.allclose(factors, again):
+            raise refuse("gives a norm another factor when it comes again")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.simulation.clipping import ClipFactor, flat_clip
+from m2fdp.simulation.clipping import ClipFactor, bounded, flat_clip
 from m2fdp.simulation.local_rules import GradientStep, LocalRule, OwnRule, adds_up
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.process import Process
@@ -26,7 +26,7 @@ class Rules:
     Attributes:
         local: one local step.
         server: from the aggregate to the next global model.
-        clip_factor: how norms are bounded.
+        clip_factor: how norms are bounded; one's own sees each alone, see `clipping.OneByOne`.
     """
 
     local: LocalRule = GradientStep()
@@ -34,6 +34,7 @@ class Rules:
     clip_factor: ClipFactor = flat_clip
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "clip_factor", bounded(self.clip_factor))
         if not adds_up(self.local) and type(self.local) is not OwnRule:
             own = OwnRule(self.local, type(self.local).__qualname__)
             object.__setattr__(self, "local", own)
