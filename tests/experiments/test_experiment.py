@@ -193,6 +193,51 @@ def test_a_split_of_ones_own():
         Experiment.from_config(dealt.config, digits(), own).check()
 
 
+IMAGES = np.zeros((40, 8, 8, 1), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"images": IMAGES + 1e4}, "images ranges from 10000 to 10000; valid: floats in"),
+        ({"images": IMAGES - 1}, "images ranges from -1 to -1"),
+        ({"images": IMAGES * np.nan}, "images ranges from nan to nan"),
+        ({"images": IMAGES.astype(int)}, "images has type int64"),
+        ({"images": IMAGES[0]}, "has (8, 8, 1) images for 40 labels"),
+        ({"images": IMAGES.tolist()}, "has images of type list"),
+        ({"images": IMAGES[:, 0, 0, 0]}, "images has shape (40,); valid: NxHxW"),
+        ({"labels": np.full(40, 4)}, "has n_classes = 4 and labels from 4 to 4; valid: 0 to n_cl"),
+        ({"labels": np.full(40, -1)}, "labels from -1 to -1"),
+        ({"labels": np.full(40, 0.5)}, "labels has type float64; valid: integers"),
+        ({"n_train": 41}, "has n_train = 41; valid: 1 to 40"),
+        ({"n_classes": 4.5}, "has n_classes = 4.5"),
+    ],
+)
+def test_a_given_data_set_is_checked_as_one_that_is_read(changes, words):
+    given = Dataset("npz", IMAGES, np.arange(40) % 4, n_train=30, n_classes=4)
+    config = load_config(
+        {
+            "model.name": "logistic",
+            "privacy": {"mechanism": "upload", "drift": "non_expansive"},
+            "training.learning_rate": 1e-4,
+        }
+    )
+    Experiment.from_config(config, given)
+    with pytest.raises(InputError) as refused:
+        Experiment.from_config(config, replace(given, **changes))
+    line = str(refused.value)
+    assert line.startswith("dataset = 'npz': ") and words in line and "\n" not in line
+
+
+def test_a_given_data_set_has_the_types_of_one_that_is_read():
+    images = np.linspace(0, 1, 40 * 64).reshape(40, 8, 8)
+    given = Dataset("npz", images, (np.arange(40) % 4).astype(np.int32), 40, 5)
+    dataset = Experiment.from_config(load_config(), given).dataset
+    assert dataset.images.shape == (40, 8, 8, 1) and dataset.images.dtype == np.float32
+    assert dataset.labels.dtype == np.int64
+    assert Experiment.from_config(load_config(), dataset).dataset is dataset
+
+
 @pytest.mark.parametrize(("fanouts", "n_edges"), [([2, 3], 2), ([4, 3], 4), ([2, 2, 3], 4)])
 def test_devices_share_a_skew_by_the_server_just_above_them(fanouts, n_edges):
     labels = np.tile(np.arange(4), 60)

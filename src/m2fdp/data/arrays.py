@@ -102,14 +102,7 @@ def make_own(config: DatasetConfig) -> Dataset:
         made = function(config) if takes_block else function()
     if not isinstance(made, Dataset):
         raise refuse(f"must return a m2fdp.data.dataset.Dataset, not {type(made).__name__}")
-    for field in ("images", "labels"):
-        if not isinstance(value := getattr(made, field), np.ndarray):
-            raise refuse(f"has {field} of type {type(value).__name__}; valid: a NumPy array")
-    n = len(made.labels) if made.labels.ndim else 0
-    if not _is_whole(made.n_train) or not 0 < made.n_train < n:
-        raise refuse(f"has n_train = {made.n_train!r}; valid: 1 to {n - 1}, less than all records")
-    if made.images.ndim == 0 or len(made.images) != n:
-        raise refuse(f"has {made.images.shape} images for {n} labels; valid: one label an image")
+    _records_of(made, refuse)
     arrays, called = {}, {}
     for split, records in (("train", slice(made.n_train)), ("test", slice(made.n_train, None))):
         text = f"[{records.start or ''}:{records.stop or ''}]"
@@ -126,13 +119,54 @@ def make_own(config: DatasetConfig) -> Dataset:
     return replace(made, name=name, images=images, labels=labels, n_train=int(made.n_train))
 
 
+def checked(given: Dataset) -> Dataset:
+    """A data set that was given in Python, checked like one that is read: that it has neither test
+    records nor a training record of each class is no fault of it.
+
+    Raises:
+        InputError: images that are none in [0, 1], or labels that are none of its classes'.
+    """
+
+    def refuse(problem: str) -> InputError:
+        return InputError("dataset", given.name, problem)
+
+    images, labels = _records_of(given, refuse, least_tests=0)
+    _check_images(images, "images", refuse)
+    _check_labels("labels", labels, images, refuse)
+    if not _is_whole(given.n_classes) or labels.min() < 0 or labels.max() >= given.n_classes:
+        raise refuse(
+            f"has n_classes = {given.n_classes!r} and labels from {labels.min()} to "
+            f"{labels.max()}; valid: 0 to n_classes - 1"
+        )
+    plain_images, plain_labels = _plain(images, labels)
+    if plain_images is images and plain_labels is labels:
+        return given
+    return replace(given, images=plain_images, labels=plain_labels)
+
+
+def _records_of(
+    made: Dataset, refuse: Refuse, least_tests: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels of a data set, one label an image, the first `n_train` to be trained on."""
+    for field in ("images", "labels"):
+        if not isinstance(value := getattr(made, field), np.ndarray):
+            raise refuse(f"has {field} of type {type(value).__name__}; valid: a NumPy array")
+    n = len(made.labels) if made.labels.ndim else 0
+    if not _is_whole(made.n_train) or not 0 < made.n_train <= n - least_tests:
+        less = ", less than all records" if least_tests else ""
+        raise refuse(f"has n_train = {made.n_train!r}; valid: 1 to {n - least_tests}{less}")
+    if made.images.ndim == 0 or len(made.images) != n:
+        raise refuse(f"has {made.images.shape} images for {n} labels; valid: one label an image")
+    return made.images, made.labels
+
+
 def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _plain(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Checked images as (N, H, W, C), uint8 or float32, and labels as int64."""
-    return _by_channel(images), labels.astype(np.int64)
+    return _by_channel(images), labels.astype(np.int64, copy=False)
 
 
 def _by_channel(images: np.ndarray) -> np.ndarray:
@@ -159,6 +193,14 @@ def _check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
         )
 
 
+def _check_labels(called: str, y: np.ndarray, x: np.ndarray, refuse: Refuse) -> None:
+    """Refuse arrays that are no labels of the images."""
+    if y.shape != x.shape[:1]:
+        raise refuse(f"{called} has shape {y.shape}; valid: one label an image, {x.shape[:1]}")
+    if y.dtype.kind not in "iu":
+        raise refuse(f"{called} has type {y.dtype}; valid: integers")
+
+
 def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: Refuse) -> int:
     """Refuse arrays that are no images and labels that can be learnt.
 
@@ -173,10 +215,7 @@ def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: 
     for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         images, labels = called[f"x_{split}"], called[f"y_{split}"]
         _check_images(x, images, refuse)
-        if y.shape != x.shape[:1]:
-            raise refuse(f"{labels} has shape {y.shape}; valid: one label an image, {x.shape[:1]}")
-        if y.dtype.kind not in "iu":
-            raise refuse(f"{labels} has type {y.dtype}; valid: integers")
+        _check_labels(labels, y, x, refuse)
     if x_train.dtype.kind != x_test.dtype.kind or x_train.shape[1:] != x_test.shape[1:]:
         raise refuse(
             f"{called['x_train']} holds {x_train.shape[1:]} {x_train.dtype} and {called['x_test']} "

@@ -18,6 +18,7 @@ from m2fdp.config import Config
 from m2fdp.control.controller import Controller
 from m2fdp.control.policy import controlled_plan
 from m2fdp.convergence.measurement import measure_run
+from m2fdp.data.arrays import checked
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import input_shape
 from m2fdp.data.manifest import (
@@ -90,6 +91,8 @@ class Experiment:
 
     def __post_init__(self) -> None:
         check_config(self.config)
+        if self.given_dataset is not None:
+            _ = self.dataset  # which checks it
 
     @classmethod
     def from_config(
@@ -113,10 +116,10 @@ class Experiment:
         """The records.
 
         Raises:
-            InputError: files that are missing or damaged.
+            InputError: files that are missing or damaged, or given arrays that are no images.
         """
         if self.given_dataset is not None:
-            return self.given_dataset
+            return checked(self.given_dataset)
         return load_dataset(self.config.dataset)
 
     @cached_property
