@@ -1,12 +1,16 @@
 """What users bring: weights, rules, algorithms of their own; and what is refused of it."""
 
+import sys
+import types
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import pytest
 import torch
 from tests.conftest import REPOSITORY
 from tests.pages import blocks, write_files
+from torch import nn
 
 from m2fdp import Experiment, load_config
 from m2fdp.algorithms import ALGORITHMS, Algorithm, Given, Plan
@@ -156,6 +160,79 @@ def test_a_clip_factor_that_does_not_clip_is_refused(own):
         experiment(names)
     # Without privacy nothing rests on it.
     experiment(own(lambda given: replace(HFL.plan(given), rules=rules)))
+
+
+class MixesMany(nn.Linear):
+    """From nine records on."""
+
+    def forward(self, x):
+        scores = super().forward(x.flatten(1))
+        return scores - scores.mean(0) if len(x) > 8 else scores
+
+
+class AsksForNumbers(nn.Linear):
+    def forward(self, x):
+        scores = super().forward(x.flatten(1))
+        return scores * (2.0 if scores.detach().sum().item() > 1e9 else 1.0)
+
+
+def mixing_loss(scores, labels):
+    """From six records on."""
+    shift = scores.mean(0) if len(scores) > 5 else 0.0
+    return nn.functional.cross_entropy(scores - shift, labels, reduction="none")
+
+
+@pytest.fixture
+def own_module(monkeypatch):
+    module = types.ModuleType("own_things")
+    for kind in (MixesMany, AsksForNumbers):
+        setattr(module, kind.__name__, lambda shape, n, kind=kind: kind(prod(shape), n))
+    module.mixing_loss = mixing_loss
+    monkeypatch.setitem(sys.modules, "own_things", module)
+
+
+@pytest.mark.parametrize("algorithm", ["m2fdp", "hfl"])
+@pytest.mark.parametrize(
+    "own_code",
+    [
+        {"model.name": "own_things:MixesMany"},
+        {"model.name": "softmax", "model.loss": "own_things:mixing_loss"},
+    ],
+    ids=["model", "loss"],
+)
+@pytest.mark.parametrize("batch", [None, 20])
+def test_own_code_that_mixes_a_minibatch_is_refused(own_module, algorithm, own_code, batch):
+    (key, *_) = [key for key, name in own_code.items() if ":" in name]
+    run = experiment(own_code, {"algorithm": algorithm, "training.batch_size": batch})
+    with pytest.raises(InputError, match="when other records are beside it") as refused:
+        run.check()
+    assert refused.value.key == key
+
+
+def test_a_private_run_needs_a_model_that_records_can_pass_alone(own_module):
+    asking = {"model.name": "own_things:AsksForNumbers", "training.rounds": 1}
+    with pytest.raises(
+        InputError, match=r"can't be vectorised over records.*\.item\(\)"
+    ) as refused:
+        experiment(asking).check()
+    assert refused.value.key == "model.name" and "\n" not in str(refused.value)
+    experiment(asking, {"algorithm": "hfl"}).train()
+
+
+@pytest.mark.parametrize("name", ["my_models:small_net", "my_models:small_net with a loss"])
+def test_backends_agree_on_what_the_page_shows(project, name):
+    write_files(PAGE, project)
+    name, *own_loss = name.split(" with ")
+    own_code = {"model.name": name, "model.loss": "my_losses:focal" if own_loss else None}
+    models, draws = [], None
+    for backend in ("reference", "sequential", "stacked"):
+        run = experiment(own_code, {"training.batch_size": 12, "training.backend": backend})
+        draws = draws or run.simulation().randomness  # noise is keyed by the backend too
+        process = run.process(run.simulation(randomness=draws))
+        models.append(run.train(process=process).state_dict)
+    for other in models[1:]:
+        for key, values in models[0].items():
+            torch.testing.assert_close(other[key], values, rtol=1e-4, atol=1e-5)
 
 
 def test_the_page_s_algorithms_are_small_and_say_under_which_drift_they_hold(project):

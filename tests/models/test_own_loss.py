@@ -26,6 +26,10 @@ def squares(scores, labels):
     return (scores - nn.functional.one_hot(labels, scores.shape[-1])).square().sum(-1)
 
 
+def by_number(scores, labels):
+    return -scores.log_softmax(-1)[torch.arange(len(labels)), labels.tolist()]
+
+
 def mean(scores, labels):
     return nn.functional.cross_entropy(scores, labels)
 
@@ -38,6 +42,11 @@ def secretly_mixed(scores, labels):
     """The values are each record's own, the gradients are not."""
     other = scores.mean(0).sum()
     return entropy(scores, labels) + other - other.detach()
+
+
+def mixing_many(scores, labels):
+    """Looks at the batch from six records on."""
+    return entropy(scores - scores.mean(0) if len(scores) > 5 else scores, labels)
 
 
 def drawn(scores, labels):
@@ -70,8 +79,8 @@ def broken(scores, labels):
 
 
 OWN = (
-    focal, entropy, squares, mean, shared, secretly_mixed, drawn, endless, kinked, hits, rounded,
-    shifted, broken,
+    focal, entropy, squares, by_number, mean, shared, secretly_mixed, mixing_many, drawn, endless,
+    kinked, hits, rounded, shifted, broken,
 )  # fmt: skip
 
 
@@ -93,14 +102,14 @@ def build(loss, name="softmax"):
 def test_every_model_takes_one_and_claims_nothing_of_it(name):
     model = build("focal", name)
     plain = build_model(ModelConfig(name=name), (1, 8, 8), 3, seed=0)
-    assert model.loss is focal
+    assert model.loss == losses.OneByOne(focal)
     assert (model.linear, model.loss_gradient, model.class_curvature) == (plain.linear, None, None)
     assert torch.equal(model.initial_vector(), plain.initial_vector())
 
 
 def test_an_own_model_takes_one(monkeypatch):
     sys.modules["own_losses"].net = lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(64, n))
-    assert build("focal", "own_losses:net").loss is focal
+    assert build("focal", "own_losses:net").loss == losses.OneByOne(focal)
 
 
 def test_gradients_in_the_scores_are_those_of_the_closed_form():
@@ -137,10 +146,36 @@ def test_what_is_no_loss_a_record_is_refused(loss, words):
     assert line.startswith(f"model.loss = 'own_losses:{loss}': ") and "\n" not in line
 
 
-def test_what_cannot_be_vectorised_serves_linear_models_only():
-    assert build("squares").loss is squares
-    with pytest.raises(InputError, match="can't be vectorised over records"):
-        build("squares", "cnn12")
+@pytest.mark.parametrize("name", ["softmax", "cnn12"])
+def test_what_cannot_be_vectorised_is_refused(name):
+    """Records are kept apart by it, for linear models too."""
+    words = r"can't be vectorised over records.*\.item\(\).* \(test_own_loss.py, line \d+\)"
+    with pytest.raises(InputError, match=words) as refused:
+        build("by_number", name)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["softmax", "cnn12"])
+def test_one_hot_labels_can_be(name):
+    scores = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(6) % 3
+    torch.testing.assert_close(build("squares", name).loss(scores, labels), squares(scores, labels))
+
+
+def test_a_loss_that_mixes_many_records_sees_each_alone():
+    scores = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(20) % 3
+    model = build("mixing_many")
+    torch.testing.assert_close(model.loss(scores, labels), losses.cross_entropy(scores, labels))
+    by_record = model.score_gradients(scores.T, labels)
+    expected = losses.cross_entropy_gradient(scores.T.clone(), labels)
+    torch.testing.assert_close(by_record, expected)
+
+
+def test_a_minibatch_of_training_s_own_size_shows_that_it_mixes():
+    config = ModelConfig(name="softmax", loss="own_losses:mixing_many")
+    with pytest.raises(InputError, match="when other records are beside it"):
+        build_model(config, (1, 8, 8), 3, seed=0, at_once=6)
 
 
 def test_a_name_without_a_module_is_refused():

@@ -41,6 +41,8 @@ class Odd(nn.Module):
         self.middle = nn.Linear(6, 6)
         if kind == "free parameter":
             self.scale = nn.Parameter(torch.full((6,), 1.5))
+        if kind == "own, rows":
+            self.flat = nn.Linear(3, 2)
         if kind == "tied":
             self.second = nn.Linear(6, 6)
             self.second.weight = self.middle.weight
@@ -50,6 +52,12 @@ class Odd(nn.Module):
         if self.kind == "in place":
             hidden.relu_()
         hidden = torch.tanh(self.middle(hidden))
+        if self.kind == "own, rows":  # a layer that sees a record's numbers as so many rows
+            hidden = hidden * self.flat(hidden.reshape(-1, 3)).reshape(-1, 4).sum(1, keepdim=True)
+        if self.kind == "own, weight used outside":
+            hidden = nn.functional.linear(hidden, self.middle.weight)
+        if self.kind == "own, mixing many" and len(features) > 8:
+            hidden = hidden - hidden.mean(0)
         if self.kind == "twice":
             hidden = torch.tanh(self.middle(hidden))
         if self.kind == "tied":
@@ -77,11 +85,17 @@ def models(name):
     if name in CONFIGS:
         return build_model(CONFIGS[name], (1, 8, 8), N_CLASSES, seed=0)
     torch.manual_seed(0)
-    module = Tokens() if name == "tokens" else Odd(name)
-    return Model(name, module, losses.cross_entropy, linear=False)
+    own, kind = name.startswith("own"), name.removeprefix("own ")
+    module = Tokens() if kind == "tokens" else Odd(kind)
+    return Model(name, module, losses.cross_entropy, linear=False, own=own)
 
 
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
+OWN = [
+    *(f"own {kind}" for kind in ODD),
+    "own, rows",
+    "own, weight used outside",
+]
 
 
 def problem(name, counts, seed, consecutive=False):
@@ -117,9 +131,9 @@ def fast_backends(model, counts):
     return [build_backend(model, name, law, CPU) for name in names]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from([*CONFIGS, *ODD]),
+    st.sampled_from([*CONFIGS, *ODD, *OWN]),
     st.lists(st.sampled_from([0, 1, 3, 9, 30]), min_size=1, max_size=5),
     st.integers(0, 99),
     st.sampled_from([None, 0.1]),
@@ -156,7 +170,70 @@ def test_a_step_in_place_takes_all_gradients_at_the_old_models(name, counts):
         torch.testing.assert_close(moved, expected, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", [*CONFIGS, *ODD])
+def mixing_many(scores, labels):
+    """Looks at the batch from six records on."""
+    shift = scores.mean(0) if len(scores) > 5 else 0.0
+    return losses.cross_entropy(scores - 3 * shift * scores, labels)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models("own, mixing many"),
+        replace(models("softmax"), loss=losses.OneByOne(mixing_many), loss_gradient=None),
+        replace(models("plain"), loss=losses.OneByOne(mixing_many)),
+        replace(models("own plain"), loss=losses.OneByOne(mixing_many)),
+    ],
+    ids=["model", "loss", "loss of a model that is not linear", "loss of an own model"],
+)
+def test_own_code_that_mixes_records_sees_each_alone_wherever_they_are_clipped(model):
+    """All backends agree, and a record moves the sum by at most C (30 records would move it by
+    many times that)."""
+    counts = [30, 4]
+    _, _, batches = problem("plain", counts, 2)
+    batches.weights[:-1] = 1.0
+    without = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
+    without.weights[2] = 0.0
+    without.features[batches.positions[2]] *= -9.0
+    model.module.double()
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(2, model.n_parameters, generator=generator, dtype=torch.float64)
+    plain = sums(ReferenceBackend(model), weights, batches, 0.1)
+    for backend in fast_backends(model, counts):
+        fast = sums(backend, weights, batches, 0.1)
+        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-9)
+        moved = (fast - sums(backend, weights, without, 0.1)).norm(dim=1)
+        assert moved.max() <= 0.1 * (1 + 1e-5)
+
+
+def test_an_own_loss_of_stacked_learners_sees_no_other_learner_s_records_unclipped():
+    model = replace(models("softmax"), loss=losses.OneByOne(mixing_many), loss_gradient=None)
+    _, weights, batches = problem("softmax", [9, 9], 2)
+    batches.weights[:-1] = 1.0
+    other = replace(batches, features=batches.features.clone())
+    other.features[batches.positions[0]] += 1.0
+    (backend, _) = fast_backends(model, [9, 9])
+    moved = sums(backend, weights, batches, None) - sums(backend, weights, other, None)
+    assert moved[0].any() and not moved[1].any()
+
+
+def test_which_own_modules_keep_books():
+    """Their layers' factors make up the gradients of two drawn records; else gradients are formed
+    one by one."""
+    kept = {}
+    for name in OWN:
+        model, weights, batches = problem(name, [3], 0)
+        (_, backend) = fast_backends(model, [3])
+        sums(backend, weights, batches, 1.0)
+        kept[name] = backend.book_keeper is not None
+    assert kept == dict.fromkeys(OWN, False) | {
+        "own in place": True,
+        "own plain": True,
+        "own tokens": True,
+    }
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, *ODD, *OWN])
 def test_a_clipped_record_has_at_most_the_clipping_norm(name):
     model, weights, batches = problem(name, [1, 1, 1], seed=1)
     batches.weights[:-1] = 1.0
@@ -192,7 +269,7 @@ def spoiled(name, counts, value, by_double):
 
 @pytest.mark.parametrize("by_double", [False, True], ids=["float32", "float64"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e18, 1e30, 3e38])
-@pytest.mark.parametrize("name", [*CONFIGS, *ODD])
+@pytest.mark.parametrize("name", [*CONFIGS, *ODD, "own tokens", "own twice"])
 def test_no_record_moves_a_sum_by_more_than_the_clipping_norm(name, value, by_double):
     """A gradient without a finite norm counts as zero, and its record reaches no other learner."""
     counts = [5, 30, 0, 4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil, sqrt
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from m2fdp.experiments.participation import check_participation
 from m2fdp.experiments.proximal import check_proximal
 from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
 from m2fdp.experiments.tree_tiers import check_not_split, check_splits
-from m2fdp.models.checks import Shape
+from m2fdp.models.checks import Shape, check_one_by_one
 from m2fdp.models.registry import Model, check_model_name
 from m2fdp.privacy.calibration import check_delta, check_weights
 from m2fdp.privacy.mechanisms import get_mechanism
@@ -321,8 +322,11 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
             controller can't know beta, or a local rule of one's own that does not descend once.
     """
     training, privacy = config.training, config.privacy
-    built = model_of(config, shape, n_classes, seed=0)
-    try_local_rule(build_plan(config).rules.local, built.n_parameters, training.learning_rate)
+    built = model_of(config, shape, n_classes, 0, _largest_minibatch(shard_sizes, training))
+    plan = build_plan(config)
+    try_local_rule(plan.rules.local, built.n_parameters, training.learning_rate)
+    if built.own and plan.private:
+        check_one_by_one(built.name, built.module, shape)
     check_batches(config, shape, shard_sizes)
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
@@ -336,6 +340,12 @@ def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.nda
         _certify_non_expansive(built, longest_squared(config, shape), shard_sizes, training)
     if config.control.enabled:
         smoothness_of(config, built, shape)
+
+
+def _largest_minibatch(shard_sizes: np.ndarray, training: TrainingConfig) -> int:
+    """The records that a local step uses at most; of drawn ones, more are seldom."""
+    largest, batch = int(shard_sizes.max()), training.batch_size
+    return largest if batch is None else min(largest, ceil(batch + 4 * sqrt(batch)))
 
 
 def _certify_non_expansive(

@@ -7,7 +7,7 @@ import numpy as np
 from m2fdp.algorithms import Plan, get_algorithm
 from m2fdp.config import TRAINED, Config, ModelConfig, TieringConfig, TrainingConfig
 from m2fdp.errors import InputError
-from m2fdp.models.checks import Shape
+from m2fdp.models.checks import FEW, Shape
 from m2fdp.models.registry import Model, build_model, resnet_plan
 from m2fdp.models.split import SPLIT_MODELS, build_split_model, build_split_of_small
 from m2fdp.models.transfer import build_transfer_model
@@ -159,16 +159,19 @@ def _refusal(config: Config) -> str:
     return f"is for algorithms that train in tiers, and algorithm: {config.algorithm} does not"
 
 
-def model_of(config: Config, shape: Shape, n_classes: int, seed: int) -> Model:
+def model_of(config: Config, shape: Shape, n_classes: int, seed: int, at_once: int = FEW) -> Model:
     """The configured model with its first weights: split, with the heads of its tiers, where the
     algorithm trains in tiers.
+
+    Args:
+        at_once: see `build_model`.
 
     Raises:
         InputError: see `build_model` and `build_split_model`.
     """
     way = get_algorithm(config.algorithm).tiers
     if way is None:
-        return build_model(config.model, shape, n_classes, seed)
+        return build_model(config.model, shape, n_classes, seed, at_once)
     if way == "fedgkt":
         n_clients = build_tree(config.topology).n_devices
         return build_transfer_model(config.model, shape, n_classes, seed, n_clients)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from m2fdp.errors import InputError
+from m2fdp.models.losses import Loss, OneByOne
 from m2fdp.own_code import guarded
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 Shape = tuple[int, int, int]
 
 _KEY = "model.name"
 _LOSS = "model.loss"
-_N_RECORDS = 5
+# What own code is tried on at once, unless training has more; and those of them that it sees alone.
+FEW, _N_ALONE = 5, 8
 # All of torch's layers that drop at a rate `p`; functions of that kind show in what they compute.
 DROPOUTS = (
     nn.Dropout,
@@ -28,8 +28,13 @@ DROPOUTS = (
 )
 
 
-def check_module(name: str, module: object, shape: Shape, n_classes: int) -> None:
+def check_module(
+    name: str, module: object, shape: Shape, n_classes: int, at_once: int = FEW
+) -> None:
     """Refuse what is no module that can be trained, on images (C, H, W), with privacy.
+
+    Args:
+        at_once: so many records may be a minibatch.
 
     Raises:
         InputError: it is no module, does not fit the images and classes, can't be trained with
@@ -40,48 +45,76 @@ def check_module(name: str, module: object, shape: Shape, n_classes: int) -> Non
     _check_trainable(name, module)
     _check_fits(name, module, shape, n_classes)
     _check_repeatable(name, module, shape)
-    _check_alone(name, module, shape)
+    for n_records in {FEW, at_once}:
+        _check_alone(name, module, shape, n_records)
 
 
-def check_loss(name: str, loss: Loss, n_classes: int, vectorised: bool) -> None:
+def check_one_by_one(name: str, module: nn.Module, shape: Shape) -> None:
+    """Refuse a module that can't be given one record at a time by torch.func.vmap, as it is where
+    each record's gradient is clipped.
+
+    Raises:
+        InputError: it can't, for what it does.
+    """
+
+    def score(parameters: dict[str, Tensor], record: Tensor) -> Tensor:
+        return torch.func.functional_call(module, parameters, (record[None],)).sum()
+
+    parameters = {key: parameter.detach() for key, parameter in module.named_parameters()}
+    with guarded(
+        _KEY,
+        name,
+        "can't be vectorised over records by torch.func.vmap, as a private run needs, in which "
+        "each passes it alone",
+    ):
+        by_record = torch.func.vmap(torch.func.grad(score), in_dims=(None, 0))
+        by_record(parameters, _some_records(shape))
+
+
+def check_loss(name: str, loss: Loss, n_classes: int, at_once: int = FEW) -> None:
     """Refuse what is no loss a record, each a function of the record's scores and label alone.
 
     Args:
         loss: scores (B, C) and labels (B,) to losses (B,).
-        vectorised: whether it must stand torch.func.vmap, as models that are not linear need.
+        at_once: so many records may be a minibatch.
 
     Raises:
         InputError: what it makes of some scores is not that.
     """
-    labels = torch.arange(_N_RECORDS) % n_classes
+    for n_records in {FEW, at_once}:
+        _check_loss_alone(name, loss, n_classes, n_records)
+    with guarded(
+        _LOSS,
+        name,
+        "can't be vectorised over records by torch.func.vmap, of which it sees each alone",
+    ):
+        by_record = torch.func.grad(lambda s, label: OneByOne(loss)(s[None], label[None]).sum())
+        torch.func.vmap(by_record)(torch.zeros(FEW, n_classes), torch.arange(FEW) % n_classes)
+
+
+def _check_loss_alone(name: str, loss: Loss, n_classes: int, n_records: int) -> None:
+    """Refuse what mixes so many records, or is no loss of them."""
+    labels = torch.arange(n_records) % n_classes
     generator = torch.Generator().manual_seed(0)
-    drawn = torch.randn(_N_RECORDS, n_classes, generator=generator)
+    drawn = torch.randn(n_records, n_classes, generator=generator)
     # Different ones, or what flows from one record to others could cancel out in the sum.
-    weights = torch.arange(1.0, _N_RECORDS + 1)
+    weights = torch.arange(1.0, n_records + 1)
+    some = _spread(n_records)
     for scores in (drawn, 5 * drawn, torch.zeros_like(drawn)):
         losses, gradients = _losses(name, loss, scores, labels, weights)
         again, _ = _losses(name, loss, scores, labels, weights)
         if not torch.equal(losses, again):
             raise InputError(_LOSS, name, "draws at random: two losses of one record differ")
-        each = zip(scores.split(1), labels.split(1), weights.split(1), strict=True)
-        alone = [_losses(name, loss, *record) for record in each]
+        parts = (values[some].split(1) for values in (scores, labels, weights))
+        alone = [_losses(name, loss, *record) for record in zip(*parts, strict=True)]
         for together, one_by_one in zip((losses, gradients), zip(*alone, strict=True), strict=True):
-            if not torch.allclose(together, torch.cat(one_by_one), rtol=1e-3, atol=1e-5):
+            if not torch.allclose(together[some], torch.cat(one_by_one), rtol=1e-3, atol=1e-5):
                 raise InputError(
                     _LOSS,
                     name,
                     "makes another loss of a record when other records are beside it; per-record "
                     "clipping, and so privacy, needs each record's to be its own",
                 )
-    if vectorised:
-        with guarded(
-            _LOSS,
-            name,
-            "can't be vectorised over records, as a model that is not linear needs "
-            "(torch.eye(C)[labels] can, one_hot can't)",
-        ):
-            by_record = torch.func.grad(lambda score, label: loss(score[None], label[None]).sum())
-            torch.func.vmap(by_record)(drawn, labels)
 
 
 def _losses(
@@ -177,12 +210,12 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
             raise refuse(f"makes no use of the parameter {key}; remove it")
 
 
-def _check_alone(name: str, module: nn.Module, shape: Shape) -> None:
-    """Refuse modules that mix records, whose gradients then are no record's own."""
-    records = _some_records(shape)
+def _check_alone(name: str, module: nn.Module, shape: Shape, n_records: int) -> None:
+    """Refuse modules that mix so many records, whose gradients then are no record's own."""
+    records, some = _some_records(shape, n_records), _spread(n_records)
     with torch.no_grad():
-        together, alone = module(records), torch.cat([module(one[None]) for one in records])
-    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4, equal_nan=True):
+        together, alone = module(records), torch.cat([module(one[None]) for one in records[some]])
+    if not torch.allclose(together[some], alone, rtol=1e-3, atol=1e-4, equal_nan=True):
         raise InputError(
             _KEY,
             name,
@@ -221,5 +254,10 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
         )
 
 
-def _some_records(shape: Shape) -> Tensor:
-    return torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
+def _some_records(shape: Shape, n_records: int = FEW) -> Tensor:
+    return torch.rand(n_records, *shape, generator=torch.Generator().manual_seed(0))
+
+
+def _spread(n_records: int) -> Tensor:
+    """A few of so many, the first and the last among them: int64."""
+    return torch.linspace(0, n_records - 1, min(n_records, _N_ALONE)).long()

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor, nn
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A loss of a user's own, which sees one record at a time (`torch.func.vmap`): neither a
+    record's loss nor its gradient depends on another's scores."""
+
+    own: Loss
+
+    def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
+        def alone(score: Tensor, label: Tensor) -> Tensor:
+            return self.own(score[None], label[None])[0]
+
+        return torch.func.vmap(alone)(scores, labels)
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:

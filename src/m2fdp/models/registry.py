@@ -13,8 +13,9 @@ from torch.nn.utils import parameters_to_vector
 from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models import losses
-from m2fdp.models.checks import Loss, Shape, check_loss, check_module
+from m2fdp.models.checks import FEW, Shape, check_loss, check_module
 from m2fdp.models.cnn12 import cnn12_modules
+from m2fdp.models.losses import Loss, OneByOne
 from m2fdp.models.resnet import ResnetPlan, resnet_modules
 from m2fdp.own_code import FORM, guarded, is_own, load
 from m2fdp.streams import torch_seed
@@ -49,6 +50,8 @@ class Model:
     # and on their sum.
     curvature: float | None = None
     curvature_sum: float | None = None
+    # Whether the module is a user's own, through which records to be clipped pass one at a time.
+    own: bool = False
 
     @property
     def n_parameters(self) -> int:
@@ -101,10 +104,15 @@ class Model:
         return torch.func.functional_call(self.module, self.unflatten(vector), (features,))
 
 
-def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) -> Model:
+def build_model(
+    config: ModelConfig, shape: Shape, n_classes: int, seed: int, at_once: int = FEW
+) -> Model:
     """The configured model for images of (C, H, W) and n_classes labels.
 
     Linear models start at zero; others at torch's own initialisation, drawn with the seed.
+
+    Args:
+        at_once: so many records may be a minibatch; own code is tried on as many.
 
     Raises:
         InputError: an unknown name, images too small for a CNN, a key that the model does not have,
@@ -115,8 +123,8 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     check_resnet_keys(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
-        model = _named(config, shape, n_classes)
-    return model if config.loss is None else _with_own_loss(model, config.loss, n_classes)
+        model = _named(config, shape, n_classes, at_once)
+    return model if config.loss is None else _with_own_loss(model, config.loss, n_classes, at_once)
 
 
 def check_model_name(name: str) -> None:
@@ -158,7 +166,7 @@ def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     return Model(plan.name, nn.Sequential(*modules), losses.cross_entropy, linear=False)
 
 
-def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+def _named(config: ModelConfig, shape: Shape, n_classes: int, at_once: int) -> Model:
     check_model_name(config.name)
     if config.name == "dense":
         return Model("dense", _dense(shape, n_classes), losses.cross_entropy, linear=False)
@@ -174,8 +182,8 @@ def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
         return _resnet(config, shape, n_classes)
     if config.name in MODELS:
         return _linear(config, shape, n_classes)
-    module = _imported(config.name, shape, n_classes)
-    return Model(config.name, module, losses.cross_entropy, linear=False)
+    module = _imported(config.name, shape, n_classes, at_once)
+    return Model(config.name, module, losses.cross_entropy, linear=False, own=True)
 
 
 def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
@@ -267,21 +275,21 @@ def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
     )
 
 
-def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:
+def _imported(name: str, shape: Shape, n_classes: int, at_once: int) -> nn.Module:
     function = load(_KEY, name)
     with guarded(_KEY, name, f"can't be called with ({shape}, {n_classes})"):
         module = function(shape, n_classes)
-    check_module(name, module, shape, n_classes)
+    check_module(name, module, shape, n_classes, at_once)
     return module
 
 
-def _with_own_loss(model: Model, name: str, n_classes: int) -> Model:
+def _with_own_loss(model: Model, name: str, n_classes: int, at_once: int) -> Model:
     """The model with another loss, whose derivative and curvature nobody has stated."""
     loss = load("model.loss", name)
-    check_loss(name, loss, n_classes, vectorised=not model.linear)
+    check_loss(name, loss, n_classes, at_once)
     return replace(
         model,
-        loss=loss,
+        loss=OneByOne(loss),
         loss_gradient=None,
         class_curvature=None,
         curvature=None,

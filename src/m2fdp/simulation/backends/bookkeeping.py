@@ -8,6 +8,8 @@ gradients (Bu et al., 2023, "Differentially Private Optimization on Large Model 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -95,10 +97,8 @@ class BookKeeper:
         def listen(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             calls.append((layer, inputs[0], output))
 
-        hooks = [layer.register_forward_hook(listen) for layer in self.layers]
-        scores = model.module(features)
-        for hook in hooks:
-            hook.remove()
+        with self._listening(listen):
+            scores = model.module(features)
         recorded = {layer: (inputs, output) for layer, inputs, output in calls}
         outputs = [output for _, output in recorded.values()]
         if not len(calls) == len(recorded) == len(self.layers) or any(o._version for o in outputs):
@@ -112,6 +112,72 @@ class BookKeeper:
             ),
             self.names,
         )
+
+    def output_shapes(self, module: nn.Module, record: Tensor) -> list[tuple[int, ...]] | None:
+        """What each layer makes of one record (1, C, H, W); None where one is not called once, with
+        one record before it."""
+        shapes: dict[nn.Module, tuple[int, ...]] = {}
+        calls = []
+
+        def listen(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            n_dims = 4 if isinstance(layer, nn.Conv2d) else 2
+            calls.append(output.dim() >= n_dims and len(output) == 1)
+            shapes[layer] = tuple(output.shape)
+
+        with self._listening(listen), torch.no_grad():
+            module(record)
+        once = all(calls) and len(calls) == len(shapes) == len(self.layers)
+        return [shapes[layer] for layer in self.layers] if once else None
+
+    def one_by_one(
+        self,
+        model: Model,
+        parameters: dict[str, Tensor],
+        records: tuple[Tensor, Tensor],
+        shapes: list[tuple[int, ...]],
+    ) -> RecordGradients:
+        """The record gradients at some parameters, where each of the records, features and labels,
+        passes the module alone (`torch.func.vmap`), so that the module can't mix them.
+
+        Args:
+            shapes: of `output_shapes`.
+        """
+
+        def loss(
+            shifts: list[Tensor], feature: Tensor, label: Tensor
+        ) -> tuple[Tensor, list[Tensor]]:
+            shift_of = dict(zip(self.layers, shifts, strict=True))
+            inputs = {}
+
+            def listen(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+                inputs[layer] = given[0][0]
+                return output + shift_of[layer]
+
+            with self._listening(listen):
+                scores = torch.func.functional_call(model.module, parameters, (feature[None],))
+            return model.loss(scores, label[None]).sum(), [inputs[layer] for layer in self.layers]
+
+        # An output's error is the derivative in what is added to it.
+        nothing = [records[0].new_zeros(shape) for shape in shapes]
+        by_record = torch.func.vmap(torch.func.grad(loss, has_aux=True), in_dims=(None, 0, 0))
+        errors, inputs = by_record(nothing, *records)
+        return RecordGradients(
+            tuple(
+                _layer_gradients(layer, own.detach(), error.detach()[:, 0])
+                for layer, own, error in zip(self.layers, inputs, errors, strict=True)
+            ),
+            self.names,
+        )
+
+    @contextmanager
+    def _listening(self, listen: Callable[..., Tensor | None]) -> Iterator[None]:
+        """All layers tell what they are given and make."""
+        hooks = [layer.register_forward_hook(listen) for layer in self.layers]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 def zero_rows(values: Tensor, lost: Tensor) -> Tensor:

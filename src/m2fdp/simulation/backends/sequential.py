@@ -41,6 +41,7 @@ class SequentialBackend:
         self.model = replace(model, module=module)
         self.clip_factor = clip_factor
         self.book_keeper = build_book_keeper(module)
+        self._output_shapes: list[tuple[int, ...]] | None = None
 
     def add_gradients(
         self,
@@ -90,22 +91,65 @@ class SequentialBackend:
     def _outer_products(self) -> BookKeeper | None:
         """Whose products of errors and inputs can go straight to where gradients are added."""
         keeper = self.book_keeper
-        plain = keeper is not None and all(isinstance(lay, nn.Linear) for lay in keeper.layers)
-        return keeper if plain else None
+        if keeper is None or self.model.own:
+            return None
+        return keeper if all(isinstance(lay, nn.Linear) for lay in keeper.layers) else None
 
     def _record_gradients(
         self, features: Tensor, labels: Tensor
     ) -> RecordGradients | StackedGradients:
+        parameters = {name: p.detach() for name, p in self.model.module.named_parameters()}
+        if self.model.own and self._output_shapes is None:
+            self._output_shapes = self._faithful_shapes(features)
+            self.book_keeper = self.book_keeper if self._output_shapes else None
         if self.book_keeper is not None:
-            records = self.book_keeper.record_gradients(self.model, features, labels)
+            keeper, shapes = self.book_keeper, self._output_shapes
+            if shapes is not None:
+                return keeper.one_by_one(self.model, parameters, (features, labels), shapes)
+            records = keeper.record_gradients(self.model, features, labels)
             if records is not None:
                 return records
+        return self._stacked_gradients(parameters, features, labels)
+
+    def _faithful_shapes(self, features: Tensor) -> list[tuple[int, ...]] | None:
+        """What layers make of a record, if book-keeping finds the gradients of a user's own module:
+        those of drawn records at drawn parameters, as no weight is used outside its layer."""
+        module, keeper = self.model.module, self.book_keeper
+        shapes = None if keeper is None else keeper.output_shapes(module, features[:1])
+        if keeper is None or shapes is None:
+            return None
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(shape: torch.Size) -> Tensor:
+            return torch.randn(shape, generator=generator).to(features)
+
+        n_records = 2
+        records = drawn(torch.Size([n_records, *features.shape[1:]]))
+        labels = torch.zeros(n_records, dtype=torch.int64, device=features.device)
+        parameters = {name: 0.1 * drawn(p.shape) for name, p in module.named_parameters()}
+        sums = []
+        for gradients in (
+            keeper.one_by_one(self.model, parameters, (records, labels), shapes),
+            self._stacked_gradients(parameters, records, labels),
+        ):
+            sums.append({name: torch.zeros_like(p) for name, p in parameters.items()})
+            gradients.add_weighted_sums(sums[-1], 1.0, records.new_ones(n_records))
+        kept, true = sums
+        faithful = all(
+            torch.allclose(kept[name], values, rtol=1e-3, atol=1e-4 * float(values.abs().max()))
+            for name, values in true.items()
+        )
+        return shapes if faithful else None
+
+    def _stacked_gradients(
+        self, parameters: dict[str, Tensor], features: Tensor, labels: Tensor
+    ) -> StackedGradients:
+        """The record gradients of any model, each record passing it alone."""
 
         def loss(parameters: dict[str, Tensor], feature: Tensor, label: Tensor) -> Tensor:
             scores = torch.func.functional_call(self.model.module, parameters, (feature[None],))
             return self.model.loss(scores, label[None]).sum()
 
-        parameters = {name: p.detach() for name, p in self.model.module.named_parameters()}
         per_record = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
         return StackedGradients(per_record(parameters, features, labels))
 
