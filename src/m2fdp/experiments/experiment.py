@@ -104,7 +104,8 @@ class Experiment:
         """The experiment of a configuration, on its own data set and split or on given ones.
 
         Raises:
-            InputError: the configuration contradicts itself.
+            InputError: the configuration contradicts itself, or given arrays are no images and
+                labels.
         """
         return cls(config, dataset, manifest)
 

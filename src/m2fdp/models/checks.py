@@ -254,7 +254,7 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
         )
 
 
-def _some_records(shape: Shape, n_records: int = FEW) -> Tensor:
+def _some_records(shape: Shape, n_records: int = 3) -> Tensor:
     return torch.rand(n_records, *shape, generator=torch.Generator().manual_seed(0))
 
 
