@@ -96,16 +96,12 @@ class Experiment:
 
     @classmethod
     def from_config(
-        cls,
-        config: Config,
-        dataset: Dataset | None = None,
-        manifest: pd.DataFrame | None = None,
+        cls, config: Config, dataset: Dataset | None = None, manifest: pd.DataFrame | None = None
     ) -> Experiment:
         """The experiment of a configuration, on its own data set and split or on given ones.
 
         Raises:
-            InputError: the configuration contradicts itself, or given arrays are no images and
-                labels.
+            InputError: the configuration contradicts itself, or the given data set is none.
         """
         return cls(config, dataset, manifest)
 
