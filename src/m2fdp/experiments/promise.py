@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from m2fdp.experiments.results import Calibration
 from m2fdp.experiments.tiers import seen_in_tiers
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
+from m2fdp.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.privacy.summary import (
@@ -70,9 +72,7 @@ def calibrate(
             run_plan.rounds,
             privacy,
             threat,
-            _attendance(config, run_plan),
-            offices,
-            adds_up(plan.rules.local),
+            partial(_as_drawn, _attendance(config, run_plan), offices, plan),
         )
     else:
         sees = seen_in_tiers(config)
@@ -92,6 +92,14 @@ def conditions(config: Config, calibrated: Calibration) -> list[str]:
     """What epsilon rests on and can't be defended, or enforced of the user's own code."""
     own = [part.assumption for part in calibrated.own_parts if not part.enforced]
     return conditions_of(config) + own
+
+
+def _as_drawn(
+    attendance: np.ndarray | None, offices: Offices | None, plan: Plan, ledger: Ledger
+) -> Ledger:
+    """The ledger of those who will really come, and of what rules make of noise."""
+    ledger = replace(ledger, attendance=attendance, offices=offices)
+    return ledger if adds_up(plan.rules.local) else behind_own_heads(ledger)
 
 
 def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:

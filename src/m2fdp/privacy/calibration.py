@@ -15,7 +15,6 @@ from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import (
     Ledger,
-    behind_own_heads,
     build_ledger,
     joint_ledger,
     open_ledger,
@@ -29,7 +28,6 @@ from m2fdp.privacy.mechanisms import (
     step_alone,
 )
 from m2fdp.privacy.multiplier import largest_shifts
-from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.schedule.rounds import RoundPlan
@@ -126,9 +124,7 @@ def build_mechanisms(
     plans: Sequence[RoundPlan],
     privacy: PrivacyConfig,
     threat: ThreatConfig,
-    attendance: np.ndarray | None = None,
-    offices: Offices | None = None,
-    steps_add_up: bool = True,
+    as_drawn: Callable[[Ledger], Ledger] = lambda ledger: ledger,
 ) -> tuple[CalibratedMechanism, ...]:
     """The mechanism of each network of a run; together they meet the target.
 
@@ -137,10 +133,8 @@ def build_mechanisms(
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), q_j.
         plans: the rounds t = 1…T, each with the number of its network.
-        attendance: bool (T, N_L), see `m2fdp.privacy.ledger.Ledger`.
-        offices: see there.
-        steps_add_up: whether a step's noise is in what its learner sends as it was drawn; not
-            where a user's own rule makes something else of it.
+        as_drawn: from a ledger of these arguments alone to one that knows what the run has drawn
+            already, and what its rules make of noise.
 
     Returns:
         One mechanism a network. They share one ledger, that of the whole run.
@@ -160,14 +154,11 @@ def build_mechanisms(
     ]
 
     def ledger_over(networks: Sequence[Network], noises: Sequence[Deviations]) -> Ledger:
-        ledger = joint_ledger(
-            [
-                build_ledger(network, rates, noise, unit, plans, privacy, threat)
-                for network, noise, unit in zip(networks, noises, units, strict=True)
-            ]
-        )
-        ledger = replace(ledger, attendance=attendance, offices=offices)
-        return ledger if steps_add_up else behind_own_heads(ledger)
+        ledgers = [
+            build_ledger(network, rates, noise, unit, plans, privacy, threat)
+            for network, noise, unit in zip(networks, noises, units, strict=True)
+        ]
+        return as_drawn(joint_ledger(ledgers))
 
     # Noise that is not shared is enough by itself, as if every message that holds it were read.
     alone = [replace(net, sums=OPEN) if _hides_separate_noise(net) else net for net in networks]

@@ -300,6 +300,7 @@ def behind_own_heads(ledger: Ledger) -> Ledger:
             line,
             deviation=line.deviation if line.deviation == inf else min(line.deviation, own),
             otherwise=None if line.otherwise is None else min(line.otherwise, own),
+            elsewhere=tuple((at, min(noise, at.noise)) for at, noise in line.elsewhere),
         )
 
     return replace(ledger, lines=tuple(behind(line) for line in ledger.lines))
