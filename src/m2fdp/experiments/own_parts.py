@@ -18,7 +18,10 @@ from m2fdp.simulation.local_rules import OwnRule
 from m2fdp.simulation.server_rules import TakeAggregate, Yogi
 
 _NOTHING_ELSE = "looks at nothing but what it is given, and keeps nothing from one call to the next"
-_PUBLIC = "holds nothing that was learnt from private records, and keeps nothing from one call to the next"
+_PUBLIC = (
+    "holds nothing that was learnt from private records, "
+    "and keeps nothing from one call to the next"
+)
 
 
 @dataclass(frozen=True)

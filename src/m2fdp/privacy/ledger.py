@@ -294,16 +294,19 @@ def behind_own_heads(ledger: Ledger) -> Ledger:
     as large beside what it makes of the record: theirs counts for nothing, in anybody's line.
     """
 
-    def behind(line: Release) -> Release:
-        own = line.position.noise
-        return replace(
-            line,
-            deviation=line.deviation if line.deviation == inf else min(line.deviation, own),
-            otherwise=None if line.otherwise is None else min(line.otherwise, own),
-            elsewhere=tuple((at, min(noise, at.noise)) for at, noise in line.elsewhere),
-        )
+    def behind(position: Position, deviation: float) -> float:
+        return deviation if deviation == inf else min(deviation, position.noise)
 
-    return replace(ledger, lines=tuple(behind(line) for line in ledger.lines))
+    lines = [
+        replace(
+            line,
+            deviation=behind(line.position, line.deviation),
+            otherwise=None if line.otherwise is None else behind(line.position, line.otherwise),
+            elsewhere=tuple((other, behind(other, noise)) for other, noise in line.elsewhere),
+        )
+        for line in ledger.lines
+    ]
+    return replace(ledger, lines=tuple(lines))
 
 
 def open_ledger(
