@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -40,7 +39,7 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = _holder(file.read(), path)
+            holder = _holder(file.read())
             raise InputError(key, name, f"{holder}; wait until it ends, or {remedy}") from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
@@ -52,13 +51,15 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
         yield
 
 
-def _holder(tag: str, path: Path) -> str:
-    """Which process a lock's file names; for a moment after it was locked, none."""
+def _holder(tag: str) -> str:
+    """Which process a lock's file names; for a moment after it was locked, none.
+
+    Whoever is refused a lock that the kernel keeps is refused it by a living process, or by one
+    whose host a file server still waits for: the file is never to be deleted, for then two hold it.
+    """
     if not tag:
         return "another process has just begun it"
     host, pid, started = tag.rsplit(":", 2)
     began = datetime.fromtimestamp(float(started)).strftime("%Y-%m-%d %H:%M:%S")
-    process = f"process {pid}, begun {began}, is running it"
-    if host == socket.gethostname():
-        return process
-    return f"{process} on host {host} (if that is gone, delete {path})"
+    where = "" if process_tag().startswith(f"{host}:") else " of another host"
+    return f"process {pid}{where}, begun {began}, is running it"
