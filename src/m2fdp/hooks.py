@@ -25,7 +25,8 @@ from m2fdp.experiments.attack_checks import check_attack
 from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
 from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.files import shown
-from m2fdp.pipelines import tracking
+from m2fdp.pipelines import evaluation, tracking
+from m2fdp.pipelines.cells import check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
@@ -81,7 +82,9 @@ class RunHooks:
         try:
             self._check_pipeline(pipeline, catalog, run_params)
             self._lock_cell()
+            check_promise(pipeline, catalog, self._config)
         except InputError as error:
+            self._lock.close()
             raise BadInput(str(error)) from None
         yield
         run = mlflow.active_run()
@@ -98,6 +101,9 @@ class RunHooks:
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
+        if dataset_name == "model":  # what was found of an earlier one goes with it
+            for name in evaluation.create_pipeline().all_outputs() & self._entries.files.keys():
+                self._entries.files[name].unlink(missing_ok=True)
         self._recorder.saved(dataset_name, data)
 
     @hook_impl

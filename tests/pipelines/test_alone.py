@@ -188,6 +188,45 @@ def test_a_model_of_another_configuration_is_not_evaluated(trained, alone, chang
     assert says in line
 
 
+def contents(project):
+    files = [path for path in (project / "data").rglob("*.*") if path.name != ".lock"]
+    return {path: path.read_bytes() for path in files if path.is_file()}
+
+
+@pytest.mark.parametrize("pipeline", ["privacy", "audit", "attack", "bound"])
+def test_the_promise_of_another_configuration_is_not_put_beside_a_model(trained, alone, pipeline):
+    before = contents(trained)
+    code, line = alone(pipeline, f"{SMALL},privacy.epsilon=1")
+    assert code == 2
+    assert line == (
+        "Error: privacy.epsilon = 1.0: model.pt was trained with 4.0; give that, or this run a "
+        "cell of its own with cell=NAME"
+    )
+    assert contents(trained) == before
+    assert runs() == []
+    # Part of it neither.
+    code, line = alone("privacy", f"{SMALL},privacy.epsilon=1", "--to-outputs=privacy_ledger")
+    assert code == 2 and "model.pt was trained with 4.0" in line
+
+
+def test_the_same_promise_and_what_audits_ask_go_beside_a_model(trained, alone):
+    before = (trained / PRIVACY).read_bytes()
+    for params in (SMALL, f"{SMALL},attack.shadows=64,audit.repetitions=50,device=cpu,threads=1"):
+        assert alone("privacy", params)[0] == 0
+        assert (trained / PRIVACY).read_bytes() == before
+    assert alone("privacy", f"{SMALL},privacy.epsilon=1,cell=other")[0] == 0
+    (trained / MODEL).unlink()
+    assert alone("privacy", f"{SMALL},privacy.epsilon=1")[0] == 0
+
+
+def test_what_was_found_of_a_model_goes_with_it(trained, alone):
+    found = (CONFUSIONS, SUMMARY, "data/08_reporting/single/privacy_card.md")
+    assert all((trained / file).exists() for file in found)
+    assert alone("training", f"{SMALL},privacy.epsilon=1")[0] == 0
+    assert not any((trained / file).exists() for file in found)
+    assert json.loads((trained / PRIVACY).read_text())["epsilon_nominal"] == 1
+
+
 def test_a_model_without_metrics_still_gets_its_confusion_matrix(trained, alone):
     (trained / METRICS).unlink()
     before = (trained / CONFUSIONS).read_bytes()

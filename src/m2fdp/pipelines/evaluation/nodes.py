@@ -15,20 +15,16 @@ from rich.console import Console
 from torch import Tensor
 
 from m2fdp.algorithms import get_algorithm
-from m2fdp.config import completed, essentials
 from m2fdp.data.manifest import DIGEST, file_of
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
+from m2fdp.pipelines.cells import MODEL, check_trained_with
 from m2fdp.reporting import figures, tables
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
-from m2fdp.simulation.checkpoints import differences
 
-MODEL = "model.pt"
 SUMMARY = "privacy_summary.json"
-# A model stays the same whatever these say.
-FREE_KEYS = frozenset({"dataset.root", "dataset.download", "device", "training.evaluate_on"})
 NUMBERS = ("round", "accuracy", "loss", "energy_j", "delay_s", "epsilon")
 
 
@@ -44,12 +40,7 @@ def check_model(
         InputError: another configuration, or parameters that the configured model has not.
     """
     config = experiment.config
-    changed = differences(completed(made_with), completed(essentials(config)))
-    for key, (before, value) in changed.items():
-        if key not in FREE_KEYS and not key.startswith("audit."):
-            raise InputError(
-                key, value, f"{MODEL} was trained with {before}; give that, or train anew"
-            )
+    check_trained_with(made_with, config, "give that, or train anew")
     model = experiment.model
     named = model.unflatten(model.initial_vector())
     wanted = {name: tuple(tensor.shape) for name, tensor in named.items()}
