@@ -88,7 +88,7 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
     assert result.output.count("WARNING") == 2
     assert "held_out" not in run.data.tags
     assert (
-        "label_distribution, manifest, privacy_card, privacy_card_page, round_metrics"
+        "label_distribution, manifest, model_configuration, privacy_card, privacy_card_page"
         in run.data.tags["diagnostic"]
     )
     state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)

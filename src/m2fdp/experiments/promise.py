@@ -21,6 +21,7 @@ from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.privacy.offices import Offices
+from m2fdp.privacy.outside import outside_the_promise
 from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.privacy.summary import (
     assumptions_of_elections,
@@ -29,7 +30,6 @@ from m2fdp.privacy.summary import (
     assumptions_of_sums,
     conditions_of,
     elections_summary,
-    outside_the_promise,
     splits_summary,
     summary,
     warnings,

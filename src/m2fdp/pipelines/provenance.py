@@ -14,6 +14,7 @@ from mlflow.entities import Run
 from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config
 from m2fdp.data.features.mapping import fitted_on
+from m2fdp.privacy.outside import DIAGNOSTICS
 from m2fdp.simulation.checkpoints import differences
 
 LIBRARIES = (
@@ -28,24 +29,6 @@ LIBRARIES = (
     "scikit-learn",
     "torch",
     "torchvision",
-)
-# Outputs that are functions of records without noise: epsilon does not cover them.
-DIAGNOSTICS = frozenset(
-    {
-        "accuracy_curve",
-        "bound",
-        "bound_figure",
-        "bound_summary",
-        "confusion_matrix",
-        "confusion_matrix_figure",
-        "gradient_norms",
-        "label_distribution",
-        "manifest",
-        "privacy_card",
-        "privacy_card_page",
-        "round_metrics",
-        "run_summary",
-    }
 )
 FROM_DISK = "from disk"  # the tag `split` of a run that did not make its own
 

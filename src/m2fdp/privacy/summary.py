@@ -257,27 +257,6 @@ def drowned(mechanism: CalibratedMechanism, n_parameters: int) -> list[str]:
     ]
 
 
-def outside_the_promise(n_validation: int, n_test: int) -> list[str]:
-    """What epsilon says nothing about: the cloud's own records, and un-noised diagnostics."""
-    sentences = []
-    if n_validation:
-        sentences.append(
-            f"{n_validation:,} validation records, held out of the training records, lie in clear "
-            "with the cloud; a schedule chosen on them is a release that epsilon does not count, "
-            "also where a later run trains on them"
-        )
-    if n_test:
-        sentences.append(f"{n_test:,} test records lie in clear with the cloud")
-    return [
-        *sentences,
-        "accuracy and loss of every round (round_metrics, accuracy_curve, run_summary, MLflow's "
-        "metrics) and confusion_matrix tell of these records without noise",
-        "manifest and label_distribution tell who holds which record and label, without noise",
-        "gradient_norms, bound and bound_summary (--pipelines=bound) tell of the training "
-        "records without noise",
-    ]
-
-
 def _of_the_draws(secure: bool) -> list[str]:
     if secure:
         return ["the rounding of noise to floating-point numbers tells nothing"]

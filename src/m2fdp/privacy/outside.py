@@ -1,0 +1,114 @@
+"""What a private run leaves that epsilon does not cover: said here once, for the run's tag
+`diagnostic`, for `outside_the_promise` in privacy_summary.json and for docs/privacy.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Clear:
+    """Files and entries of MLflow that tell of private records, or of what must stay secret.
+
+    Attributes:
+        tells: of what.
+        datasets: names in the catalog.
+        others: what the catalog has not: files of the cell, and of MLflow `metric NAME`,
+            `tag NAME`, `parameter NAME`, `input FIELD` of a data set and `run FIELD`; `*` is
+            anything.
+        made_by: the option by which a run has them; "" = training.
+    """
+
+    tells: str
+    datasets: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    made_by: str = ""
+
+    def __str__(self) -> str:
+        made_by = self.made_by and f" ({self.made_by})"
+        return f"{', '.join(self.datasets + self.others)}{made_by}: {self.tells}"
+
+
+CLEAR = (
+    Clear(
+        "who holds which record, with which label, without noise; by a digest any guess at it can "
+        "be tested",
+        ("manifest", "label_distribution"),
+        ("manifest_checks.html", "manifest_checks.passed", "tag split_sha256", "input digest"),
+    ),
+    Clear(
+        "accuracy and loss on the records of the cloud, after every evaluated round, and step "
+        "sizes that follow them (training.plateau)",
+        ("round_metrics", "accuracy_curve", "run_summary"),
+        ("metric accuracy", "metric loss", "metric tiers/eta"),
+    ),
+    Clear(
+        "the same of the trained model, label by label",
+        ("confusion_matrix", "confusion_matrix_figure"),
+    ),
+    Clear(
+        "accuracy, the digest of the split and the seed",
+        ("privacy_card", "privacy_card_page"),
+        ("tag mlflow.note.content",),
+    ),
+    Clear(
+        "the seed, itself, in names of a study's cells, or in a digest: unless privacy.secure_rng "
+        "is set, whoever knows it draws the noise again and takes it off",
+        ("model_configuration",),
+        (
+            "parameter seed",
+            "tag seed",
+            "tag cell",
+            "tag cell_hash",
+            "tag kedro_command",
+            "tag mlflow.runName",
+            "run run_name",
+        ),
+    ),
+    Clear(
+        "how long rounds took, which may grow with the records that were drawn",
+        others=("metric wall_s", "run start_time", "run end_time", "run timestamps"),
+    ),
+    Clear(
+        "where a run that is cut off goes on, its seed and accuracy among it, and why it ended, "
+        "which may name records",
+        others=("checkpoints/*", "unsent.json", "tag ended"),
+    ),
+    Clear(
+        "features of every record, which tell of it what its pixels do",
+        others=("data/04_feature/*",),
+    ),
+    Clear(
+        "training records themselves, beside what an attack makes of them or tells of their "
+        "membership",
+        ("attack", "attack_figure"),
+        ("attack/*", "metric attack/*", "tag attack_infinite"),
+        "--pipelines=attack",
+    ),
+    Clear(
+        "loss, gradients and curvature over all training records, and what is estimated from them",
+        ("gradient_norms", "bound", "bound_figure", "bound_summary"),
+        made_by="--pipelines=bound",
+    ),
+    Clear(
+        "decisions that follow un-noised gradients, where beta is estimated, and what they cost; "
+        "epsilon is then conditional",
+        others=("metric control/*", "metric energy_j", "metric delay_s"),
+        made_by="control.enabled",
+    ),
+)
+DIAGNOSTICS = frozenset(name for clear in CLEAR for name in clear.datasets)
+
+
+def outside_the_promise(n_validation: int, n_test: int) -> list[str]:
+    """What epsilon says nothing about: the cloud's own records, and all of `CLEAR`."""
+    sentences = []
+    if n_validation:
+        sentences.append(
+            f"{n_validation:,} validation records, held out of the training records, lie in clear "
+            "with the cloud; a schedule chosen on them is a release that epsilon does not count, "
+            "also where a later run trains on them"
+        )
+    if n_test:
+        sentences.append(f"{n_test:,} test records lie in clear with the cloud")
+    return [*sentences, *map(str, CLEAR)]
