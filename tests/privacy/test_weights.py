@@ -263,6 +263,36 @@ def test_what_an_edge_server_draws_does_not_protect_from_it():
     assert loud.ledger.by_kind(ROUNDS)["cloud"] < plain.ledger.by_kind(ROUNDS)["cloud"]
 
 
+def tree_of(children) -> Tree:
+    parents = (np.zeros(len(children), dtype=int), np.repeat(np.arange(len(children)), children))
+    edges, devices = (
+        tuple(f"{at} {i}" for i in range(len(p))) for at, p in zip("ed", parents, strict=True)
+    )
+    return Tree(parents, (("cloud",), edges, devices))
+
+
+@pytest.mark.parametrize("n_edges", [8, 17])
+def test_where_no_noise_is_left_there_is_no_residue_of_a_difference(n_edges):
+    """All noise in what an observer reads is known to it: what is left is 0, not 1e-17 of that."""
+    changes = {"downlink": "none", "exposures": {"edge_uplinks": 0}, "epsilon": 5.0}
+    tree = tree_of(range(1, n_edges + 1))
+    trust = (np.array([False]), np.arange(n_edges) % 3 == 0)
+    network = Network(tree, trust, (np.ones(1), np.ones(n_edges), noise_plan(tree, trust)[-1]))
+    ledger = mechanism_of(network, **changes).ledger
+    of_trusted = {line.position for line in ledger.lines if line.kind == "trusted_servers"}
+    servers = [x for x in ledger.lines if x.kind == "servers" and x.position in of_trusted]
+    assert {ledger.epsilon(line, ROUNDS) for line in servers} == {inf}
+
+    tree = tree_of([11, 10, 3])
+    devices = (np.arange(24) % 2).astype(float)  # every other one adds none of its own
+    network = Network(tree, all_but_the_cloud(tree), (np.zeros(1), np.ones(3), devices))
+    threat = {"distrusted": ["siblings"], "colluding": 5}
+    ledger = mechanism_of(network, threat=threat, **changes).ledger
+    told = [line for line in ledger.lines if line.kind == "coalition"]
+    quiet = [line for line in told if line.position.models.own == (0, 0)]
+    assert {ledger.epsilon(line, ROUNDS) for line in quiet} == {inf}
+
+
 def test_a_coalition_of_siblings_is_distrusted_where_siblings_are():
     threat = {"distrusted": ["siblings"], "colluding": 4}
     ledger = mechanism_of(threat=threat).ledger

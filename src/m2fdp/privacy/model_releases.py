@@ -183,16 +183,17 @@ class ModelLines:
         """All lines of the position."""
         noise, colluding = self.noise, self.traffic.colluding
         lines = [*self.at_the_edge(), self.line("cloud", *self.cloud(), rests=_AS_IF_SEEN)]
-        if noise.sibling is not None:
-            lines.append(self.line("siblings", self.beside(noise.sibling), rests=_ALONE))
+        if noise.mean_but_one is not None:
+            lines.append(self.line("siblings", self.beside(noise.mean_but_one), rests=_ALONE))
             if colluding:
-                told = self.line("coalition", self.beside(noise.coalition))
+                told = self.line("coalition", self.beside(noise.mean_but_coalition))
                 who = f"{colluding + 1} devices of the same server, together"
                 lines.append(replace(told, observer=who))
-        if noise.far is not None:
-            lines.append(self.line("far_devices", *self.beyond(noise.far), rests=_AS_IF_SEEN))
-        lines.append(self.line("public", *self.beyond(0.0), rests=_AS_IF_SEEN))
-        lines.append(self.line("downlinks", self.beside((0.0, 0.0))))
+        if noise.total_but_far is not None:
+            far = self.beyond(noise.total_but_far)
+            lines.append(self.line("far_devices", *far, rests=_AS_IF_SEEN))
+        lines.append(self.line("public", *self.beyond(noise.total), rests=_AS_IF_SEEN))
+        lines.append(self.line("downlinks", self.beside(noise.mean)))
         if colluding:
             above = self.cloud() if noise.edge_is_trusted else (self.own(),)
             lines.append(self.line("colluders", *above))
@@ -205,9 +206,9 @@ class ModelLines:
             own = self.line("servers", self.own(), sees="the clipped model, noised, every time")
             return [own, replace(own, kind="uplinks", observer=OBSERVERS["uplinks"])]
         lines = [trusted_above(self.position, "clipped models", self.laws)]
-        if noise.trusted_elsewhere is not None:
-            known = noise.total - noise.trusted_elsewhere
-            lines.append(self.line("servers", *self.beyond(known), rests=_AS_IF_SEEN))
+        if noise.total_but_servers is not None:
+            others = self.beyond(noise.total_but_servers)
+            lines.append(self.line("servers", *others, rests=_AS_IF_SEEN))
         if noise.own == (0.0, 0.0):
             clear = "un-noised models on their way to the edge server"
             return [*lines, in_clear(self.position, "uplinks", clear, self.laws)]
@@ -227,17 +228,17 @@ class ModelLines:
             self.every(None, (1.0, total)),
         )
 
-    def beside(self, known: tuple[float, float]) -> EveryRelease:
-        """Of the broadcasts of the edge server and of the cloud, for who knows so much of the
-        noise in the edge server's mean."""
+    def beside(self, mean: tuple[float, float]) -> EveryRelease:
+        """Of the broadcasts of the edge server and of the cloud, behind so much of the noise in
+        the edge server's mean."""
         noise = self.noise
-        local = noise.mean[0] + noise.added[0] - known[0]
-        total = noise.total - noise.edge_share**2 * known[1]
+        local, total = (left + added for left, added in zip(mean, noise.added, strict=True))
+        total = noise.elsewhere + noise.edge_share**2 * total
         return self.every((noise.share, local), (noise.share * noise.edge_share, total))
 
-    def beyond(self, known: float) -> tuple[EveryRelease, EveryRelease]:
-        """Of the cloud's broadcasts, for who knows so much of their noise."""
-        noise, left = self.noise, self.noise.total - known
+    def beyond(self, left: float) -> tuple[EveryRelease, EveryRelease]:
+        """Of the cloud's broadcasts, behind so much of their noise."""
+        noise = self.noise
         seen = noise.mean[0] + noise.added[0]
         return (
             self.every((noise.share, seen), (noise.share * noise.edge_share, left)),
@@ -264,7 +265,7 @@ class ModelLines:
                 (said.cloud_downlinks, noise.total),
             )
             sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
-            lines.append(self.line("downlinks_caught", self.beside((0.0, 0.0)), some, sees=sees))
+            lines.append(self.line("downlinks_caught", self.beside(noise.mean), some, sees=sees))
         return lines
 
     def every(self, local: Seen | None, total: Seen) -> EveryRelease:

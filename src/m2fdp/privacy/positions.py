@@ -23,14 +23,15 @@ class ModelNoise:
         edge_share: rho of the edge server at the cloud.
         own: deviations of the device's own noise.
         mean: variances of the noise of all devices of the edge server in its mean.
-        sibling: how much of that the loudest sibling draws, who knows it; None without siblings.
-        coalition: how much of it the loudest siblings that tell each other draw.
+        mean_but_one: what the loudest sibling, who knows its own, leaves of that; None without
+            siblings.
+        mean_but_coalition: what the loudest siblings that tell each other leave of it.
         added: variances that the edge server adds to its broadcast, and to its message.
         cloud: the variance that the cloud adds to its broadcast.
         total: the variance of all noise in what the cloud broadcasts.
-        far: how much of that the loudest device elsewhere draws; None without any.
-        trusted_elsewhere: how much of it the untrusted servers elsewhere don't know; None
-            without any.
+        elsewhere: how much of that the cloud and all below other edge servers draw.
+        total_but_far: what the loudest device elsewhere leaves of it; None without any.
+        total_but_servers: what the untrusted servers elsewhere leave of it; None without any.
         edge_is_trusted: whether the edge server is.
     """
 
@@ -38,13 +39,14 @@ class ModelNoise:
     edge_share: float
     own: tuple[float, float]
     mean: tuple[float, float]
-    sibling: tuple[float, float] | None
-    coalition: tuple[float, float]
+    mean_but_one: tuple[float, float] | None
+    mean_but_coalition: tuple[float, float]
     added: tuple[float, float]
     cloud: float
     total: float
-    far: float | None
-    trusted_elsewhere: float | None
+    elsewhere: float
+    total_but_far: float | None
+    total_but_servers: float | None
     edge_is_trusted: bool
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import log, sqrt
+from math import fsum, log, sqrt
 
 import numpy as np
 
@@ -314,39 +314,54 @@ def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) 
     """
     tree = network.tree
     edges, trusted = tree.parents[1], network.trust[1]
+    devices = np.arange(tree.n_devices)
     p, q = network.weights[1], network.weights[0]
     total, local = of_aggregations(noise)
     means = [mean_variances(network, drawn, _all(network), 1)[0] for drawn in (local, total)]
     own = [(p * drawn[2]) ** 2 for drawn in (local, total)]
     added = (local[1] ** 2, total[1] ** 2)
     of_edges = q**2 * (means[1] + added[1])
-    in_total = float(of_edges.sum() + total[0][0] ** 2)
+    cloud = float(total[0][0] ** 2)
     in_cloud = q[edges] ** 2 * own[1]
-    known_elsewhere = float(of_edges[~trusted].sum())
 
     def pair(values: Sequence[np.ndarray], at: int) -> tuple[float, float]:
         return float(values[0][at]), float(values[1][at])
 
+    # What is left for who knows a part is summed up anew: the rounding of a difference would pass
+    # for noise where nothing is left.
+    def without(part: int) -> float:
+        return fsum(np.delete(of_edges, part)) + cloud
+
+    def mean_but(known: int, device: int, beside: np.ndarray) -> tuple[float, float]:
+        local, total = (
+            float(drawn[device]) + fsum(np.sort(drawn[beside])[::-1][known:]) for drawn in own
+        )
+        return local, total
+
     result = []
     for device, edge in enumerate(edges.tolist()):
-        beside = np.flatnonzero(edges == edge)
-        beside = beside[beside != device]
-        elsewhere = in_cloud[edges != edge]
-        loudest = [np.sort(drawn[beside])[::-1] for drawn in own]
-        first = [drawn[: colluding + 1].sum() for drawn in loudest]
+        below = edges == edge
+        beside = np.flatnonzero(below & (devices != device))
+        but_far = None
+        if not below.all():
+            far = int(np.where(below, -1.0, in_cloud).argmax())
+            at = edges[far]
+            others = fsum(in_cloud[(edges == at) & (devices != far)])
+            but_far = without(at) + others + float(q[at] ** 2 * added[1][at])
         result.append(
             ModelNoise(
                 share=float(p[device]),
                 edge_share=float(q[edge]),
                 own=(float(local[2][device]), float(total[2][device])),
                 mean=pair(means, edge),
-                sibling=(float(loudest[0][0]), float(loudest[1][0])) if beside.size else None,
-                coalition=(float(first[0]), float(first[1])),
+                mean_but_one=mean_but(1, device, beside) if beside.size else None,
+                mean_but_coalition=mean_but(colluding + 1, device, beside),
                 added=pair(added, edge),
-                cloud=float(total[0][0] ** 2),
-                total=in_total,
-                far=float(elsewhere.max()) if elsewhere.size else None,
-                trusted_elsewhere=in_total - known_elsewhere if (~trusted).any() else None,
+                cloud=cloud,
+                total=fsum(of_edges) + cloud,
+                elsewhere=without(edge),
+                total_but_far=but_far,
+                total_but_servers=None if trusted.all() else fsum(of_edges[trusted]) + cloud,
                 edge_is_trusted=bool(trusted[edge]),
             )
         )
