@@ -22,7 +22,9 @@ from m2fdp.secure_aggregation import (
     Input,
     InputRefused,
     KeyRefused,
+    MessageRefused,
     OutOfTurn,
+    ProtocolError,
     Stage,
     TamperedShare,
     UnmaskRefused,
@@ -406,6 +408,66 @@ def test_a_device_that_has_refused_its_input_says_nothing_more():
         member.mask(good.mailboxes[0], inputs[0])
     with pytest.raises(UnmaskRefused):
         member.unmask(UnmaskRequest((0, 1, 2), ()))
+
+
+def of(played, change):
+    """The first masked vector with other words."""
+    first, *others = played.vectors.values()
+    return [MaskedVector(first.sender, change(first.words)), *others]
+
+
+@pytest.mark.parametrize(
+    "vectors, reason",
+    [
+        (lambda p: of(p, lambda words: words[:1]), r"0: its words are uint32 \(1,\), not uint32"),
+        (lambda p: of(p, lambda words: words[:, None]), r"0: its words are uint32 \(20, 1\)"),
+        (lambda p: of(p, lambda words: words.astype(np.uint16)), "0: its words are uint16"),
+        (lambda p: [*p.vectors.values(), p.vectors[1]], "1: a second one"),
+        (lambda p: [*p.vectors.values(), MaskedVector(9, p.vectors[1].words)], "9: nobody asked"),
+        (lambda p: [*p.vectors.values(), MaskedVector(4, p.vectors[1].words)], "4: nobody asked"),
+    ],
+)
+def test_the_server_adds_one_whole_vector_of_each_who_has_shared(vectors, reason):
+    """A word alone would be added to all; a member's second vector would count it twice."""
+    terms = terms_of(5, 3)
+    # Member 4 has no part in the round.
+    played = play(terms, inputs_of(terms), change=forged(terms, 4, sealing=bytes(32)))
+    with pytest.raises(MessageRefused, match=f"^the message of member {reason}"):
+        played.server.request(vectors(played))
+    assert issubclass(MessageRefused, ProtocolError)
+
+
+def test_the_server_takes_other_messages_once_too():
+    terms = terms_of(4, 3)
+    keys = [Member(terms, u, seeded(u)).announce() for u in range(4)]
+    for announced, reason in (([*keys, keys[2]], "2: a second"), ([replace(keys[0], sender=4)], 4)):
+        with pytest.raises(MessageRefused, match=f"member {reason}"):
+            Server(terms).roster(announced)
+
+    def sends(change):
+        def wire(message):
+            return change(message) if isinstance(message, SealedShares) else message
+
+        return wire
+
+    for change, reason in (
+        (lambda one: replace(one, sender=1), "1: its shares are not one for each"),
+        (lambda one: replace(one, parcels=one.parcels[1:]), "0: its shares are not one for each"),
+        (lambda one: replace(one, parcels=one.parcels[:1] * 3), "0: its shares are not one for"),
+    ):
+        with pytest.raises(MessageRefused, match=reason):
+            play(terms, inputs_of(terms), change=sends(change))
+
+    played = play(terms, inputs_of(terms))
+    answers = played.unmask(late=[3])
+    for late, reason in (
+        ([*answers, answers[1]], "1: a second one"),
+        ([*answers, replace(answers[1], sender=3)], "3: nobody asked"),
+        ([replace(answers[0], own_masks={})], "0: its shares are not of whom"),
+        ([replace(answers[0], masking_keys=answers[0].own_masks)], "0: its shares are not of whom"),
+    ):
+        with pytest.raises(MessageRefused, match=reason):
+            played.server.read(late)
 
 
 def test_messages_show_no_secret():

@@ -48,6 +48,15 @@ class InputRefused(ProtocolError):
         super().__init__(f"the input of member {member}: {reason}")
 
 
+class MessageRefused(ProtocolError):
+    """A message to the server of somebody who was not asked for it, or has sent it, or that is not
+    what was asked for: the round ends."""
+
+    def __init__(self, member: int, reason: str) -> None:
+        self.member, self.reason = member, reason
+        super().__init__(f"the message of member {member}: {reason}")
+
+
 class TamperedShare(ProtocolError):
     """A sealed share is not what its sender sealed: the round ends."""
 

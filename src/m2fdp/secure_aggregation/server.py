@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 
 from m2fdp.secure_aggregation import encoding, keys, masks, shares
-from m2fdp.secure_aggregation.failures import SharesDisagree
+from m2fdp.secure_aggregation.failures import MessageRefused, SharesDisagree
 from m2fdp.secure_aggregation.member import point
 from m2fdp.secure_aggregation.messages import (
     Mailbox,
@@ -20,9 +21,14 @@ from m2fdp.secure_aggregation.messages import (
 )
 from m2fdp.secure_aggregation.terms import Terms
 
+_Sent = TypeVar("_Sent", PublicKeys, SealedShares, MaskedVector, UnmaskShares)
+
 
 class Server:
     """Whoever adds a group's vectors in one round: a parent, the cloud, an elected device.
+
+    Every message is of another member, of those who were asked for one; what is none, or of
+    another form, is a `MessageRefused`.
 
     Attributes:
         refused: by member, why its keys were.
@@ -34,6 +40,7 @@ class Server:
         self._keys: dict[int, PublicKeys] = {}
         self._shared: tuple[int, ...] = ()
         self._survivors: tuple[int, ...] = ()
+        self._silent: tuple[int, ...] = ()
         self._words = np.zeros(terms.n_parameters, dtype=np.uint32)
 
     def roster(self, announced: Iterable[PublicKeys]) -> Roster:
@@ -41,8 +48,9 @@ class Server:
 
         Raises:
             BelowThreshold: too few do.
+            MessageRefused: see the class.
         """
-        shown = {one.sender: one for one in announced}
+        shown = {one.sender: one for one in _each(announced, range(self._terms.group.n_members))}
         self.refused = keys.refused_keys(
             {member: (one.sealing, one.masking) for member, one in shown.items()}
         )
@@ -55,8 +63,13 @@ class Server:
 
         Raises:
             BelowThreshold: too few have.
+            MessageRefused: see the class; or shares for others than all the others of the roster.
         """
-        parcels = {one.sender: dict(one.parcels) for one in sealed}
+        parcels = {}
+        for one in _each(sealed, self._keys):
+            parcels[one.sender] = dict(one.parcels)
+            if sorted((one.sender, *(v for v, _ in one.parcels))) != sorted(self._keys):
+                raise MessageRefused(one.sender, "its shares are not one for each other member")
         self._shared = tuple(parcels)
         self._terms.group.require(len(parcels))
         return tuple(
@@ -69,15 +82,21 @@ class Server:
 
         Raises:
             BelowThreshold: too few have arrived; then nobody is asked.
+            MessageRefused: see the class; or other words than uint32 (M,).
         """
         survivors = []
-        for vector in vectors:
-            self._words += vector.words
+        for vector in _each(vectors, self._shared):
+            words = vector.words
+            # NumPy would add one word to all, and a second vector counts its member twice.
+            if words.shape != self._words.shape or words.dtype != self._words.dtype:
+                reason = f"its words are {words.dtype} {words.shape}, not uint32"
+                raise MessageRefused(vector.sender, f"{reason} {self._words.shape}")
+            self._words += words
             survivors.append(vector.sender)
         self._survivors = tuple(survivors)
         self._terms.group.require(len(survivors))
-        silent = tuple(member for member in self._shared if member not in survivors)
-        return UnmaskRequest(self._survivors, silent)
+        self._silent = tuple(member for member in self._shared if member not in survivors)
+        return UnmaskRequest(self._survivors, self._silent)
 
     def read(self, answers: Iterable[UnmaskShares]) -> np.ndarray:
         """The sum of the survivors' vectors and noise: float64 (M,).
@@ -85,8 +104,14 @@ class Server:
         Raises:
             BelowThreshold: too few have answered.
             SharesDisagree: their shares are not of what they should be.
+            MessageRefused: see the class; or shares of others than those asked for.
         """
-        given = {point(one.sender): one for one in answers}
+        given = {}
+        for one in _each(answers, self._survivors):
+            given[point(one.sender)] = one
+            held = set(one.own_masks), set(one.masking_keys)
+            if held != (set(self._survivors), set(self._silent)):
+                raise MessageRefused(one.sender, "its shares are not of whom it was asked about")
         self._terms.group.require(len(given))
         threshold = self._terms.group.threshold
         own = shares.rebuild_all({x: one.own_masks for x, one in given.items()}, threshold)
@@ -106,3 +131,16 @@ class Server:
         for other in self._survivors:
             key = masks.pair_key(pair, self._keys[other].masking, other, self._terms)
             masks.add_pair_mask(words, key, member, other)
+
+
+def _each(messages: Iterable[_Sent], asked: Collection[int]) -> Iterator[_Sent]:
+    """The messages, each of another member of those who were asked."""
+    waiting = set(asked)
+    for one in messages:
+        if one.sender not in waiting:
+            asked_once = one.sender in asked
+            raise MessageRefused(
+                one.sender, "a second one" if asked_once else "nobody asked for it"
+            )
+        waiting.remove(one.sender)
+        yield one
