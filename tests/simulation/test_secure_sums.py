@@ -9,6 +9,7 @@ from tests.builders import experiment_of, last_state
 
 from m2fdp.errors import InputError
 from m2fdp.secure_aggregation import Group, Scale
+from m2fdp.simulation import masked_sums
 from m2fdp.simulation.masked_sums import Senders
 from m2fdp.simulation.step_sums import step_sums
 from m2fdp.simulation.survivors import LostSumError, SumRules, draw_survivors
@@ -101,6 +102,22 @@ def test_masked_sums_end_where_ideal_ones_do(system, monkeypatch):
     bound = sum(1.5 * n / f for f, n in scales)
     difference = (ideal - masked).abs().max()
     assert 0 < difference <= bound < 1e-3 * (ideal.abs().max())
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_two_sums_of_one_run_or_of_two_have_one_name(system, monkeypatch):
+    """Else keys that repeat would make masks that repeat. No result depends on names."""
+    named, secure_sum = [], masked_sums.secure_sum
+
+    def listening(terms, inputs):
+        named.append((terms.label, terms.group.name))
+        return secure_sum(terms, inputs)
+
+    monkeypatch.setattr(masked_sums, "secure_sum", listening)
+    first, second = (final(*simulation_of(system, masks=True)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert len(set(named)) == len(named) > 0
+    assert len({label.split(",")[0] for label, _ in named}) == 2  # runs
 
 
 @pytest.mark.parametrize(

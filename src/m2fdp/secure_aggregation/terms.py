@@ -118,7 +118,8 @@ class Terms:
         group: who.
         scale: how large their vectors are.
         n_parameters: M.
-        label: what names the round: no two rounds of a group share it. Run, round and local step.
+        label: what names the round: no two rounds of a group share it. Run, round, local step and
+            layer. All that is derived of keys is bound to it.
 
     Raises:
         InputError: see `Scale.points`.

@@ -73,7 +73,7 @@ def masked_sums(
     Args:
         present: bool (N_l,), who takes part in the round.
         alive: bool (N_l,), who has not fallen silent before it sent its vector.
-        label: names the sum within the run; no other sum has it.
+        label: names run and step; see `m2fdp.simulation.survivors.SumRules.label`.
     """
     sums, tree, vectors = network.sums, network.tree, messages.vectors
     top = sums.reader_layer(layer)
@@ -135,7 +135,7 @@ class Senders:
         rates: float64 (N_L,), q_j.
         steps: how many local steps a round has.
         eta: the step size.
-        label: names the aggregation within the run.
+        label: names run and step.
     """
 
     network: Network

@@ -150,7 +150,7 @@ def summed_step(
             present = np.isin(tree.ancestors_of(layer, top), nodes)
             if layer == tree.depth:
                 present = present & current.present
-            label = f"round {at[0]}, step {at[1]}"
+            label = simulation.sums.label(*at)
             vectors = masked_sums(network, layer, messages, present, members, label)
             if network.sums.reader_layer(layer) != layer - 1:
                 # Servers between add their noise to what they can't read.

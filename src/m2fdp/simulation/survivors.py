@@ -6,8 +6,9 @@ what it would have added counts as zero, and all denominators stay what they are
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,10 +41,17 @@ class SumRules:
         stop: whether the run ends where a sum loses too many senders; else it goes on, as if none
             of them had moved.
         masks: whether the protocol is run; else sums are taken as they are.
+        run: of 64 random bits. Masks are bound to it, and two runs of one configuration, or one
+            that is resumed, share none; no result depends on it, as masks cancel.
     """
 
     stop: bool = False
     masks: bool = False
+    run: str = field(default_factory=lambda: os.urandom(8).hex(), compare=False)
+
+    def label(self, round_: int, step: int) -> str:
+        """Names the sums of a local step: no other step has it, of this run or of another."""
+        return f"run {self.run}, round {round_}, step {step}"
 
 
 def stays(network: Network, streams: Streams, layer: int, at: tuple[int, int]) -> np.ndarray:

@@ -210,7 +210,7 @@ def _send(
             current.simulation.shards.rates,
             len(current.plan.layers),
             current.plan.step_size,
-            f"round {current.number}, step {stretch.last}",
+            current.simulation.sums.label(current.number, stretch.last),
         )
         reader_layer = current.network.sums.reader_layer(layer)
         updates.arrived[reader_layer] = senders.bring(layer, messages, noise)
