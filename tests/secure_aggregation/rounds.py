@@ -51,10 +51,11 @@ def integers(given: Input, terms: Terms) -> list[int]:
     """What a member adds to the sum, in Python's integers: f by its formula, one number a time."""
     scale = terms.scale
     points = (2**31 - 1) // (terms.group.n_members * (scale.bound + 8 * scale.deviation))
-    noise = np.zeros(terms.n_parameters) if given.noise is None else given.noise
+    if given.noise is None:
+        return [int(float(x) * points) for x in given.vector]
     return [
-        int(float(x) * points) + round(float(z) * points)
-        for x, z in zip(given.vector, noise, strict=True)
+        round((float(x) + float(z)) * points)
+        for x, z in zip(given.vector, given.noise, strict=True)
     ]
 
 

@@ -59,7 +59,7 @@ def test_the_sum_is_that_of_the_survivors_to_the_last_bit(n, dropouts):
     assert total.survivors == survivors
     np.testing.assert_array_equal(total.values, exact_sum([inputs[u] for u in survivors], terms))
     floats = sum(inputs[u].vector + inputs[u].noise for u in survivors)
-    assert np.abs(total.values - floats).max() <= 1.5 * n / terms.points
+    assert np.abs(total.values - floats).max() <= n / terms.points
 
 
 def test_sums_do_not_depend_on_the_entropy_and_masked_vectors_do():

@@ -89,7 +89,7 @@ def final(experiment, simulation, tap=None):
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_masked_sums_end_where_ideal_ones_do(system, monkeypatch):
-    """Up to the grid: 1.5 n/f in each coordinate of each sum."""
+    """Up to the grid: n/f in each coordinate of each sum."""
     scales = []
     points = Scale.points
     monkeypatch.setattr(
@@ -99,7 +99,7 @@ def test_masked_sums_end_where_ideal_ones_do(system, monkeypatch):
     assert not scales
     masked = final(*simulation_of(system, masks=True))
     assert scales
-    bound = sum(1.5 * n / f for f, n in scales)
+    bound = sum(n / f for f, n in scales)
     difference = (ideal - masked).abs().max()
     assert 0 < difference <= bound < 1e-3 * (ideal.abs().max())
 

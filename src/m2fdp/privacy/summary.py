@@ -157,6 +157,8 @@ def assumptions_of_sums(sums: SecureAggregationConfig, colluding: int) -> list[s
             "masks hide what they cover: X25519, HKDF and ChaCha20 are what they are held to be",
             f"a sum of Gaussians on a grid of less than {LARGEST_GRID:g} of their deviation "
             "behaves as a Gaussian",
+            "vectors that are summed without noise of their own, M numbers each, count as if not "
+            "rounded: on a grid 1/f a record moves them by up to sqrt(M)/f more",
         ]
     return lines
 

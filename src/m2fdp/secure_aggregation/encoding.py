@@ -1,8 +1,21 @@
 """Vectors as fixed-point integers modulo 2^32, whose sums are exact.
 
-A coordinate x becomes trunc(f x), f of `Scale.points`: towards zero, so that no norm grows, and no
-sensitivity with it (but for float64's last bit). Noise is added on the grid as rint(f noise), a
-rounded Gaussian. Negative integers are two's complements.
+With f of `Scale.points`, a member that adds noise z to its vector x sends rint(f (x + z)). Rounding
+comes after its noise and reads nothing but x + z, so what a record moves x by does not grow: the
+message is what it would be without a grid, processed further.
+
+A member without noise sends trunc(f x): towards zero, so that no norm grows. What x moves by does:
+by up to a point in each of the m coordinates that differ, however little,
+
+    |T(x) - T(x')|_2 < |x - x'|_2 + sqrt(m)/f,    T(x) = trunc(f x)/f,
+
+and nearly attained, x on the grid and x' a hair nearer to zero. So much more is moved where the
+noise that protects the vector is not its own: that of others in the sum, or added to it later. It
+also bounds what a message with given noise moves by. On average over its own noise, of deviation
+s > 1/f, that is |x - x'|, but for a share of about exp(-(pi f s)^2): the sum of members that share
+noise is then, looked at on the grid, the sum of all x + z with uniforms on [-1/2f, 1/2f].
+
+Negative integers are two's complements.
 """
 
 from __future__ import annotations
@@ -38,15 +51,15 @@ def refusal(given: Input, terms: Terms) -> str | None:
 
 def encode(given: Input, terms: Terms) -> np.ndarray:
     """The integers of an input that `refusal` lets pass: uint32 (M,)."""
-    points = terms.points
+    points, room = terms.points, (2**31 - 1) // terms.group.n_members
     vector = np.asarray(given.vector, dtype=np.float64)
-    # The slack of the bound must not use up the room of the sum.
-    largest = int(points * terms.scale.bound)
-    grid = np.clip(truncated(vector, points), -largest, largest)
-    if given.noise is not None:
-        grid += np.rint(np.asarray(given.noise, dtype=np.float64) * points)
-        room = (2**31 - 1) // terms.group.n_members
-        np.clip(grid, -room, room, out=grid)
+    if given.noise is None:
+        # The slack of the bound must not use up the room of the sum.
+        room = int(points * terms.scale.bound)
+        grid = truncated(vector, points)
+    else:
+        grid = np.rint((vector + np.asarray(given.noise, dtype=np.float64)) * points)
+    np.clip(grid, -room, room, out=grid)
     return grid.astype(np.int64).astype(np.uint32)
 
 

@@ -1,8 +1,8 @@
 """Sums by the protocol of secure aggregation, inside real training (`protocol: masks`).
 
 Every member puts in what it would send, weighed, and the noise that it draws; the reader gets the
-sum on a grid. It differs from the ideal sum by at most 1.5 n/f in a coordinate: of each of n
-members a point of the grid 1/f is cut off its vector, and half of one is rounded off its noise.
+sum on a grid. It differs from the ideal sum by less than n/f in a coordinate: of each of n members
+half a point of the grid 1/f is rounded off, or up to one cut off where it draws no noise.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def masked_sums(
     n_parameters = vectors.shape[1]
     put_in = vectors.cpu().numpy()
     noise = None if messages.noise is None else messages.noise.cpu().numpy()
+    draws = messages.deviations > 0
     result = vectors.new_zeros(tree.n_nodes(top), n_parameters)
     for reader in range(tree.n_nodes(top)):
         members = np.flatnonzero((of_node == reader) & present)
@@ -92,7 +93,9 @@ def masked_sums(
             float(messages.bounds[members].max()), float(messages.deviations[members].max())
         )
         inputs = [
-            Input(put_in[node], None if noise is None else noise[node]) if alive[node] else None
+            Input(put_in[node], None if noise is None or not draws[node] else noise[node])
+            if alive[node]
+            else None
             for node in members.tolist()
         ]
         terms = Terms(group, scale, n_parameters, f"{label}, layer {layer}")
