@@ -287,6 +287,29 @@ def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of
     assert warnings(open_mechanism, 4, privacy) == []
 
 
+def test_delta_near_the_chance_of_being_used_is_told(ragged, plans_of, mechanism_of):
+    """Of the position that is drawn least: 300 records, at rate q = 1e-3/300 in each of 8 steps."""
+    chance, rounds = 1 - (1 - 1e-3 / 300) ** 8, 4
+
+    def lines(batch, delta):
+        asked = gradient(calibration="multiplier", noise_multiplier=0.2, delta=delta)
+        plans = plans_of(rounds, 2)
+        built = mechanism_of(ragged, plans, batch=batch, size=RAGGED_SIZES, **asked)
+        return [x for x in warnings(built, rounds, PrivacyConfig(**asked)) if "delta" in x]
+
+    (line,) = lines(1e-3, 0.9 * chance)
+    assert line.startswith(
+        f"privacy.delta = {0.9 * chance:g} is 0.9 of the chance that a record is ever used, "
+        f"{chance:.3g} (devices below a trusted server of layer 1, q = 3.33e-06): "
+    )
+    # Device 2 counts a quarter; the loudest noise below its server is for one that counts a half.
+    assert "behind noise of 0.4 times" in line
+    assert line.endswith(f"; use at most {chance / 10:.2g}")
+    assert lines(1e-3, 0.11 * chance)
+    assert not lines(1e-3, 0.09 * chance)
+    assert not lines(30, 1e-5)
+
+
 def test_delta_must_be_below_one_over_the_largest_shard():
     check_delta(0.009, np.array([10, 100]), np.ones(2), 1)
     with pytest.raises(InputError, match=r"privacy.delta = 0.01: must be below 1/100"):

@@ -84,6 +84,11 @@ def scaled(composition: Composition, factor: float) -> Composition:
     return tuple((law.scaled(factor), count) for law, count in composition)
 
 
+def chance_of_use(composition: Composition) -> float:
+    """That the record moves any of the releases."""
+    return 1.0 - prod((1.0 - law.moved) ** count for law, count in composition)
+
+
 @lru_cache(maxsize=4096)
 def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_remove") -> float:
     """An upper bound on epsilon at delta; never NaN, infinite only for releases without noise.
@@ -127,7 +132,7 @@ def least_noise(
     largest = max((law.largest for law, count in composition if count), default=0.0)
     if largest == 0:
         return 0.0
-    if prod((1 - law.moved) ** count for law, count in composition) >= 1 - delta:
+    if chance_of_use(composition) <= delta:
         composition = ((subsampled(1.0, largest), 1),)
 
     def overspend(log_noise: float) -> float:

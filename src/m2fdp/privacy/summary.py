@@ -9,15 +9,18 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.config import Config, PrivacyConfig, SecureAggregationConfig
-from m2fdp.privacy.accounting import ACCOUNTANT
+from m2fdp.privacy.accounting import ACCOUNTANT, Composition, chance_of_use
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import LABELS
 from m2fdp.privacy.multiplier import nominal_epsilon
+from m2fdp.privacy.positions import Position, position_name
 
 # The grid of masked sums, over the deviation of their noise.
 LARGEST_GRID = 1e-3
+# A record should be used with a chance of at least so many deltas: less, and delta pays for much.
+_FEWEST_DELTAS = 10
 SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
@@ -287,6 +290,7 @@ def warnings(
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
     lines += [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
+    lines += _paid_by_delta(mechanism.ledger, rounds)
     if names:
         lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     verified = mechanism.epsilon(rounds)
@@ -296,3 +300,26 @@ def warnings(
         kind = "conditional" if conditions else "verified"
         lines.insert(0, f"{kind} ε {verified:.3g} exceeds the nominal {asked}")
     return lines
+
+
+def _paid_by_delta(ledger: Ledger, rounds: int) -> list[str]:
+    """A line where delta is much of the chance that a record is ever used, least of all positions:
+    of a record that is used, delta over that chance is what the promise may fail with."""
+    shown: dict[Position, list[Composition]] = {}
+    for line in ledger.lines:
+        if line.kind in ledger.distrusted and (seen := ledger.composition(line, rounds)):
+            shown.setdefault(line.position, []).append(seen)
+    chances = {
+        position: max(map(chance_of_use, compositions)) for position, compositions in shown.items()
+    }
+    rarest = min(chances, key=lambda position: chances[position], default=None)
+    if rarest is None or not 0 < chances[rarest] < _FEWEST_DELTAS * ledger.delta:
+        return []
+    chance = chances[rarest]
+    noise = 1 / max(law.largest for seen in shown[rarest] for law, _ in seen)
+    return [
+        f"privacy.delta = {ledger.delta:g} is {ledger.delta / chance:.2g} of the chance that a "
+        f"record is ever used, {chance:.3g} (devices {position_name(rarest)}): with so much of a "
+        f"chance ε may fail for one that is used, behind noise of {noise:.2g} times what it moves "
+        f"a release by; use at most {chance / _FEWEST_DELTAS:.2g}"
+    ]
