@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from m2fdp.config import DatasetConfig, PartitionConfig
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import held_by_cloud, label_counts, make_manifest, shards_of
+from m2fdp.data.manifest import (
+    check_manifest,
+    held_by_cloud,
+    label_counts,
+    make_manifest,
+    shards_of,
+)
 from m2fdp.data.sources import load_dataset
 from m2fdp.errors import InputError
 
@@ -126,3 +132,23 @@ def test_a_validation_share_of_no_record_is_refused():
     data = dataset_of(np.arange(12) % 2, n_train=10)
     with pytest.raises(InputError, match=r"validation_fraction = 0.01: .*at least 0.1"):
         make_manifest(data, PartitionConfig(validation_fraction=0.01), np.array([0]), 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda table, row: {"device": 1 + table["device"][row]}, "device 0, device 1: "),
+        (lambda table, row: {}, "device 0, device 0: "),
+        (lambda table, row: {"device": -1, "split": "test"}, r"device 0, the cloud \(test\): "),
+    ],
+)
+def test_a_given_split_that_has_a_record_twice_is_refused(digits, change, words):
+    """Two devices with one sample would both move by it, and the ledger counts one."""
+    manifest = make_manifest(digits, PartitionConfig(), FIFTY, 0)
+    check_manifest(manifest, digits, 50)
+    again = manifest.loc[[0]].assign(**change(manifest, 0))
+    given = pd.concat([manifest, again], ignore_index=True)
+    with pytest.raises(
+        InputError, match=f"= 'sample {manifest['sample'][0]}': is dealt to {words}"
+    ):
+        check_manifest(given, digits, 50)

@@ -64,11 +64,11 @@ def make_manifest(
 def check_manifest(manifest: pd.DataFrame, dataset: Dataset, n_devices: int) -> None:
     """That a split, which may be the user's own, is one of this data set for these devices.
 
-    What every manifest must obey, whatever its data set, is checked when it is loaded.
+    What else every manifest must obey, whatever its data set, is checked when it is loaded.
 
     Raises:
-        InputError: another data set, records or labels that it does not have, or another number
-            of devices; it names the manifest's file.
+        InputError: another data set, records or labels that it does not have, one record twice, or
+            another number of devices; it names the manifest's file.
     """
     file = file_of(manifest)
     name = manifest["dataset"].iloc[0]
@@ -79,6 +79,19 @@ def check_manifest(manifest: pd.DataFrame, dataset: Dataset, n_devices: int) -> 
     if len(unknown):
         raise InputError(
             file, int(unknown[0]), f"is no sample; {name} has 0 to {len(dataset.labels) - 1}"
+        )
+    twice = manifest[manifest["sample"].duplicated(keep=False)]
+    if len(twice):
+        first = twice[twice["sample"] == twice["sample"].iloc[0]]
+        held = ", ".join(
+            f"device {row.device}" if row.device != CLOUD else f"the cloud ({row.split})"
+            for row in first.itertuples()
+        )
+        raise InputError(
+            file,
+            f"sample {first['sample'].iloc[0]}",
+            f"is dealt to {held}: whoever holds it twice is protected as if it were two records; "
+            f"valid: every sample once; {twice['sample'].nunique()} occur more often",
         )
     wrong = np.flatnonzero(label != dataset.labels[sample])
     if len(wrong):
