@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from m2fdp.config import parse_config
+from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config, check_data, surprises
 
@@ -95,7 +96,9 @@ def test_cuda_where_there_is_none(monkeypatch):
 def check(shape=(1, 8, 8), model="cnn12", training=None, **privacy):
     blocks = {"model": {"name": model}, "training": TRAINING | (training or {})}
     config = parse_config(VALID | blocks | {"privacy": VALID["privacy"] | privacy})
-    check_data(config, shape, 10, np.array([10, 100]))
+    channels, *sides = shape
+    dataset = Dataset("digits", np.zeros((2, *sides, channels)), np.arange(2), 1, n_classes=10)
+    check_data(config, dataset, shape, np.array([10, 100]))
 
 
 def test_data_that_model_or_delta_refuse():

@@ -82,16 +82,18 @@ def check_manifest(manifest: pd.DataFrame, dataset: Dataset, n_devices: int) -> 
         )
     twice = manifest[manifest["sample"].duplicated(keep=False)]
     if len(twice):
-        first = twice[twice["sample"] == twice["sample"].iloc[0]]
-        held = ", ".join(
-            f"device {row.device}" if row.device != CLOUD else f"the cloud ({row.split})"
-            for row in first.itertuples()
+        again = int(twice["sample"].iloc[0])
+        rows = twice.loc[twice["sample"] == again, ["split", "device"]].itertuples(index=False)
+        holders = ", ".join(
+            f"device {device}" if device != CLOUD else f"the cloud ({split})"
+            for split, device in rows
         )
         raise InputError(
             file,
-            f"sample {first['sample'].iloc[0]}",
-            f"is dealt to {held}: whoever holds it twice is protected as if it were two records; "
-            f"valid: every sample once; {twice['sample'].nunique()} occur more often",
+            f"sample {again}",
+            f"is dealt to {holders}: whoever's it is moves what is released twice, and is "
+            f"protected once; valid: every sample once; {twice['sample'].nunique()} are dealt more "
+            "often",
         )
     wrong = np.flatnonzero(label != dataset.labels[sample])
     if len(wrong):

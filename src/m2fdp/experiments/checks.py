@@ -11,7 +11,9 @@ import torch
 from m2fdp import own_code
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
 from m2fdp.config import Config, TrainingConfig
+from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import PIXELS
+from m2fdp.data.overlap import refuse_records
 from m2fdp.errors import InputError
 from m2fdp.experiments.control import longest_squared, smoothness_of
 from m2fdp.experiments.participation import check_participation
@@ -309,20 +311,24 @@ def check_equal_rounds(config: Config) -> None:
     check_not_split(config, build_plan(config))
 
 
-def check_data(config: Config, shape: Shape, n_classes: int, shard_sizes: np.ndarray) -> None:
+def check_data(config: Config, dataset: Dataset, shape: Shape, shard_sizes: np.ndarray) -> None:
     """What can be found wrong once the records are dealt, before anything is written.
 
     Args:
-        shape: (C, H, W) of the images.
+        shape: (C, H, W) of what models take for an image.
         shard_sizes: int64 (N_L,), D_j.
 
     Raises:
-        InputError: a model that does not fit the images, a delta too large for the shards, or
-            a non-expansive drift that model and step size do not have, a loss of which a
-            controller can't know beta, or a local rule of one's own that does not descend once.
+        InputError: public images that are records, a model that does not fit the images, a delta
+            too large for the shards, or a non-expansive drift that model and step size do not
+            have, a loss of which a controller can't know beta, or a local rule of one's own that
+            does not descend once.
     """
     training, privacy = config.training, config.privacy
-    built = model_of(config, shape, n_classes, 0, _largest_minibatch(shard_sizes, training))
+    if config.features.map != PIXELS:
+        refuse_records(config.features.public, dataset)
+    largest = _largest_minibatch(shard_sizes, training)
+    built = model_of(config, shape, dataset.n_classes, 0, largest)
     plan = build_plan(config)
     try_local_rule(plan.rules.local, built.n_parameters, training.learning_rate)
     if built.own and plan.private:

@@ -158,7 +158,7 @@ class Experiment:
             manifest = make_manifest(dataset, config.partition, edges, config.seed)
         else:
             check_manifest(manifest, dataset, tree.n_devices)
-        check_data(config, self.input_shape, dataset.n_classes, shards_of(manifest).sizes)
+        check_data(config, dataset, self.input_shape, shards_of(manifest).sizes)
         return manifest
 
     def check(self) -> None:
