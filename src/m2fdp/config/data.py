@@ -102,7 +102,7 @@ class FeaturesConfig(Block):
         default="photographs",
         description="What the map is fitted on: photographs (the two that scikit-learn bundles), "
         "shapes (random ones and lines on black, and crops of these), dead_leaves (random discs), "
-        "or a file .npz with images of the data set's size under x.",
+        "or a file .npz with images of the data set's size under x, none of them its own.",
     )
     folder: str = Field(
         default="data/04_feature",
