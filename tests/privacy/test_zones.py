@@ -1,6 +1,7 @@
 """Zones: Table I of H against the ledger's one rule, and that rule against linear algebra."""
 
 from dataclasses import replace
+from itertools import combinations
 from math import inf, sqrt
 
 import numpy as np
@@ -163,14 +164,16 @@ def test_one_part_less_of_ten():
 
 
 class Forms:
-    """Messages as linear forms: column 0 how far the record of `owner` moves them, then sources."""
+    """Messages of a round as linear forms: column 0 how far the record of `owner` moves them, then
+    sources."""
 
-    def __init__(self, zones, owner):
+    def __init__(self, zones, owner, present):
         n, s = len(zones.zone_of), len(zones.zone_weights)
         self.n, self.size = n, 1 + n + s + 1
         self.messages = np.zeros((n, self.size))
         self.messages[owner, 0] = zones.moves[owner]
         self.messages[np.arange(n), 1 + np.arange(n)] = zones.devices
+        self.messages[~present] = 0
         self.sums = np.zeros((s, self.size))
         np.add.at(self.sums, zones.zone_of, zones.device_weights[:, None] * self.messages)
         self.zones = self.sums.copy()
@@ -192,17 +195,17 @@ class Forms:
         return sqrt(float((along[~free] ** 2 / values[~free]).sum()))
 
 
-def by_algebra(zones, owner, shown):
-    """The largest shift of each observer, who sees everything that it is ever sent."""
-    its = Forms(zones, owner)
+def by_algebra(zones, owner, shown, present):
+    """The largest shift of each observer, who sees everything that it is sent in a round."""
+    its = Forms(zones, owner, present)
     n, zone = its.n, zones.zone_of[owner]
     members = [j for j in np.flatnonzero(zones.zone_of == zone) if j != owner]
     others = np.flatnonzero(zones.zone_of != zone)
     cloud_s = its.size - 2
 
     def at_super_node(known):
-        if shown.sum_of_devices:
-            return [its.broadcast], known
+        if shown.sum_of_devices:  # words, and what the cloud broadcasts
+            return [its.broadcast], [*known, n + zone]
         seen = [its.sums[zone]] if shown.zone_sums else its.messages[zones.zone_of == zone]
         return [*seen, its.zones[zone], its.broadcast], [*known, n + zone]
 
@@ -211,20 +214,29 @@ def by_algebra(zones, owner, shown):
     found = {
         "cloud": its.shift([*of_cloud, its.broadcast], [cloud_s]),
         "public": its.shift([its.broadcast]),
+        "super-node": its.shift(*at_super_node([])),
     }
-    if not shown.sum_of_devices:  # who reads nothing has the broadcast's line
-        found["super-node"] = its.shift(*at_super_node([]))
-        if members:
-            found["elected super-node"] = max(its.shift(*at_super_node([j])) for j in members)
     if members:
+        found["elected super-node"] = max(its.shift(*at_super_node([j])) for j in members)
         found["devices of the zone"] = max(its.shift([its.broadcast], [j]) for j in members)
+    if shown.colluding and members:
+        together = combinations(members, min(shown.colluding, len(members)))
+        who = f"super-node with {shown.colluding} devices of the zone"
+        found[who] = max(its.shift(*at_super_node(known)) for known in together)
+
+    def drawn_elsewhere(device):
+        return [device, n + zones.zone_of[device]] if zones.elected else [device]
+
     if len(others):
-        found["devices elsewhere"] = max(its.shift([its.broadcast], [j]) for j in others)
+        far = (its.shift([its.broadcast], drawn_elsewhere(j)) for j in others)
+        found["devices elsewhere"] = max(far)
     return found
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(60))
 def test_nobody_learns_more_than_the_lowest_message_tells(seed):
+    """In the round that tells most, of those that the device is in, or of all where the observer
+    does not know which these are."""
     rng = np.random.default_rng([13, seed])
     sizes = rng.integers(1, 4, rng.integers(1, 4))
     zone_of = np.repeat(np.arange(len(sizes)), sizes)
@@ -239,16 +251,25 @@ def test_nobody_learns_more_than_the_lowest_message_tells(seed):
         rng.choice([0.0, 0.5, 2.0], s),
         float(rng.choice([0.0, 0.3])),
         np.ones(n),
+        elected=bool(rng.random() < 0.5),
     )
-    if rng.random() < 0.3:  # who can't read sums can't add to them
-        zones = replace(zones, super_nodes=np.zeros(s))
+    rounds = np.ones((1, n), dtype=bool)
+    if rng.random() < 0.5:
+        rounds = rng.random((4, n)) < 0.6
+        zones = replace(zones, attendance=(rounds, zones.in_zone))
+    if rng.random() < 0.3:
         shown = Shown(sum_of_devices=True)
     else:
         shown = Shown(zone_sums=bool(rng.random() < 0.5), sum_of_zones=bool(rng.random() < 0.5))
+    shown = replace(shown, colluding=int(rng.integers(3)))
     ours = {view.observer: view for view in views(zones, shown)}
     for owner in range(n):
-        for observer, shift in by_algebra(zones, owner, shown).items():
+        with_it = rounds | (np.arange(n) == owner)
+        exact = [by_algebra(zones, owner, shown, present) for present in with_it]
+        for observer in exact[0]:
             view = ours[observer]
+            counted = rounds[:, owner] | (not view.told[owner])
+            shift = max((exact[r][observer] for r in np.flatnonzero(counted)), default=0.0)
             variance = max(view.variance[owner], 0.0)
             moved = view.weights[owner] * zones.moves[owner]
             line = moved / sqrt(variance) if variance > 1e-15 else inf
@@ -415,12 +436,71 @@ def test_noise_of_devices_counts_with_those_who_came():
     assert table.loc["cloud", "epsilon"] <= ledger["cloud"] * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("secure", [False, True])
+def test_who_joins_takes_back_what_came_with_it(secure):
+    """Few come, so that the quietest round has the owner's noise alone: nobody draws it."""
+    changes = {
+        "topology.fanouts": [3, 4],
+        "privacy.noise_multiplier": 1.2,
+        "privacy.secure_rng": secure,
+        "training.rounds": 100,
+        "training.participation": 0.05,
+        "training.estimator": "fixed",
+    }
+    experiment = chance_of("ldp", **changes)
+    table = experiment.zones_table().set_index("observer")
+    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    for ours, kind in (("devices of the zone", "siblings"), ("devices elsewhere", "far_devices")):
+        assert table.loc[ours, "noise_over_shift"] == pytest.approx(1.2)
+        assert table.loc[ours, "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
+
+
+def test_who_never_joins_tells_nobody_who_knows():
+    changes = {"topology.fanouts": [3, 3], "training.rounds": 1, "training.participation": 0.05}
+    experiment = chance_of("ldp", **changes)
+    assert not experiment.calibrate().mechanism.ledger.attendance.any()
+    assert not experiment.zones_table()["epsilon"].any()
+    assert not experiment.ledger()["epsilon"].any()
+
+
+def test_the_quietest_of_a_fixed_number_takes_back_its_own():
+    """Two of a zone come: an elected super-node that reads their sum leaves the other's noise."""
+    changes = {
+        "topology.fanouts": [4, 3],
+        "training.participants": 2,
+        "training.participation": None,
+        "training.rounds": 1,
+        "secure_aggregation.layers": [2],
+    }
+    table = chance_of("ldp", **changes).zones_table().set_index("observer")
+    alone = epsilon(((subsampled(1.0), 1),), DELTA)
+    assert table.loc["super-node", "epsilon"] == pytest.approx(
+        epsilon(((subsampled(1.0, 1 / sqrt(2)), 1),), DELTA), rel=1e-6
+    )
+    assert table.loc["elected super-node", "epsilon"] == pytest.approx(alone, rel=1e-6)
+
+
 def test_of_a_fixed_number_all_are_there():
     changes = {"topology.fanouts": [4, 10], "training.participants": 3, "training.rounds": 1}
     table = chance_of("ldp", **changes | {"training.participation": None}).zones_table()
     cloud = table.set_index("observer").loc["cloud", "epsilon"]
     assert cloud == pytest.approx(epsilon(((subsampled(1.0, 1 / sqrt(3)), 1),), DELTA), rel=1e-6)
     assert table["v"].iloc[0] == pytest.approx(12)
+
+
+@pytest.mark.parametrize("algorithm", ["ldp", "cdp"])
+def test_who_reads_words_is_handed_the_broadcast(algorithm):
+    sums = {"secure_aggregation.layers": [2], "secure_aggregation.decode": "cloud"}
+    experiment = chance_of(
+        algorithm, **sums, **{"topology.fanouts": [3, 4], "training.participation": None}
+    )
+    table = experiment.zones_table().set_index("observer")
+    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    kind = "servers" if algorithm == "ldp" else "public"
+    assert table.loc["super-node", "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
+    assert table.loc["super-node", "sees"] == "uniformly random words, and broadcasts"
+    elected = table.loc["elected super-node", "noise_over_shift"]
+    assert elected == table.loc["devices of the zone", "noise_over_shift"]
 
 
 def test_secure_aggregation_as_configured():

@@ -78,11 +78,11 @@ def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
         if at == tree.depth:
             present = network.present
         there = present[parents] - (sizes - sums.fewest(at, sizes))
-        beside = _with_quietest(parents, messages, there - 1) - messages
+        beside = with_quietest(parents, messages, there - 1) - messages
         of_path = (squares * drawn)[nodes] + squares[nodes] * of_path + np.maximum(beside, 0)[nodes]
         of_others = np.zeros(tree.n_nodes(at - 1))
         if at not in sums.layers or sums.decode == "cloud":
-            least = np.where(there > 0, _with_quietest(parents, messages, there - 1), 0.0)
+            least = np.where(there > 0, with_quietest(parents, messages, there - 1), 0.0)
             of_others += np.inf
             np.minimum.at(of_others, parents, least)
     return of_path
@@ -129,9 +129,9 @@ def family_variances(
         fewest = network.sums.fewest(layer, sizes)
         with_colluders = network.sums.fewest(layer, sizes, colluding)
         return Family(
-            _with_quietest(groups, own, fewest - 1),
-            _with_quietest(groups, own, fewest - 2),
-            _with_quietest(groups, own, with_colluders - 1 - colluding),
+            with_quietest(groups, own, fewest - 1),
+            with_quietest(groups, own, fewest - 2),
+            with_quietest(groups, own, with_colluders - 1 - colluding),
         )
     weights = network.weights[layer - 1]
     if layer == tree.depth and network.participants is not None:
@@ -151,10 +151,10 @@ def family_variances(
     if not colluding:
         return Family(together, but_one, together)
     siblings = tree.n_children(layer - 1)[parents]
-    return Family(together, but_one, _with_quietest(parents, own, siblings - 1 - colluding))
+    return Family(together, but_one, with_quietest(parents, own, siblings - 1 - colluding))
 
 
-def _with_quietest(groups: np.ndarray, variance: np.ndarray, others: np.ndarray) -> np.ndarray:
+def with_quietest(groups: np.ndarray, variance: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Each node's variance and that of so many others of its group, the quietest ones."""
     order = np.lexsort((variance, groups))
     starts = np.searchsorted(groups[order], np.arange(groups.max() + 1))

@@ -10,17 +10,12 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.config import PrivacyConfig
-from m2fdp.privacy.accounting import ShiftLaw
+from m2fdp.privacy.accounting import Composition, ShiftLaw
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import exposed_splits
-from m2fdp.privacy.multiplier import (
-    largest_shift,
-    nominal_epsilon,
-    one_line_each,
-    over_one_noise,
-)
+from m2fdp.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
 from m2fdp.privacy.releases import Release
 from m2fdp.privacy.zones import Releases, Shown, Zones, zone_epsilons
 from m2fdp.topology.network import Network, heads_of
@@ -87,7 +82,7 @@ def zones_table(
         return empty
     if exposed_splits(network).any() or network.sums.dropout or _weighs_noise(network):
         return empty
-    zones = _zones(network, mechanism, lines, steps)
+    zones = _zones(network, mechanism, lines, steps, rounds)
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
     for number, line in enumerate(lines):
         of_device[list(line.position.members)] = number
@@ -122,7 +117,11 @@ def _weighs_noise(network: Network) -> bool:
 
 
 def _zones(
-    network: Network, mechanism: CalibratedMechanism, lines: list[Release], steps: bool
+    network: Network,
+    mechanism: CalibratedMechanism,
+    lines: list[Release],
+    steps: bool,
+    rounds: int,
 ) -> Zones:
     """What the mechanism has each node add, and what the ledger says that each device moves."""
     at_zone, at_cloud = network.weights[1], network.weights[0]
@@ -132,6 +131,7 @@ def _zones(
         head = position.unit * largest_shift(line, mechanism.ledger, 0)
         moves[list(position.members)] = head / prod(position.shares)
     drawn = mechanism.noise.heads if steps else mechanism.noise.messages
+    joined = mechanism.ledger.attendance
     return Zones(
         network.tree.parents[1],
         at_zone,
@@ -141,46 +141,59 @@ def _zones(
         drawn[1],
         float(drawn[0][0]),
         network.odds,
-        _least(network, drawn[2], mechanism.ledger.attendance),
+        _attendance(network, drawn[2], None if joined is None else joined[:rounds]),
+        network.elected,
     )
 
 
-def _least(
-    network: Network, devices: np.ndarray, attendance: np.ndarray | None
-) -> tuple[np.ndarray, float] | None:
-    """See `m2fdp.privacy.zones.Zones`: where not all devices take part, what is certain.
+def _attendance(
+    network: Network, devices: np.ndarray, drawn: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """See `m2fdp.privacy.zones.Zones`: who is there, and what is certain of their noise.
 
-    Of a fixed number that is theirs if they are the quietest; of those that join by chance, what
-    the quietest round has in which anybody does, or, where that is not known, one device.
+    Of a fixed number that of the quietest; of those that join by chance their own in the rounds
+    that were drawn for them, and nothing where these are not known.
     """
-    zone_of, n_zones = network.tree.parents[1], network.tree.n_nodes(1)
+    zone_of = network.tree.parents[1]
     of_devices = (network.weights[1] * devices) ** 2
-    squares = network.weights[0] ** 2
-    if network.chance is None and network.participants is None:
-        return None
-    if attendance is not None:
-        sums = np.stack([np.bincount(zone_of, row * of_devices, n_zones) for row in attendance])
-        there = np.stack([np.bincount(zone_of, row, n_zones) > 0 for row in attendance])
-        in_zones = np.where(there, sums, np.inf).min(axis=0)
-        in_all = np.where(there.any(axis=1), sums @ squares, np.inf).min()
-        return np.where(np.isfinite(in_zones), in_zones, 0.0), float(in_all)
-    quietest = np.full(n_zones, np.inf)
-    np.minimum.at(quietest, zone_of, of_devices)
     if network.chance is not None:
-        return quietest, float((squares * quietest).min())
-    in_zones = network.present * quietest
-    return in_zones, float(squares @ in_zones)
+        if drawn is None:
+            return np.ones((1, len(devices)), dtype=bool), np.zeros_like(of_devices)
+        if not devices.any():  # then all rounds are alike
+            drawn = np.asarray(drawn.any(axis=0, keepdims=True))
+        return drawn, of_devices
+    if network.participants is None:
+        return None
+    quietest = np.full(network.tree.n_nodes(1), np.inf)
+    np.minimum.at(quietest, zone_of, of_devices)
+    return _turns(zone_of, network.present), quietest[zone_of]
+
+
+def _turns(zone_of: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Rounds of so many devices of each zone, in which every device is there once at least."""
+    sizes = np.bincount(zone_of)
+    order = np.argsort(zone_of, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order)) - np.searchsorted(zone_of[order], zone_of[order])
+    turns = np.arange((-(-sizes // present)).max())[:, None]
+    return (place - turns * present[zone_of]) % sizes[zone_of] < present[zone_of]
 
 
 def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
-    """Of a position's devices, in units of the most that one of them is."""
-    told: Counter[ShiftLaw] = Counter()
+    """Of a position's devices, in units of the most that one of them is, as the ledger counts them
+    for trusted servers, who are told who joins, and for the public where nothing shows it."""
     largest = largest_shift(line, ledger, 0)
-    # The trusted servers are told who joins.
-    for alike in ledger.released(replace(line, kind="trusted_servers"), rounds):
-        for law, count in alike.laws:
-            told[law.scaled(1.0 / largest)] += count * alike.times
-    return Releases(tuple(told.items()), over_one_noise(line, ledger, rounds, 1.0))
+    unnoticed = replace(line.position, unnoticed=True)
+
+    def counted(kind: str) -> Composition:
+        sums: Counter[ShiftLaw] = Counter()
+        as_if = replace(line, kind=kind, position=unnoticed, otherwise=None)
+        for alike in ledger.released(as_if, rounds):
+            for law, count in alike.laws:
+                sums[law.scaled(1.0 / largest)] += count * alike.times
+        return tuple(sums.items())
+
+    return Releases(counted("trusted_servers"), counted("public"))
 
 
 def _one_adder(zones: Zones, network: Network, privacy: PrivacyConfig) -> float:

@@ -9,13 +9,14 @@ that it did not draw itself.
 
 Devices that join rounds by chance are hidden among those who might have, from observers who are
 never told, unless noise of their own comes with them and shows it. Others count the rounds that a
-device joined.
+device joined. Where not all are there in every round, noise counts with those who are: an observer
+that is one of them takes its own back from what that round has, never from what none has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
 
@@ -24,6 +25,8 @@ import pandas as pd
 
 from m2fdp.privacy.accounting import Adjacency, Composition, epsilon, scaled
 from m2fdp.privacy.ledger import undominated
+from m2fdp.privacy.releases import WORDS
+from m2fdp.privacy.variance import with_quietest
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +42,10 @@ class Zones:
         super_nodes: float64 (s,), that super-nodes add to theirs.
         cloud: that the cloud adds to what it broadcasts.
         on_line: float64 (n,), how often each device takes part.
-        least: the least variances of devices' noise, in the zones' sums (s,) and in the global one,
-            that are there in every round; None is that of all devices.
+        attendance: where not all are there in every round, who is in which, bool (R, n), and
+            float64 (n,), the variance that each device there adds to its zone's sum for certain, as
+            the others may count on it; None = all are, with what they add.
+        elected: whether super-nodes are devices of the zone, who draw what it adds.
     """
 
     zone_of: np.ndarray
@@ -51,7 +56,8 @@ class Zones:
     super_nodes: np.ndarray
     cloud: float
     on_line: np.ndarray
-    least: tuple[np.ndarray, float] | None = None
+    attendance: tuple[np.ndarray, np.ndarray] | None = None
+    elected: bool = False
 
     @classmethod
     def alike(
@@ -83,23 +89,19 @@ class Zones:
         return (self.device_weights * self.devices) ** 2
 
     @cached_property
-    def zone_sums(self) -> np.ndarray:
-        """float64 (s,), the variance of the devices' noise in each zone's sum."""
-        if self.least is not None:
-            return self.least[0]
-        return np.bincount(self.zone_of, self.in_zone, minlength=len(self.zone_weights))
+    def to_cloud(self) -> np.ndarray:
+        """float64 (s,), what variance in a zone's sum is in the global one."""
+        return self.zone_weights**2
 
     @cached_property
-    def global_sum(self) -> float:
-        """The variance of the noise in the sum over the zones, before the cloud adds any."""
-        squares = self.zone_weights**2
-        devices = squares @ self.zone_sums if self.least is None else self.least[1]
-        return float(devices + squares @ self.super_nodes**2)
+    def of_super_nodes(self) -> np.ndarray:
+        """float64 (s,), the variance that each super-node adds to the global sum."""
+        return self.to_cloud * self.super_nodes**2
 
     @cached_property
-    def broadcast(self) -> float:
-        """The variance of the noise in what the cloud broadcasts."""
-        return self.global_sum + self.cloud**2
+    def of_servers(self) -> float:
+        """The variance that super-nodes and the cloud add to what the cloud broadcasts."""
+        return float(self.of_super_nodes.sum() + self.cloud**2)
 
     @cached_property
     def global_weights(self) -> np.ndarray:
@@ -195,19 +197,98 @@ class View:
     told: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """The devices' noise in a round, as each device may count on it when it is there.
+
+    Attributes:
+        others: float64 (n,), the variance that each adds to its zone's sum for certain.
+    """
+
+    zones: Zones
+    others: np.ndarray
+
+    @cached_property
+    def beside(self) -> np.ndarray:
+        """float64 (n,), what a device adds to its zone's sum besides what others may count on."""
+        return self.zones.in_zone - self.others
+
+    @cached_property
+    def sums(self) -> np.ndarray:
+        """float64 (s,), of the zones."""
+        return np.bincount(self.zones.zone_of, self.others, minlength=len(self.zones.zone_weights))
+
+    @cached_property
+    def in_zone(self) -> np.ndarray:
+        """float64 (n,), the variance in the sum of the device's zone."""
+        return self.sums[self.zones.zone_of] + self.beside
+
+    @cached_property
+    def in_all(self) -> np.ndarray:
+        """float64 (n,), the variance in the sum over the zones."""
+        zones = self.zones
+        return float(zones.to_cloud @ self.sums) + zones.to_cloud[zones.zone_of] * self.beside
+
+    def known(self, count: int) -> np.ndarray:
+        """float64 (n,), what so many of the other devices of a device's zone, the loudest, drew of
+        the variance in its sum; NaN where there is none."""
+        if not count:
+            return np.zeros_like(self.others)
+        zone_of = self.zones.zone_of
+        others = np.bincount(zone_of)[zone_of] - 1
+        left = with_quietest(zone_of, self.others, others - count) + self.beside
+        return np.where(others > 0, self.in_zone - left, np.nan)
+
+    @cached_property
+    def loudest_elsewhere(self) -> np.ndarray:
+        """float64 (n,), the most that one device of another zone knows of the variance in the sum
+        over the zones, what it adds as an elected super-node too; NaN where there is none."""
+        zones = self.zones
+        loudest = np.zeros(len(zones.zone_weights))
+        np.maximum.at(loudest, zones.zone_of, self.others)
+        loudest = zones.to_cloud * loudest + (zones.of_super_nodes if zones.elected else 0.0)
+        if len(loudest) < 2:
+            return np.full(len(zones.zone_of), np.nan)
+        second, first = np.argsort(loudest, kind="stable")[-2:]
+        of_zone = np.where(np.arange(len(loudest)) == first, loudest[second], loudest[first])
+        return of_zone[zones.zone_of]
+
+
 def views(zones: Zones, shown: Shown) -> list[View]:
-    """Every observer, whoever is trusted: at the super-node, at the cloud, on links, and beyond."""
-    weights = zones.global_weights
-    broadcast = np.full_like(weights, zones.broadcast)
-    shows = zones.devices > 0
-    to_cloud = (zones.zone_weights**2)[zones.zone_of]
-    loudest = _loudest_others(zones.zone_of, zones.in_zone, 1)
-    peers = np.where(np.isnan(loudest), np.nan, broadcast - loudest * to_cloud)
-    far = broadcast - _loudest_elsewhere(zones.zone_of, zones.in_zone * to_cloud)
+    """Every observer, whoever is trusted: at the super-node, at the cloud, on links, and beyond.
+
+    Where not all devices are there in every round, with the least noise of those rounds that count:
+    the device's, or all, where the observer does not know which these are. Who may read the device
+    without any noise knows them.
+    """
+    if zones.attendance is None:
+        return _views_of(_Round(zones, zones.in_zone), shown)
+    attendance, others = zones.attendance
+    always = there = np.array(inf)
+    for present in attendance:
+        found = _views_of(_Round(zones, np.where(present, others, 0.0)), shown)
+        variances = np.stack([view.variance for view in found])
+        always = np.minimum(always, variances)
+        counts = present | np.isnan(variances)
+        there = np.minimum(there, np.where(counts, variances, inf))
+    result = []
+    for view, in_all, in_its in zip(found, always, there, strict=True):
+        told = view.told | (in_all == 0)
+        result.append(replace(view, variance=np.where(told, in_its, in_all), told=told))
+    return result
+
+
+def _views_of(here: _Round, shown: Shown) -> list[View]:
+    """Of one round."""
+    zones = here.zones
+    weights, shows = zones.global_weights, zones.devices > 0
+    broadcast = here.in_all + zones.of_servers
+    peers = broadcast - zones.to_cloud[zones.zone_of] * here.known(1)
+    far = broadcast - here.loudest_elsewhere
     result = [
-        _at_the_super_node(zones, shown, "super-node", 0),
-        _at_the_super_node(zones, shown, "elected super-node", 1),
-        *_at_the_cloud(zones, shown),
+        _at_the_super_node(here, shown, "super-node", 0),
+        _at_the_super_node(here, shown, "elected super-node", 1),
+        *_at_the_cloud(here, shown),
         _on_the_lower_link(zones, shown),
         View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(shows)),
         View("devices elsewhere", _BROADCAST, far, weights, shows),
@@ -216,46 +297,48 @@ def views(zones: Zones, shown: Shown) -> list[View]:
     if not shown.colluding:
         return result
     who = f"super-node with {shown.colluding} devices of the zone"
-    return [*result, _at_the_super_node(zones, shown, who, shown.colluding)]
+    return [*result, _at_the_super_node(here, shown, who, shown.colluding)]
 
 
 _BROADCAST = "the broadcast"
-_WORDS = "uniformly random words"
 
 
-def _at_the_super_node(zones: Zones, shown: Shown, observer: str, knows: int) -> View:
+def _at_the_super_node(here: _Round, shown: Shown, observer: str, knows: int) -> View:
     """Somebody in its place, who knows what so many devices drew, the loudest but the owner."""
-    weights, told = zones.device_weights, np.ones(len(zones.zone_of), dtype=bool)
-    if shown.sum_of_devices:
-        return View(observer, _WORDS, np.full_like(weights, inf), weights, told)
+    zones, known = here.zones, here.known(knows)
+    weights, told = zones.device_weights, np.ones(len(known), dtype=bool)
+    if shown.sum_of_devices:  # it is handed every broadcast, and knows what it added itself
+        own = zones.to_cloud[zones.zone_of] * known + zones.of_super_nodes[zones.zone_of]
+        left = here.in_all + zones.of_servers - own
+        return View(observer, f"{WORDS}, and broadcasts", left, zones.global_weights, told)
     if not shown.zone_sums:
         return View(observer, "the device's message", zones.in_zone, weights, told)
-    left = zones.zone_sums[zones.zone_of] - (
-        _loudest_others(zones.zone_of, zones.in_zone, knows) if knows else 0.0
-    )
-    return View(observer, "the sum of the zone's messages", left, weights, told)
+    return View(observer, "the sum of the zone's messages", here.in_zone - known, weights, told)
 
 
-def _at_the_cloud(zones: Zones, shown: Shown) -> list[View]:
+def _at_the_cloud(here: _Round, shown: Shown) -> list[View]:
     """The cloud, alone and with super-nodes of other zones, and who listens below it."""
+    zones, of_zone = here.zones, here.zones.zone_of
     shows = zones.devices > 0
     listener = "listener between super-node and cloud"
     weights = zones.global_weights
     if not (shown.sum_of_zones or shown.sum_of_devices):
-        variance = (zones.zone_sums + zones.super_nodes**2)[zones.zone_of]
+        variance = here.in_zone + (zones.super_nodes**2)[of_zone]
         seen = ("the zone's message", variance, zones.device_weights, shows)
         return [View("cloud", *seen), View(listener, *seen)]
-    variance = np.full_like(weights, zones.global_sum)
+    variance = here.in_all + float(zones.of_super_nodes.sum())
     result = [
         View("cloud", "the sum over all zones", variance, weights, shows),
-        View(listener, _WORDS, np.full_like(weights, inf), weights, shows),
+        View(listener, WORDS, np.full_like(weights, inf), weights, shows),
     ]
     if shown.colluding and shown.sum_of_zones:
-        drawn = zones.zone_weights**2 * zones.super_nodes**2
-        known = _loudest_others(np.zeros(len(drawn), dtype=np.int64), drawn, shown.colluding)
-        left = variance - known[zones.zone_of]
+        drawn = zones.of_super_nodes
+        others = np.full(len(drawn), len(drawn) - 1)
+        left = with_quietest(np.zeros_like(others), drawn, others - shown.colluding)
+        left = np.where(others > 0, left, np.nan)
         who = f"cloud with {shown.colluding} super-nodes of other zones"
-        result.append(View(who, "the sum over all zones", left, weights, shows))
+        variance = here.in_all + left[of_zone]
+        result.append(View(who, "the sum over all zones", variance, weights, shows))
     return result
 
 
@@ -264,32 +347,8 @@ def _on_the_lower_link(zones: Zones, shown: Shown) -> View:
     observer, weights = "listener between device and super-node", zones.device_weights
     told = np.ones(len(weights), dtype=bool)
     if shown.zone_sums or shown.sum_of_devices:
-        return View(observer, _WORDS, np.full_like(weights, inf), weights, told)
+        return View(observer, WORDS, np.full_like(weights, inf), weights, told)
     return View(observer, "the device's message", zones.in_zone, weights, told)
-
-
-def _loudest_others(groups: np.ndarray, variance: np.ndarray, count: int) -> np.ndarray:
-    """float64 (n,): the sum of the largest variances among others of each one's group; NaN if there
-    are none."""
-    result = np.full(len(groups), np.nan)
-    for group in np.unique(groups):
-        members = np.flatnonzero(groups == group)
-        if len(members) < 2:
-            continue
-        order = members[np.argsort(-variance[members], kind="stable")]
-        count_here = min(count, len(members) - 1)
-        first, then = order[:count_here], order[count_here]
-        together = variance[first].sum()
-        result[members] = together
-        result[first] = together - variance[first] + variance[then]
-    return result
-
-
-def _loudest_elsewhere(groups: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """float64 (n,): the largest variance in any other group; NaN if there is none."""
-    largest = np.zeros(groups.max() + 1)
-    np.maximum.at(largest, groups, variance)
-    return _loudest_others(np.zeros(len(largest), dtype=np.int64), largest, 1)[groups]
 
 
 def zone_epsilons(
