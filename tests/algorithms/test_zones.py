@@ -189,8 +189,7 @@ def test_mixed_cases_keep_their_promise(case):
 def test_cdp_binds_whoever_receives_the_model():
     """The default threat, servers and cloud, leaves nobody to bind."""
     promised = experiment_of("cdp").summary()
-    bound = {"siblings", "cousins", "far_devices", "public"}
-    assert set(promised["distrusted"]) == bound | {"servers", "cloud"}
+    assert promised["distrusted"] == ["cousins", "public", "siblings"]
     found = promised["epsilon_by_observer"]
     assert found.keys() == {
         "siblings",
@@ -201,6 +200,41 @@ def test_cdp_binds_whoever_receives_the_model():
         "trusted_servers",
     }
     assert 1.48 < found["public"] <= 1.5
+
+
+BELOW_A_TRUSTED_CLOUD = {"device_noise": 0.4, "server_noise": 0.4, "cloud_noise": True}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "zones", "named", "refused"),
+    [
+        ("cdp", {}, "cloud", "cloud"),
+        ("cdp", {}, "servers", "servers"),
+        ("cdp", {}, "servers|cloud|public", "cloud"),
+        ("hdp", {}, "servers|public", "servers"),
+        ("hdp_mixed", BELOW_A_TRUSTED_CLOUD, "cloud|siblings", "cloud"),
+    ],
+)
+def test_who_is_trusted_can_not_be_distrusted_by_name(algorithm, zones, named, refused):
+    with pytest.raises(InputError) as caught:
+        experiment_of(algorithm, zones, **{"threat.distrusted": named})
+    assert (caught.value.key, caught.value.value) == ("threat.distrusted", refused)
+    assert f"trusted with what it reads (algorithm: {algorithm})" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "zones", "named", "bound"),
+    [
+        ("cdp", {}, "cloud|servers", ["cousins", "public", "siblings"]),
+        ("hdp", {}, "servers|cloud|public", ["cloud", "public"]),
+        ("hdp_mixed", BELOW_A_TRUSTED_CLOUD, "servers|public", None),
+    ],
+)
+def test_the_default_means_those_who_are_not_trusted(algorithm, zones, named, bound):
+    """Also where others are named beside it; untrusted servers below a trusted cloud are."""
+    experiment = experiment_of(algorithm, zones, **{"threat.distrusted": named})
+    everybody_else = ["cousins", "far_devices", "public", "servers", "siblings"]
+    assert experiment.summary()["distrusted"] == (bound or everybody_else)
 
 
 def test_cdp_refuses_un_noised_local_aggregations_of_uploads():

@@ -112,9 +112,8 @@ def test_non_expansive_steps_are_certified_for_the_proximal_loss():
 def test_every_algorithm_is_pulled(algorithm):
     """Two local steps between syncs: the second is pulled."""
     longer = {"training.local_steps": 4, "algorithm": algorithm}
-    private = {"threat.distrusted": ["cloud"]} if algorithm == "cdp" else {}
     pulled, plain = (
-        experiment(longer, private, changes).train().state_dict["1.weight"]
+        experiment(longer, changes).train().state_dict["1.weight"]
         for changes in (PULLED, {"training.learning_rate": 0.25})
     )
     assert not torch.equal(pulled, plain)

@@ -166,7 +166,8 @@ class ThreatConfig(Block):
     ] = Field(
         default=["servers", "cloud"],
         description="The observers that the target binds; far_devices are cousins too, and "
-        "siblings and elected super_nodes are the same devices.",
+        "siblings and elected super_nodes are the same devices. The default binds those of servers "
+        "and cloud that are not trusted; any other list must not name a trusted cloud.",
     )
     open_links: Annotated[list[Literal["uplinks", "downlinks"]], FromText] = Field(
         default=[], description="Links on which somebody listens."

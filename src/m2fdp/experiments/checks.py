@@ -10,7 +10,7 @@ import torch
 
 from m2fdp import own_code
 from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
-from m2fdp.config import Config, TrainingConfig
+from m2fdp.config import Config, ThreatConfig, TrainingConfig
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.overlap import refuse_records
@@ -62,6 +62,7 @@ def check_config(config: Config) -> None:
         _check_rules(config, plan)
         _check_steps(config, plan)
         _check_super_nodes(config, plan)
+        _check_trusted(config, plan)
     if config.secure_aggregation.layers:
         _check_sums(config, plan)
     if config.control.enabled:
@@ -177,6 +178,25 @@ def _check_super_nodes(config: Config, plan: Plan) -> None:
             "by turns (topology.super_nodes.kind: elected) and read its messages un-noised; let "
             "devices add the noise, or use fixed",
         )
+
+
+def _check_trusted(config: Config, plan: Plan) -> None:
+    """Nobody is distrusted by name whom the network trusts with what he reads; the default names
+    whoever of servers and cloud is not trusted, and so do both together of servers."""
+    named, (cloud, *servers) = set(config.threat.distrusted), plan.network.trust
+    if named == set(ThreatConfig().distrusted):
+        return
+    all_servers = bool(servers) and all(layer.all() for layer in servers)
+    trusted = {"cloud": bool(cloud[0]), "servers": all_servers and "cloud" not in named}
+    for kind in sorted(named):
+        if trusted.get(kind):
+            raise InputError(
+                "threat.distrusted",
+                kind,
+                f"can't be bound where it is trusted with what it reads (algorithm: "
+                f"{config.algorithm}); leave it out, or use an algorithm and topology.trust that "
+                "do not trust it",
+            )
 
 
 def surprises(config: Config) -> list[str]:
@@ -320,7 +340,7 @@ def check_data(config: Config, dataset: Dataset, shape: Shape, shard_sizes: np.n
 
     Raises:
         InputError: public images that are records, a model that does not fit the images, a delta
-            too large for the shards, or a non-expansive drift that model and step size do not
+            too large for the shards, a non-expansive drift that model and step size do not
             have, a loss of which a controller can't know beta, or a local rule of one's own that
             does not descend once.
     """

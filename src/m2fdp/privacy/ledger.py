@@ -45,7 +45,7 @@ class Ledger:
 
     Attributes:
         plans: the rounds t = 1…T, in order.
-        distrusted: the kinds of observers that must not learn more than the target.
+        distrusted: the kinds of observers that must not learn more than the target, there or not.
         attendance: bool (T, N_L), who joins which round, where that is left to chance and already
             drawn; None counts every device in every round.
         offices: who serves as super-node in which round, where they are elected and already drawn;
@@ -59,6 +59,12 @@ class Ledger:
     adjacency: Adjacency
     attendance: np.ndarray | None = None
     offices: Offices | None = None
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """The distrusted kinds that have lines: whom the promise binds. Others are nobody in this
+        network, or trusted in it."""
+        return self.distrusted & {line.kind for line in self.lines}
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""

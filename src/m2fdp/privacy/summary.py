@@ -74,7 +74,7 @@ def summary(
         "drift": get_mechanism(privacy.mechanism).drift(privacy),
         "sampling": "poisson",
         **_joining(ledger, rounds),
-        "distrusted": sorted(ledger.distrusted),
+        "distrusted": sorted(ledger.bound),
         "epsilon_by_observer": {
             kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
         },
