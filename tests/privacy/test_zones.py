@@ -455,6 +455,17 @@ def test_who_joins_takes_back_what_came_with_it(secure):
         assert table.loc[ours, "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
 
 
+def test_where_no_chance_is_proven_rounds_are_counted_as_the_ledger_counts_them():
+    """Two steps of sampled records in a round that is joined by chance."""
+    steps = {"training.local_steps": 2, "training.batch_size": 4.0, "privacy.unit": "record"}
+    experiment = chance_of(
+        "cdp", **steps, **{"privacy.mechanism": "gradient", "topology.fanouts": [3, 4]}
+    )
+    table = experiment.zones_table().set_index("observer")
+    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    assert table.loc["public", "epsilon"] == pytest.approx(ledger["public"], rel=1e-6)
+
+
 def test_who_never_joins_tells_nobody_who_knows():
     changes = {"topology.fanouts": [3, 3], "training.rounds": 1, "training.participation": 0.05}
     experiment = chance_of("ldp", **changes)
