@@ -93,4 +93,5 @@ def only(claim: dict, *rows: dict, **options: Any) -> dict:
 
 
 def in_version(version: str, gain: float, verified: float | None, privacy="verified") -> list[dict]:
-    return pairs([0.5 + gain], [0.5], version=version, verified=verified, privacy=privacy)
+    """Two seeds of the same gain."""
+    return pairs([0.5 + gain] * 2, [0.5] * 2, version=version, verified=verified, privacy=privacy)

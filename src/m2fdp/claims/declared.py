@@ -29,10 +29,10 @@ class _Claim(Block):
 
 
 class ThresholdClaim(_Claim):
-    """A mean over seeds is at least or at most so much, or between the two.
+    """A mean over seeds is above or below so much, or between the two.
 
-    The mean is that of the measure itself, of its difference (of - over), or of its reduction
-    ((over - of) / over), the latter two paired by seed.
+    Just meeting it is not enough: a tie is no gain. The mean is that of the measure itself, of its
+    difference (of - over), or of its reduction ((over - of) / over), the latter two paired by seed.
     """
 
     over: dict[str, Any] | None = None  # a selection

@@ -12,13 +12,12 @@ import pandas as pd
 
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, selections
 from m2fdp.claims.frames import RUN_COLUMNS, VERSION, comparable, swept_columns
+from m2fdp.claims.intervals import FAILS, HOLDS, OPEN, against_bounds, rising, summarise
 from m2fdp.claims.measures import MEASURES
 from m2fdp.errors import InputError
 from m2fdp.formatting import nominal, upper_bound
 
-# Verdicts of a claim in one version; HOLDS and FAILS are those over all versions too.
-HOLDS, HOLDS_NARROWLY = "holds", "holds within one std"
-FAILS, FAILS_NARROWLY = "does not hold", "does not hold, within one std"
+# Verdicts where there is nothing to judge by.
 NOT_REACHED, NOT_MEASURED = "not reached", "not measured"
 UNFINISHED, UNPAIRED, ONE_VALUE = "no finished runs", "no shared seeds", "one value only"
 _AWAITED = (UNFINISHED, UNPAIRED, ONE_VALUE)
@@ -27,8 +26,6 @@ _CONDITIONAL = " (conditional)"
 
 # Verified epsilons are computed by bisection and meet the nominal one up to this.
 _EPSILON_SLACK = 1 + 1e-9
-# Differences of exact shares such as 0.85 - 0.80 miss a threshold by some 1e-17.
-SLACK = 1e-12
 
 
 @dataclass(frozen=True)
@@ -43,13 +40,12 @@ class Judgement:
     measure: str
     comparison: str  # value, difference, reduction or trend
     # Over seeds: mean and sample standard deviation (NaN for fewer than two), in units of the
-    # measure or, of a reduction, as a share. Of a trend: the last mean minus the first, and the
-    # larger standard deviation of the two.
+    # measure or, of a reduction, as a share. Of a trend: of the last value's measure less the
+    # first's.
     mean: float
     std: float
     # Seeds with a finished run on each side; how many have the measure `of` and `over`; and on both
-    # sides, which the numbers are made from. Of a trend: at the value that lacks the measure most,
-    # or has the fewest seeds.
+    # sides, which the numbers are made from. Of a trend: with a run, or the measure, everywhere.
     seeds: int
     reached_of: int
     reached_over: int
@@ -58,7 +54,7 @@ class Judgement:
     at_most: float
     trend: str  # the column; "" of a threshold
     values: tuple[float | tuple[float, ...], ...]  # of that column, in order
-    means: tuple[float, ...]  # at these values
+    means: tuple[float, ...]  # at these values, of the n seeds
     # The largest of the private runs, reached or not; NaN = no private run.
     epsilon_nominal: float
     epsilon_verified: float
@@ -78,9 +74,12 @@ def judge(
 ) -> pd.DataFrame:
     """Compare what a paper claims with what the runs measure.
 
-    Thresholds hold if the mean over seeds meets them, and clearly so if it does by at least one
-    standard deviation. A trend holds if no step goes the wrong way, and the last mean lies in the
-    right direction from the first; both count from the larger standard deviation of the two points.
+    A threshold holds if the whole 95 % interval (`Summary.interval`) of the values, or of their
+    differences seed by seed, lies beyond it, fails if the whole interval lies on the other side,
+    and is open otherwise. A trend holds if the interval of the last value's differences from the
+    first lies in the claimed direction, fails if it lies in the other one, or if that of any step
+    from one value to the next does (all steps' together at 95 %, after Bonferroni), and is open
+    otherwise. One seed, and a tie, are open.
 
     Args:
         claims: of one study.
@@ -121,7 +120,8 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     """One verdict a claim, over the versions of the study.
 
     A claim holds if it does in a version whose runs keep to their nominal epsilon. Else it holds
-    only at the smallest verified epsilon of a version in which it does.
+    only at the smallest verified epsilon of a version in which it does, and is open where it is in
+    a version whose runs keep to theirs. It fails if it holds nowhere and nothing is open.
 
     Args:
         judged: as `judge` returns it.
@@ -221,15 +221,11 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
     else:
         # A reduction of nothing is not defined.
         values = (theirs - ours) / theirs.where(theirs != 0)
-    values = values.dropna()
-    mean, std = float(values.mean()), float(values.std())
+    found = summarise(values.dropna().to_numpy())
     at_least = math.nan if claim.at_least is None else claim.at_least
     at_most = math.nan if claim.at_most is None else claim.at_most
-    if len(values):
-        # Bounds that are not there are NaN, which the minimum and the maximum pass over.
-        margin = float(np.fmin(mean - at_least, at_most - mean))
-        largest = float(np.fmax(abs(at_least), abs(at_most)))
-        verdict = _against(margin, std, SLACK * max(1.0, largest))
+    if found.n:
+        verdict = against_bounds(found.interval(), at_least, at_most)
     elif len(seeds):
         verdict = _missing(claim.measure)
     else:
@@ -238,12 +234,12 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
         **_declared(claim),
         version=version,
         comparison=claim.comparison or "value",
-        mean=mean,
-        std=std,
+        mean=found.mean,
+        std=found.std,
+        n=found.n,
         seeds=len(seeds),
         reached_of=int(ours.notna().sum()),
         reached_over=int(theirs.notna().sum()),
-        n=len(values),
         at_least=at_least,
         at_most=at_most,
         trend="",
@@ -254,39 +250,35 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
     )
 
 
-def _against(margin: float, std: float, slack: float) -> str:
-    """The verdict on a mean that passes its nearest bound by `margin`; std is NaN for one seed."""
-    clear = math.isnan(std) or abs(margin) + slack >= std
-    if margin >= -slack:
-        return HOLDS if clear else HOLDS_NARROWLY
-    return FAILS if clear else FAILS_NARROWLY
-
-
 def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgement:
     runs = _select(claim, "of", runs, by=claim.trend)
-    groups: dict[tuple[float, ...], list[float]] = {}
-    for place, value in zip(runs[claim.trend], runs[claim.measure].astype(float), strict=True):
-        groups.setdefault(_place(claim, place), []).append(value)
-    places = sorted(groups)
-    points = [pd.Series(groups[place], dtype=float) for place in places]
-    means = np.array([point.mean() for point in points])
-    stds = np.array([point.std() for point in points])
-    worst = min(points, key=lambda point: (point.count() / len(point), len(point)), default=None)
-    seeds, n = (0, 0) if worst is None else (len(worst), int(worst.count()))
-    if len(points) < 2:
-        verdict = ONE_VALUE if points else UNFINISHED
+    at = [_place(claim, value) for value in runs[claim.trend]]
+    places = sorted(set(at))
+    points = [
+        runs[[place == here for place in at]].set_index("seed")[claim.measure] for here in places
+    ]
+    # A row a seed that has a run at every value.
+    seeds = pd.concat(points, axis="columns", join="inner") if points else pd.DataFrame()
+    paired = seeds.astype(float).dropna().to_numpy()
+    n = len(paired)
+    if len(places) < 2:
+        verdict = ONE_VALUE if places else UNFINISHED
+    elif not len(seeds):
+        verdict = UNPAIRED
     elif not n:
         verdict = _missing(claim.measure)
     else:
-        verdict = _along(means if claim.direction == "rises" else -means, stds)
-    ends = stds[[0, -1]] if points else np.array([math.nan])
+        verdict = rising(paired if claim.direction == "rises" else -paired)
+    gain = summarise(paired[:, -1] - paired[:, 0] if n else np.array([]))
+    # Without a seed that all values have: of what each has.
+    means = paired.mean(axis=0) if n else [point.astype(float).mean() for point in points]
     return Judgement(
         **_declared(claim),
         version=version,
         comparison="trend",
-        mean=float(means[-1] - means[0]) if points else math.nan,
-        std=float(np.fmax.reduce(ends)),
-        seeds=seeds,
+        mean=gain.mean,
+        std=gain.std,
+        seeds=len(seeds),
         reached_of=n,
         reached_over=n,
         n=n,
@@ -294,19 +286,10 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
         at_most=math.nan,
         trend=claim.trend,
         values=tuple(place[0] if len(place) == 1 else place for place in places),
-        means=tuple(means.tolist()),
+        means=tuple(map(float, means)),
         **_guarantees(runs),
         verdict=verdict,
     )
-
-
-def _along(means: np.ndarray, stds: np.ndarray) -> str:
-    """The verdict on means that should rise; a standard deviation is NaN for one seed."""
-    stds = np.nan_to_num(stds)
-    slack = SLACK * max(1.0, np.abs(means).max())
-    back = np.diff(means) < -np.maximum(stds[1:], stds[:-1]) - slack
-    rises = means[-1] - means[0] > max(stds[0], stds[-1]) + slack
-    return HOLDS if rises and not back.any() else FAILS
 
 
 def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
@@ -328,12 +311,12 @@ def _missing(measure: str) -> str:
 
 def _over_versions(rows: pd.DataFrame) -> str:
     """The verdict of one claim over its versions, all of which are `rows`."""
-    holding = rows[rows["verdict"].isin((HOLDS, HOLDS_NARROWLY))]
+    holding = rows[rows["verdict"] == HOLDS]
     if holding.empty:
         return next(
             verdict
-            for verdict in (FAILS, NOT_REACHED, NOT_MEASURED, *_AWAITED)
-            if rows["verdict"].str.startswith(verdict).any()
+            for verdict in (OPEN, FAILS, NOT_REACHED, NOT_MEASURED, *_AWAITED)
+            if (rows["verdict"] == verdict).any()
         )
     kept = holding[holding["within_nominal"]]
     if len(kept):
@@ -342,8 +325,10 @@ def _over_versions(rows: pd.DataFrame) -> str:
     condition = _CONDITIONAL if best["conditional"] else ""
     # Where runs differ in their nominal epsilon, the largest ones do not tell which pass theirs.
     hidden = best["epsilon_verified"] <= best["epsilon_nominal"] * _EPSILON_SLACK
+    undecided = (rows["within_nominal"] & (rows["verdict"] == OPEN)).any()
+    words = "open; holds at" if undecided else "holds only at"
     return (
-        f"holds only at verified ε = {upper_bound(best['epsilon_verified'])} "
+        f"{words} verified ε = {upper_bound(best['epsilon_verified'])} "
         f"(nominal {nominal(best['epsilon_nominal'])}"
         f"{'; some runs pass theirs' if hidden else ''}){condition}"
     )

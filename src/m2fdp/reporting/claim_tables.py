@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from m2fdp.claims.judging import SLACK, verdicts
+from m2fdp.claims.intervals import SLACK
+from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
 from m2fdp.formatting import parameter, quantity, verified
 from m2fdp.reporting.tables import markdown
@@ -43,7 +44,7 @@ def to_markdown(judged: pd.DataFrame) -> str:
 def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
     """Judged claims in the terminal: under each, what every version measures."""
     result = Table(title=Text(title), title_justify="left")
-    # Room for the longest versions' names and for "holds only at verified"; the rest of a narrow
+    # Room for the longest versions' names and for "open; holds at verified"; the rest of a narrow
     # terminal is for what is measured.
     result.add_column("claim", max_width=29)
     result.add_column("paper, and measured")
