@@ -79,7 +79,7 @@ class TieringConfig(Block):
     profile: Literal["clock", "paper"] = Field(
         default="clock",
         description="What the scheduler believes of the tiers' relative times: the clock's FLOPs "
-        "(clock), or D's Table 2 (paper; tiers: 6 or 7).",
+        "(clock), or D's Table 2 (paper; tiers: 6, or 7 with a guess of the tier that it has not).",
     )
     ema: Annotated[float, Number, Field(gt=0, le=1)] = Field(
         default=0.6667,

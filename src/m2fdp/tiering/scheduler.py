@@ -19,8 +19,9 @@ from m2fdp.tiering.printed import TABLE_2_CLIENT, TABLE_2_SERVER, TABLE_TIERS
 _SLACK = 1e-12
 # Beyond D: a tier's time that moves by more says that the client is no longer what it was.
 _FORGET = 0.3
-# D Table 2 has equal steps: a tier below its six, which D did not measure, has the constant of the
-# clients' times, and one more step of the server's.
+# D Table 2 has six tiers. The seventh, below them, is our guess: D's steps are equal, so it has the
+# constant of the clients' times, and one more step of the server's. By FLOPs it has 0.02, not 0.44,
+# and whatever a scheduler loses by that is not D's.
 _PAPER_CLIENT = (0.44, *TABLE_2_CLIENT)
 _PAPER_SERVER = (1.16, *TABLE_2_SERVER)
 
