@@ -88,6 +88,15 @@ def test_noise_differs_wherever_a_release_does(changes):
     assert alike(assemble(), assemble(changes)) < 0.25
 
 
+def test_two_protocols_have_noises_of_their_own():
+    """The sums are the same, the runs' models are not (docs/privacy.md)."""
+    one, other = (
+        assemble({"secure_aggregation": {"layers": "1", "protocol": protocol}})
+        for protocol in ("ideal", "masks")
+    )
+    assert alike(one, other) < 0.25
+
+
 def test_noise_differs_where_a_file_has_changed_under_its_name():
     assert alike(assemble(), assemble(change_data=darker)) < 0.25
 
