@@ -1,0 +1,47 @@
+"""What docs/results.md says to hold, to fail or to be open is what its numbers allow."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from tests.claims.published import FROM_RUNS, PAGE, published
+from tests.conftest import REPOSITORY
+
+from m2fdp.claims.intervals import FAILS, HOLDS, OPEN
+
+PUBLISHED = list(published())
+
+
+def test_the_page_is_read():
+    assert len(PUBLISHED) > 300
+    assert {each.verdict for each in PUBLISHED} == {HOLDS, FAILS, OPEN, "not reached"}
+
+
+@pytest.mark.parametrize("cell", PUBLISHED, ids=lambda each: f"{each.line}-{each.version}")
+def test_a_published_verdict_follows_from_its_printed_numbers(cell):
+    possible, welch = cell.judged
+    if len(possible) > 1 and cell.study not in FROM_RUNS:
+        possible = {OPEN}
+    assert cell.verdict in possible and cell.welch == welch, (cell.claim.claim, cell.text)
+
+
+def test_a_claim_holds_over_its_versions_only_where_it_does_in_one():
+    lines = PAGE.read_text().splitlines()
+    for number in {cell.line for cell in PUBLISHED}:
+        cells = [cell for cell in PUBLISHED if cell.line == number]
+        found = {cell.verdict for cell in cells}
+        overall = re.search(r"\| ((?:holds|fails|open|not reached)[^|]*?) \|", lines[number - 1])
+        assert overall, lines[number - 1]
+        first = overall[1].split()[0].rstrip(";")
+        if first == HOLDS or "holds at" in overall[1]:
+            assert HOLDS in found, overall[1]
+        elif first == OPEN:
+            assert OPEN in found and HOLDS not in found, overall[1]
+        elif first == FAILS:
+            assert FAILS in found and not {HOLDS, OPEN} & found, overall[1]
+
+
+def test_no_page_uses_verdicts_of_before():
+    for page in [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]:
+        assert "within one std" not in page.read_text()
