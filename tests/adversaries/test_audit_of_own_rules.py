@@ -170,6 +170,15 @@ def test_what_a_rule_gets_wrong_is_one_line(own, step, message):
         _ = own(rule).manifest
 
 
+def test_a_rule_that_lacks_something_is_one_line(own):
+    class Bare:
+        def step(self, models, anchors, eta, descend):
+            descend(models)
+
+    with pytest.raises(InputError, match="algorithm = 'own': has a local rule without anchored"):
+        own(Bare())
+
+
 def test_a_rule_sees_one_learner_at_a_time(own):
     """Else it could carry a record to whom the ledger does not know of."""
     seen = set()

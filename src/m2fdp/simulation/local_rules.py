@@ -15,6 +15,8 @@ from m2fdp.privacy.taint import Drift
 
 # Takes models (n, M) one clipped gradient step down, in place.
 Descend = Callable[[Tensor], None]
+# What a rule has, in the order in which errors name them.
+RULE_MEMBERS = ("anchored", "drifts", "step")
 
 
 class LocalRule(Protocol):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from m2fdp.errors import InputError
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.clipping import ClipFactor, bounded, flat_clip
-from m2fdp.simulation.local_rules import GradientStep, LocalRule, OwnRule, adds_up
+from m2fdp.simulation.local_rules import RULE_MEMBERS, GradientStep, LocalRule, OwnRule, adds_up
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.process import Process
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
@@ -40,9 +41,17 @@ class Rules:
             object.__setattr__(self, "local", own)
 
     def named(self, algorithm: str) -> Rules:
-        """The rules, whose errors name the algorithm that brings them."""
+        """The rules, whose errors name the algorithm that brings them.
+
+        Raises:
+            InputError: a local rule of the user's own is none.
+        """
         if not isinstance(self.local, OwnRule):
             return self
+        missing = [name for name in RULE_MEMBERS if not hasattr(self.local.rule, name)]
+        if missing:
+            problem = f"has a local rule without {missing[0]}; valid: {', '.join(RULE_MEMBERS)}"
+            raise InputError("algorithm", algorithm, problem)
         return replace(self, local=replace(self.local, name=algorithm))
 
 
