@@ -22,6 +22,7 @@ CLIPPING_NORM = 1.0
 NOISE_MULTIPLIER = 0.5
 # Rounds before the clock counts: caches, thread pools and allocators settle.
 WARM_UP = 2
+_SPREAD = 8.0  # of which few records leave the range from -1/2 to 1/2
 _RECORDS_AT_A_TIME = 1000
 
 
@@ -121,7 +122,8 @@ class Data:
 
 
 def build_data(work: Work, device: str = "cpu") -> Data:
-    """Gaussian records around one smooth mean a class; all devices draw from the same law.
+    """Gaussian records around one smooth mean a class, brought into [0, 1] by constants as pixels
+    are; all devices draw from the same law.
 
     Records are made in parts straight into one array, so that a process's peak memory is that
     of its training and not of its data's making.
@@ -137,6 +139,7 @@ def build_data(work: Work, device: str = "cpu") -> Data:
         for part in torch.arange(size).split(_RECORDS_AT_A_TIME):
             here = slice(int(part[0]), int(part[-1]) + 1)
             features[here].normal_(generator=generator).add_(means[labels[here]])
+        features.div_(_SPREAD).add_(0.5).clamp_(0.0, 1.0)
         return features.to(device), labels.to(device)
 
     return Data(*draw(work.devices * work.records), *draw(N_TEST))

@@ -45,7 +45,15 @@ def built(network, rounds, attendance=None, threat=None, steps=5, **privacy):
     plans = Schedule(rounds, steps, {}, 0.02, "constant").round_plans()
     config, threat = PrivacyConfig(**(H | privacy)), ThreatConfig(**(threat or {}))
     rates = np.ones(len(sizes))
-    (mechanism,) = build_mechanisms([network], sizes, rates, plans, config, threat, attendance)
+    (mechanism,) = build_mechanisms(
+        [network],
+        sizes,
+        rates,
+        plans,
+        config,
+        threat,
+        lambda ledger: replace(ledger, attendance=attendance),
+    )
     return mechanism
 
 

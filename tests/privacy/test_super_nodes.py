@@ -50,7 +50,7 @@ def mechanism_of(config, offices=None, drawn=True):
         plans,
         config.privacy,
         config.threat,
-        offices=offices,
+        as_drawn=lambda ledger: replace(ledger, offices=offices),
     )
     return mechanism
 
