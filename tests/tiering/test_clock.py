@@ -6,45 +6,38 @@ import numpy as np
 import pytest
 from tests.tiering.clocks import RECORDS, START, clock, start_clients, start_times
 
-from m2fdp.tiering.clock import (
-    clients_of,
-    fedavg_seconds,
-    fedgkt_seconds,
-    round_seconds,
-    round_times,
-    splitfed_seconds,
-)
-from m2fdp.tiering.costs import fedavg_costs, fedgkt_costs, resnet_costs, splitfed_costs
+from m2fdp.config import TieringConfig
+from m2fdp.tiering.clock import clients_of, round_times
+from m2fdp.tiering.costs import fedavg_costs, resnet_costs
+from m2fdp.tiering.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 # Tiers of two clients of each of D's profiles.
 AT_MEBIBYTES = np.array([7] * 6 + [1] * 4)
-DTFL = {"resnet56": 38.6919, "resnet110": 45.5676}
-FEDAVG = {"resnet56": 128.498, "resnet110": 246.893}
-SPLITFED = {"resnet56": 276.765, "resnet110": 302.166}
-SHARED = {"resnet56": 61.0, "resnet110": 88.5}
+ONES = np.ones(10, dtype=np.int64)
+DTFL_S = {"resnet56": 38.6919, "resnet110": 45.5676}
+FEDAVG_S = {"resnet56": 128.498, "resnet110": 246.893}
+SPLITFED_S = {"resnet56": 276.765, "resnet110": 302.166}
+SHARED_S = {"resnet56": 61.0, "resnet110": 88.5}
 
 
-def fedavg(config):
-    costs = fedavg_costs(resnet_costs(config.depth, config.width))
-    return fedavg_seconds(round_times(costs, start_clients(config), config))
+def round_of(way, config, tiers=ONES):
+    costs = way.costs(resnet_costs(config.depth, 16), config, TieringConfig(), 1)
+    times = round_times(costs, start_clients(config), config)
+    return way.seconds(times, tiers, config).max()
 
 
 @pytest.mark.parametrize("model", ["resnet56", "resnet110"])
 def test_ds_round_at_mebibytes(model):
     config = clock(model=model)
-    times = start_times(config)
-    assert round_seconds(times, AT_MEBIBYTES, config) == pytest.approx(DTFL[model], rel=1e-4)
-    assert fedavg(config) == pytest.approx(FEDAVG[model], rel=1e-4)
-    costs = splitfed_costs(resnet_costs(config.depth, 16), config.label_bytes)
-    splitfed = splitfed_seconds(round_times(costs, start_clients(config), config), config)
-    assert splitfed == pytest.approx(SPLITFED[model], rel=1e-4)
+    assert round_of(DTFL, config, AT_MEBIBYTES) == pytest.approx(DTFL_S[model], rel=1e-4)
+    assert round_of(FEDAVG, config) == pytest.approx(FEDAVG_S[model], rel=1e-4)
+    assert round_of(SPLITFED, config) == pytest.approx(SPLITFED_S[model], rel=1e-4)
 
 
 @pytest.mark.parametrize("model", ["resnet56", "resnet110"])
 def test_a_shared_server_keeps_all_clients_waiting(model):
     config = clock(model=model, server="shared")
-    seconds = round_seconds(start_times(config), AT_MEBIBYTES, config)
-    assert seconds == pytest.approx(SHARED[model], abs=0.05)
+    assert round_of(DTFL, config, AT_MEBIBYTES) == pytest.approx(SHARED_S[model], abs=0.05)
 
 
 def test_a_clients_times_are_those_computed_by_hand():
@@ -88,11 +81,7 @@ def test_noise_moves_the_clients_times_only():
 
 
 def test_splitfed_on_a_shared_server_waits_for_all():
-    costs = splitfed_costs(resnet_costs(56, 16), 8.0)
-    alone, shared = (
-        splitfed_seconds(round_times(costs, start_clients(config), config), config)
-        for config in (clock(), clock(server="shared"))
-    )
+    alone, shared = (round_of(SPLITFED, each) for each in (clock(), clock(server="shared")))
     part = 5000 * 438_844_416 / 350e9
     assert shared - alone == pytest.approx(9 * part)
 
@@ -110,9 +99,8 @@ def test_fedgkts_server_begins_when_the_slowest_has_sent_and_trains_on_all(serve
     client = 5000 * a_record * (250 / 34) / 150e9
     sending = 5000 * (65_536 + 8 + 2 * 40) / (10 * 2**20)
     serving = 50_000 * modules.flops[1:].sum() / 350e9
-    times = round_times(fedgkt_costs(modules, 8.0), start_clients(config), config)
-    assert fedgkt_seconds(times) == pytest.approx(client + sending + serving)
-    assert fedgkt_seconds(times) == pytest.approx(124.310, rel=1e-4)
+    assert round_of(FEDGKT, config) == pytest.approx(client + sending + serving)
+    assert round_of(FEDGKT, config) == pytest.approx(124.310, rel=1e-4)
 
 
 def test_seconds_grow_with_records_and_fall_with_the_link():

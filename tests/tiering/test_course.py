@@ -11,12 +11,13 @@ from m2fdp.experiments.tiers import trained_costs
 from m2fdp.simulation.training import RoundRecord
 from m2fdp.tiering.costs import resnet_costs
 from m2fdp.tiering.course import plan_course, reductions
+from m2fdp.tiering.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 SIZES = np.full(10, 5000)
 PRESENT = np.ones((3, 10), dtype=bool)
 
 
-def course(way="dtfl", sizes=SIZES, present=PRESENT, **keys):
+def course(way=DTFL, sizes=SIZES, present=PRESENT, **keys):
     config = load_config({"clock.noise": 0.0, "clock.switch_every": None, **keys})
     return plan_course(config, way, resnet_costs(20, 4), sizes, present)
 
@@ -24,20 +25,20 @@ def course(way="dtfl", sizes=SIZES, present=PRESENT, **keys):
 def test_d_s_round_at_the_start():
     """Bar 2 of D's clock: the second round, once times are known."""
     assert course().costs[1].delay_s == pytest.approx(38.6919, rel=1e-4)
-    assert course("fedavg").costs[1].delay_s == pytest.approx(128.498, rel=1e-4)
-    assert course("splitfed").costs[1].delay_s == pytest.approx(276.765, rel=1e-4)
+    assert course(FEDAVG).costs[1].delay_s == pytest.approx(128.498, rel=1e-4)
+    assert course(SPLITFED).costs[1].delay_s == pytest.approx(276.765, rel=1e-4)
 
 
 def test_fedgkts_epochs_compute_and_send_nothing_more():
     """The slowest client's second epoch, and the server's, by their FLOPs alone."""
     costs = resnet_costs(56, 16)
-    once = course("fedgkt")
+    once = course(FEDGKT)
     assert once.costs[1].delay_s == pytest.approx(124.310, rel=1e-4)
     assert (once.cuts == 1).all() and set(once.logged[1]) == {"round_s", "waiting_s"}
-    twice = course("fedgkt", **{"training.local_epochs": 2})
+    twice = course(FEDGKT, **{"training.local_epochs": 2})
     epoch = 5000 * (costs.flops[0] + costs.small_flops) * (250 / 34) / 150e9
     assert twice.costs[0].delay_s - once.costs[0].delay_s == pytest.approx(epoch)
-    served = course("fedgkt", **{"tiering.server_epochs": 3})
+    served = course(FEDGKT, **{"tiering.server_epochs": 3})
     more = 2 * 50_000 * costs.flops[1:].sum() / 350e9
     assert served.costs[0].delay_s - once.costs[0].delay_s == pytest.approx(more)
 
@@ -48,7 +49,7 @@ def test_cuts_are_those_of_the_tiers():
     assert planned.cuts[1].tolist() == [7] * 6 + [1] * 4
     last = course(**{"tiering.tiers": 2, "tiering.schedule": "static", "tiering.static_tier": 1})
     assert (last.cuts == 6).all()
-    assert (course("fedavg").cuts == 8).all() and (course("splitfed").cuts == 8).all()
+    assert (course(FEDAVG).cuts == 8).all() and (course(SPLITFED).cuts == 8).all()
 
 
 def test_metrics_of_a_round_tell_who_waits_for_whom():
@@ -57,7 +58,7 @@ def test_metrics_of_a_round_tell_who_waits_for_whom():
     assert logged["round_s"] == logged["t_max_s"] == planned.costs[1].delay_s
     assert (logged["tier_1"], logged["tier_7"], logged["tier_4"]) == (4, 6, 0)
     assert 0 < logged["waiting_s"] < logged["round_s"]
-    assert set(course("fedavg").logged[1]) == {"round_s", "waiting_s"}
+    assert set(course(FEDAVG).logged[1]) == {"round_s", "waiting_s"}
 
 
 def test_absent_clients_cost_nothing_and_have_no_tier():
@@ -70,7 +71,7 @@ def test_absent_clients_cost_nothing_and_have_no_tier():
 
 def test_an_epoch_more_computes_and_sends_activations_once_more():
     """FedAvg's second epoch costs the slowest client what it computes: 0.1 CPU is 7.35 times 1."""
-    one, two = course("fedavg"), course("fedavg", **{"training.local_epochs": 2})
+    one, two = course(FEDAVG), course(FEDAVG, **{"training.local_epochs": 2})
     flops = resnet_costs(56, 16).flops.sum()
     computing = 5000 * flops * (250 / 34) / 150e9
     assert two.costs[0].delay_s - one.costs[0].delay_s == pytest.approx(computing)
@@ -78,7 +79,7 @@ def test_an_epoch_more_computes_and_sends_activations_once_more():
 
 def test_energy_of_fedavg_by_hand():
     """Ten radios of 24 dBm send the model twice, and 500 steps of a millijoule each."""
-    planned = course("fedavg", **{"training.batch_size": 100})
+    planned = course(FEDAVG, **{"training.batch_size": 100})
     costs = resnet_costs(56, 16)
     numbers = (costs.parameters + costs.buffers).sum()
     rates = np.repeat([100, 30, 30, 30, 10], 2) * 2**20
@@ -91,7 +92,7 @@ def test_the_trained_models_own_times():
     """A model of other widths has other FLOPs, and the trained one's own images."""
     costs = trained_costs(ModelConfig(name="resnet", width=8, stem_stride=2), (1, 28, 28), 10)
     config = load_config({"clock.noise": 0.0, "clock.model": "trained"})
-    planned = plan_course(config, "fedavg", costs, SIZES, PRESENT)
+    planned = plan_course(config, FEDAVG, costs, SIZES, PRESENT)
     computing = 5000 * costs.flops.sum() * (250 / 34) / 150e9
     sending = 8 * (costs.parameters + costs.buffers).sum() / (10 * 2**20)
     assert planned.costs[0].delay_s == pytest.approx(computing + sending)

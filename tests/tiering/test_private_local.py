@@ -12,12 +12,12 @@ from m2fdp.algorithms import ALGORITHMS, Algorithm
 from m2fdp.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
-from m2fdp.experiments.tiers import local_training
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.splits import Splits
 from m2fdp.streams import seeded
-from m2fdp.tiering.local import Client, Trainer
+from m2fdp.tiering.local import Client, Trainer, local_training
 from m2fdp.tiering.private_local import build_private_trainer
+from m2fdp.tiering.ways import DTFL
 
 SETTING = {
     "algorithm": "dtfl_dp",
@@ -170,7 +170,7 @@ def test_what_has_no_promise_is_refused_in_one_line(keys, key):
     ids=["nobody splits", "a round for its epochs"],
 )
 def test_an_own_algorithm_whose_epochs_nobody_noises_or_counts_is_refused(monkeypatch, change, key):
-    own = Algorithm("own", "Own", "method", lambda given: change(DTFL_DP.plan(given)), tiers="dtfl")
+    own = Algorithm("own", "Own", "method", lambda given: change(DTFL_DP.plan(given)), tiers=DTFL)
     monkeypatch.setitem(ALGORITHMS, "own", own)
     with pytest.raises(InputError) as caught:
         private(algorithm="own")

@@ -13,8 +13,9 @@ from tests.tiering.clocks import RECORDS, START, clock, start_clients, start_tim
 
 from m2fdp.config import TieringConfig
 from m2fdp.tiering import scheduler
-from m2fdp.tiering.clock import Clients, clients_of, fedavg_seconds, round_seconds, round_times
+from m2fdp.tiering.clock import Clients, clients_of, round_times
 from m2fdp.tiering.costs import fedavg_costs, resnet_costs, tier_costs
+from m2fdp.tiering.ways import DTFL
 
 COSTS = tier_costs(resnet_costs(56, 16), 7, 8.0)
 SERVER = 350e9
@@ -91,11 +92,11 @@ def test_at_megabits_ds_round_is_slower_than_fedavgs_unless_clients_may_keep_the
 ):
     config = clock(rate_unit="megabit", model=model)
     costs = fedavg_costs(resnet_costs(config.depth, config.width))
-    fedavg = fedavg_seconds(round_times(costs, start_clients(config), config))
+    fedavg = round_times(costs, start_clients(config), config).sequential().max()
     tiers, both = (start_times(config, whole_model=whole) for whole in (False, True))
-    seconds = round_seconds(tiers, scheduler.assign(tiers.parallel(), 1), config)
+    seconds = DTFL.seconds(tiers, scheduler.assign(tiers.parallel(), 1), config).max()
     assert seconds / fedavg == pytest.approx(ratio, abs=0.01)
-    assert round_seconds(both, scheduler.assign(both.parallel(), 1), config) == fedavg
+    assert DTFL.seconds(both, scheduler.assign(both.parallel(), 1), config).max() == fedavg
 
 
 # --- properties of D's setting -----------------------------------------------------------
@@ -140,7 +141,7 @@ def test_links_so_much_slower_than_mebibytes_make_dtfls_round_fedavgs(model, slo
     costs = resnet_costs(config.depth, config.width)
     start = start_clients(config)
     clients = Clients(start.records, start.cpus, start.rates / slower)
-    fedavg = fedavg_seconds(round_times(fedavg_costs(costs), clients, config))
+    fedavg = round_times(fedavg_costs(costs), clients, config).sequential().max()
     dtfl = round_times(tier_costs(costs, 7, config.label_bytes), clients, config).parallel()
     assert scheduler.straggler_seconds(dtfl) == pytest.approx(fedavg, rel=2e-3)
 

@@ -9,7 +9,7 @@ from typing import Literal
 from m2fdp.config import Block, TieringConfig, ZonesConfig
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.simulation import Rules
-from m2fdp.tiering.course import Way
+from m2fdp.tiering.ways import Way
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
@@ -77,8 +77,8 @@ class Algorithm:
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
         zoned: whether it reads the configuration's `zones`.
-        tiers: how its rounds are billed, if its devices train a split model in epochs of their
-            own; None = local steps on the tree.
+        tiers: how its devices train in epochs of their own on a star, one of `m2fdp.tiering.ways`;
+            None = local steps on the tree.
         mechanisms: the names of those that it is defined for; None = any.
     """
 

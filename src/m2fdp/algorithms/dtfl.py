@@ -2,5 +2,6 @@
 
 from m2fdp.algorithms.base import Algorithm
 from m2fdp.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiering import ways
 
-DTFL = Algorithm("dtfl", "DTFL", "method", star_in_tiers, tiers="dtfl")
+DTFL = Algorithm("dtfl", "DTFL", "method", star_in_tiers, tiers=ways.DTFL)

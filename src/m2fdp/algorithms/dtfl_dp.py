@@ -10,6 +10,7 @@ import numpy as np
 
 from m2fdp.algorithms.base import Algorithm, Given, Plan
 from m2fdp.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiering import ways
 from m2fdp.topology.network import noise_plan
 
 
@@ -23,4 +24,4 @@ def _plan(given: Given) -> Plan:
     return replace(plan, network=network, schedule=schedule, private=True)
 
 
-DTFL_DP = Algorithm("dtfl_dp", "DTFL-DP", "baseline", _plan, tiers="dtfl")
+DTFL_DP = Algorithm("dtfl_dp", "DTFL-DP", "baseline", _plan, tiers=ways.DTFL)

@@ -5,5 +5,6 @@ Clients send activations, scores and labels, and never a model: see `m2fdp.tieri
 
 from m2fdp.algorithms.base import Algorithm
 from m2fdp.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiering import ways
 
-FEDGKT = Algorithm("fedgkt", "FedGKT", "baseline", star_in_tiers, tiers="fedgkt")
+FEDGKT = Algorithm("fedgkt", "FedGKT", "baseline", star_in_tiers, tiers=ways.FEDGKT)

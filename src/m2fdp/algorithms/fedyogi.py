@@ -8,6 +8,7 @@ from m2fdp.algorithms.base import Algorithm, Given, Plan
 from m2fdp.algorithms.in_tiers import star_in_tiers
 from m2fdp.config import Block, Positive
 from m2fdp.simulation.server_rules import Yogi
+from m2fdp.tiering import ways
 
 _Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -27,4 +28,4 @@ def _plan(given: Given) -> Plan:
     return star_in_tiers(given, rule)
 
 
-FEDYOGI = Algorithm("fedyogi", "FedYogi", "baseline", _plan, options=YogiOptions, tiers="fedavg")
+FEDYOGI = Algorithm("fedyogi", "FedYogi", "baseline", _plan, options=YogiOptions, tiers=ways.FEDAVG)

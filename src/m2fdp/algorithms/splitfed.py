@@ -6,5 +6,6 @@ clock differs.
 
 from m2fdp.algorithms.base import Algorithm
 from m2fdp.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiering import ways
 
-SPLITFED = Algorithm("splitfed", "SplitFed", "baseline", star_in_tiers, tiers="splitfed")
+SPLITFED = Algorithm("splitfed", "SplitFed", "baseline", star_in_tiers, tiers=ways.SPLITFED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from m2fdp.algorithms import Plan, get_algorithm
@@ -10,23 +12,17 @@ from m2fdp.errors import InputError
 from m2fdp.models.checks import FEW, Shape
 from m2fdp.models.registry import Model, build_model, resnet_plan
 from m2fdp.models.split import SPLIT_MODELS, build_split_model, build_split_of_small
-from m2fdp.models.transfer import build_transfer_model
 from m2fdp.privacy.mechanisms.splits import exposed_splits
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.splits import Splits
 from m2fdp.streams import seeded
 from m2fdp.tiering.costs import ModuleCosts, module_costs
 from m2fdp.tiering.course import TierCourse, plan_course
-from m2fdp.tiering.local import LocalTraining
-from m2fdp.tiering.private_local import build_private_trainer
-from m2fdp.tiering.process import TierProcess, build_tier_process
-from m2fdp.tiering.transfer import TransferProcess, build_transfer_process
-from m2fdp.topology.builders import build_tree
+from m2fdp.tiering.process import TierProcess
+from m2fdp.tiering.transfer import TransferProcess
+from m2fdp.tiering.ways import Way
 from m2fdp.topology.network import Network
 
-# The places where each model can be cut.
-_CUTS = {"resnet": 7, "cnn12": 3}
 _LARGE_FOR_ADAM = 0.05
 # Keys that only runs in tiers read.
 _OF_TIERS = ("local_epochs", "optimizer", "weight_decay", "plateau")
@@ -38,19 +34,19 @@ def check_tiers(config: Config, plan: Plan) -> None:
     Raises:
         InputError: naming the key, its value and what would be valid.
     """
-    if get_algorithm(config.algorithm).tiers is None:
+    way = get_algorithm(config.algorithm).tiers
+    if way is None:
         _check_no_tiers(config)
         return
     training, model, tiering = config.training, config.model, config.tiering
-    way = get_algorithm(config.algorithm).tiers
     if plan.private:
         _check_noised_epochs(config, plan)
-    _check_transfer(config)
+    _check_transfer(config, way)
     if model.name not in SPLIT_MODELS:
         valid = ", ".join(SPLIT_MODELS)
         raise InputError("model.name", model.name, f"can't be trained in tiers; {valid} can")
-    cuts = _CUTS[model.name]
-    if way == "dtfl" and tiering.tiers > cuts:
+    cuts = SPLIT_MODELS[model.name]
+    if way.tiered and tiering.tiers > cuts:
         raise InputError("tiering.tiers", tiering.tiers, f"is more than {model.name}'s {cuts}")
     if model.name != "resnet" and config.clock.model != TRAINED:
         raise InputError(
@@ -74,7 +70,7 @@ def check_tiers(config: Config, plan: Plan) -> None:
         raise InputError("training.backend", training.backend, "is not for tiers; use auto")
     if training.step_size != "constant":
         raise InputError("training.step_size", training.step_size, "is not D's; use constant")
-    if way != "dtfl":
+    if not way.tiered:
         for key, given in config.leakage.model_dump().items():
             if given:
                 words = f"is of clients with losses of their own (dtfl), not of {config.algorithm}"
@@ -123,10 +119,10 @@ def _check_noised_epochs(config: Config, plan: Plan) -> None:
         )
 
 
-def _check_transfer(config: Config) -> None:
+def _check_transfer(config: Config, way: Way | None) -> None:
     """Refuse what FedGKT can't be, and what only it can."""
     tiering, backend = config.tiering, config.training.backend
-    if get_algorithm(config.algorithm).tiers != "fedgkt":
+    if way is None or way.averaged:
         if tiering.server_epochs != TieringConfig().server_epochs:
             words = f"belongs to algorithm: fedgkt, not to {config.algorithm}"
             raise InputError("tiering.server_epochs", tiering.server_epochs, words)
@@ -149,7 +145,7 @@ def _check_no_tiers(config: Config) -> None:
             raise InputError(f"training.{name}", told, _refusal(config))
     if config.tiering.aggregate != TieringConfig().aggregate:
         raise InputError("tiering.aggregate", config.tiering.aggregate, _refusal(config))
-    _check_transfer(config)
+    _check_transfer(config, None)
     for key, given in config.leakage.model_dump().items():
         if given:
             raise InputError(f"leakage.{key}", given, _refusal(config))
@@ -172,12 +168,7 @@ def model_of(config: Config, shape: Shape, n_classes: int, seed: int, at_once: i
     way = get_algorithm(config.algorithm).tiers
     if way is None:
         return build_model(config.model, shape, n_classes, seed, at_once)
-    if way == "fedgkt":
-        n_clients = build_tree(config.topology).n_devices
-        return build_transfer_model(config.model, shape, n_classes, seed, n_clients)
-    cuts = _CUTS[config.model.name]
-    tiers = range(cuts - config.tiering.tiers + 1, cuts + 1) if way == "dtfl" else ()
-    return build_split_model(config.model, shape, n_classes, seed, tiers)
+    return way.model(config, shape, n_classes, seed)
 
 
 def check_batches(config: Config, shape: Shape, sizes: np.ndarray) -> None:
@@ -207,7 +198,7 @@ def check_batches(config: Config, shape: Shape, sizes: np.ndarray) -> None:
 
 def trained_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:
     """What the modules of the trained model cost."""
-    cuts = range(1, _CUTS[config.name] + 1)
+    cuts = range(1, SPLIT_MODELS[config.name] + 1)
     small = build_split_of_small(config, shape, n_classes, None)
     return module_costs(build_split_model(config, shape, n_classes, None, cuts), small)
 
@@ -231,58 +222,16 @@ def course_of(
     return plan_course(config, way, costs, sizes, present)
 
 
-def local_training(config: Config, largest: int) -> LocalTraining:
-    """How clients train.
-
-    Args:
-        largest: the records of the largest shard.
-    """
-    training = config.training
-    return LocalTraining(
-        training.local_epochs,
-        int(training.batch_size or largest),
-        training.optimizer,
-        training.weight_decay,
-        config.leakage.distance_correlation,
-        config.leakage.patch_shuffling,
-        two_party=training.backend == "reference",
-    )
-
-
 def process_of(
     config: Config, simulation: Simulation, course: TierCourse, workers: int
 ) -> TierProcess | TransferProcess:
     """How the rounds of a run in tiers are computed."""
-    settings = local_training(config, int(simulation.shards.sizes.max()))
-    if get_algorithm(config.algorithm).tiers == "fedgkt":
-        present, epochs = course.cuts > 0, config.tiering.server_epochs
-        return build_transfer_process(simulation, present, settings, epochs, workers)
-    aggregate, privacy = config.tiering.aggregate, config.privacy
-    trainer = None
-    if simulation.mechanisms[0].private:
-        splits = Splits(course.cuts, privacy.client_share, privacy.activation_clip)
-        trainer = build_private_trainer(simulation, splits, settings)
-    return build_tier_process(simulation, course.cuts, settings, aggregate, workers, trainer)
+    way = cast(Way, get_algorithm(config.algorithm).tiers)  # it has a course
+    return way.process(config, simulation, course.cuts, workers)
 
 
 def seen_in_tiers(config: Config) -> dict[str, str]:
     """What observers see beside un-noised models, by their kind."""
     way = get_algorithm(config.algorithm).tiers
-    if way in (None, "fedavg"):
-        return {}
-    if way == "fedgkt":
-        return _seen_in_transfer()
     how = ", their places shuffled," if config.leakage.patch_shuffling else ""
-    sees = f"activations{how} and labels of every record, and un-noised models"
-    return {"servers": sees, "cloud": sees, "uplinks": sees}
-
-
-def _seen_in_transfer() -> dict[str, str]:
-    """FedGKT's clients send no model, and are sent scores of an un-noised one."""
-    sent = "activations, logits and labels of every record"
-    taught = "un-noised logits of the server's model for"
-    return {
-        **dict.fromkeys(("servers", "cloud", "uplinks"), sent),
-        **dict.fromkeys(("siblings", "cousins", "far_devices"), f"{taught} their own records"),
-        "downlinks": f"{taught} every record",
-    }
+    return {kind: sees.format(how=how) for kind, sees in way.sees.items()} if way else {}

@@ -24,7 +24,8 @@ from m2fdp.models.registry import Model, resnet_plan
 from m2fdp.models.resnet import ResnetPlan, averaging_head, resnet_modules, small_network
 from m2fdp.streams import torch_seed
 
-SPLIT_MODELS = ("resnet", "cnn12")
+# The places where each can be cut.
+SPLIT_MODELS = {"resnet": 7, "cnn12": 3}
 # A head of cnn12 keeps a quarter of the image apart from the others.
 _CNN12_POOL = 2
 _SCORED_AT_A_TIME, _SCORED_ON_A_GPU = 64, 512

@@ -91,38 +91,3 @@ def round_times(costs: TierCosts, clients: Clients, config: ClockConfig) -> Roun
         records * costs.server_flops / (config.server_gflops * _GIGA),
         sent / clients.rates[:, None],
     )
-
-
-def round_seconds(times: RoundTimes, tiers: np.ndarray, config: ClockConfig) -> float:
-    """How long a round of D's takes: as long as its slowest client (D eq. 6)."""
-    return float(times.at(tiers, config.server == "shared").parallel().max())
-
-
-def fedavg_seconds(times: RoundTimes) -> float:
-    """Of a round of FedAvg.
-
-    Args:
-        times: by `fedavg_costs`.
-    """
-    return float(times.sequential().max())
-
-
-def splitfed_seconds(times: RoundTimes, config: ClockConfig) -> float:
-    """Of a round of SplitFed, where client and server wait for each other in every batch.
-
-    Args:
-        times: by `splitfed_costs`.
-    """
-    ones = np.ones(len(times.client), dtype=np.int64)
-    return float(times.at(ones, config.server == "shared").sequential().max())
-
-
-def fedgkt_seconds(times: RoundTimes) -> float:
-    """Of a round of FedGKT: once the slowest client has trained and sent, the one server's model is
-    trained on the records of all, whatever `clock.server` says.
-
-    Args:
-        times: by `fedgkt_costs`.
-    """
-    ones = np.ones(len(times.client), dtype=np.int64)
-    return float(times.at(ones, shared=True).sequential().max())

@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
-from m2fdp.config import (
-    TRAINED,
-    ClockConfig,
-    Config,
-    PlateauConfig,
-    ResourcesConfig,
-)
+from m2fdp.config import TRAINED, ClockConfig, Config, PlateauConfig, ResourcesConfig
 from m2fdp.costs.clock import Cost, added_up
 from m2fdp.costs.profiles import draw_noise, draw_profiles
 from m2fdp.costs.resources import watts
@@ -26,23 +19,9 @@ from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.process import State
 from m2fdp.simulation.training import CourseState, Decision, Progress, RoundRecord
 from m2fdp.tiering.clock import RoundTimes, clients_of, round_times
-from m2fdp.tiering.costs import (
-    ModuleCosts,
-    TierCosts,
-    fedavg_costs,
-    fedgkt_costs,
-    resnet_costs,
-    splitfed_costs,
-    tier_costs,
-)
+from m2fdp.tiering.costs import ModuleCosts, TierCosts, resnet_costs
 from m2fdp.tiering.plan import ABSENT, TierPlan, World, plan_tiers
-
-# How a round is billed: D's tiers in parallel, whole models, one side after the other, or a server
-# that waits for all clients and trains on what they have sent.
-Way = Literal["dtfl", "fedavg", "splitfed", "fedgkt"]
-
-# Clients train the whole model, whoever computes it.
-_WHOLE = ("fedavg", "splitfed")
+from m2fdp.tiering.ways import Way
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +108,8 @@ def plan_course(
         present: bool (R, K), who takes part.
     """
     clock, rounds, n_clients = config.clock, *present.shape
-    # An epoch more computes, and sends activations, once more; FedGKT's clients send once.
-    epochs = 1 if way == "fedgkt" else config.training.local_epochs
+    # An epoch more computes, and sends activations, once more.
+    epochs = config.training.local_epochs if way.averaged else 1
     world = World(
         sizes * float(epochs),
         draw_profiles(clock, n_clients, rounds, config.seed),
@@ -138,8 +117,8 @@ def plan_course(
         present,
     )
     modules = clock_costs(clock, trained)
-    planned = plan_tiers(config.tiering, clock, world, modules) if way == "dtfl" else None
-    tiers = _tiers_of(config, way, modules)
+    planned = plan_tiers(config.tiering, clock, world, modules) if way.tiered else None
+    tiers = way.costs(modules, clock, config.tiering, config.training.local_epochs)
     cuts = np.full(present.shape, ABSENT, dtype=np.int64)
     costs, logged = [], []
     batch = config.training.batch_size or sizes.max()
@@ -147,33 +126,15 @@ def plan_course(
     for number in range(rounds):
         here = present[number]
         chosen = np.ones(here.sum(), np.int64) if planned is None else planned.tiers[number, here]
-        cuts[number, here] = len(modules.flops) if way in _WHOLE else tiers.modules[chosen - 1]
+        cuts[number, here] = len(modules.flops) if way.whole else tiers.modules[chosen - 1]
         clients = clients_of(clock, world.records[here], world.profiles[number, here])
         times = round_times(tiers, clients, clock).noisy(world.noise[number, here])
-        # FedGKT's server has one model, whose training all wait for.
-        shared = way == "fedgkt" or clock.server == "shared"
-        took = _took(times.at(chosen, shared), way)
+        took = way.seconds(times, chosen, clock)
         share = tiers.client_flops[chosen - 1] / modules.flops.sum()
         energy = _energy(times, chosen, steps[here] * share, config.resources)
         costs.append(Cost(energy, float(took.max())))
         logged.append(_logged(took, chosen, tiers, planned, number))
     return TierCourse(cuts, tuple(costs), tuple(logged))
-
-
-def _tiers_of(config: Config, way: Way, modules: ModuleCosts) -> TierCosts:
-    label_bytes, epochs = config.clock.label_bytes, config.training.local_epochs
-    if way == "fedgkt":
-        return fedgkt_costs(modules, label_bytes, epochs, config.tiering.server_epochs)
-    if way == "fedavg":
-        return fedavg_costs(modules)
-    if way == "splitfed":
-        return splitfed_costs(modules, label_bytes)
-    return tier_costs(modules, config.tiering.tiers, label_bytes, config.tiering.whole_model)
-
-
-def _took(times: RoundTimes, way: Way) -> np.ndarray:
-    """Seconds of each client, (K,)."""
-    return (times.parallel() if way == "dtfl" else times.sequential())[:, 0]
 
 
 def _energy(

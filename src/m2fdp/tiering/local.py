@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from m2fdp.config import Config
 from m2fdp.models.split import SplitModel
 from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.streams import Streams
@@ -49,6 +50,24 @@ class LocalTraining:
         """What steps some parameters in one round."""
         kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
         return kind(values, lr=step_size, weight_decay=self.weight_decay)
+
+
+def local_training(config: Config, largest: int) -> LocalTraining:
+    """How clients train.
+
+    Args:
+        largest: the records of the largest shard.
+    """
+    training = config.training
+    return LocalTraining(
+        training.local_epochs,
+        int(training.batch_size or largest),
+        training.optimizer,
+        training.weight_decay,
+        config.leakage.distance_correlation,
+        config.leakage.patch_shuffling,
+        two_party=training.backend == "reference",
+    )
 
 
 @dataclass(frozen=True)

@@ -9,28 +9,12 @@ import numpy as np
 from m2fdp.config import ClockConfig, TieringConfig
 from m2fdp.costs.profiles import draw_noise, draw_present, draw_profiles
 from m2fdp.tiering import scheduler
-from m2fdp.tiering.clock import (
-    Clients,
-    RoundTimes,
-    clients_of,
-    fedavg_seconds,
-    fedgkt_seconds,
-    round_seconds,
-    round_times,
-    splitfed_seconds,
-)
-from m2fdp.tiering.costs import (
-    ModuleCosts,
-    TierCosts,
-    fedavg_costs,
-    fedgkt_costs,
-    resnet_costs,
-    splitfed_costs,
-    tier_costs,
-)
+from m2fdp.tiering.clock import Clients, RoundTimes, clients_of, round_times
+from m2fdp.tiering.costs import ModuleCosts, TierCosts, resnet_costs, tier_costs
+from m2fdp.tiering.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 ABSENT = -1
-BASELINES = ("fedavg", "splitfed", "fedgkt")
+BASELINES = (FEDAVG, SPLITFED, FEDGKT)
 _GIGA = 1e9
 
 
@@ -123,26 +107,26 @@ def plan_tiers(
             chosen = _by_observation(state, tiering, clock, tiers_cost, world.records)[present]
         tiers[number, present] = chosen
         state = _observed(state, tiering, tiers[number], times, clients)
-        seconds[number] = round_seconds(times, chosen, clock)
-        oracle[number] = round_seconds(times, best, clock)
-        of_baselines = baseline_seconds(costs, clock, clients, factors)
-        baselines[number] = [of_baselines[name] for name in BASELINES]
+        seconds[number] = DTFL.seconds(times, chosen, clock).max()
+        oracle[number] = DTFL.seconds(times, best, clock).max()
+        baselines[number] = list(baseline_seconds(costs, clock, clients, factors).values())
     return TierPlan(tiers, seconds, oracle, *baselines.T)
 
 
 def baseline_seconds(
-    costs: ModuleCosts, clock: ClockConfig, clients: Clients, factors: np.ndarray
+    modules: ModuleCosts, clock: ClockConfig, clients: Clients, factors: np.ndarray
 ) -> dict[str, float]:
-    """Of a round of each of `BASELINES`, by these clients.
+    """Of a round of an epoch of each of `BASELINES`, by name, by these clients.
 
     Args:
         factors: (K,) of the clients' computing times.
     """
-    whole = round_times(fedavg_costs(costs), clients, clock).noisy(factors)
-    split = round_times(splitfed_costs(costs, clock.label_bytes), clients, clock).noisy(factors)
-    small = round_times(fedgkt_costs(costs, clock.label_bytes), clients, clock).noisy(factors)
-    seconds = fedavg_seconds(whole), splitfed_seconds(split, clock), fedgkt_seconds(small)
-    return dict(zip(BASELINES, seconds, strict=True))
+    seconds, ones = {}, np.ones(len(factors), dtype=np.int64)
+    for way in BASELINES:
+        costs = way.costs(modules, clock, TieringConfig(), 1)
+        times = round_times(costs, clients, clock).noisy(factors)
+        seconds[way.name] = float(way.seconds(times, ones, clock).max())
+    return seconds
 
 
 def _by_observation(

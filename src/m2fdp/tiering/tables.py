@@ -14,15 +14,10 @@ import pandas as pd
 
 from m2fdp.config import ClockConfig, TieringConfig
 from m2fdp.tiering import printed, scheduler
-from m2fdp.tiering.clock import (
-    Clients,
-    RoundTimes,
-    clients_of,
-    round_seconds,
-    round_times,
-)
+from m2fdp.tiering.clock import Clients, RoundTimes, clients_of, round_times
 from m2fdp.tiering.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_costs
 from m2fdp.tiering.plan import TierPlan, baseline_seconds, draw_world, plan_tiers
+from m2fdp.tiering.ways import DTFL
 
 UNITS = ("mebibyte", "megabit")
 _MEGA = 1e6
@@ -266,7 +261,8 @@ def _dtfl_seconds(
     """With all of D's tiers, and times that are known."""
     tiers = tier_costs(costs, printed.MOST_TIERS, clock.label_bytes, whole_model)
     times = round_times(tiers, clients, clock)
-    return round_seconds(times, scheduler.assign(times.parallel(), 1), clock)
+    tiers_of = scheduler.assign(times.parallel(), 1)
+    return float(DTFL.seconds(times, tiers_of, clock).max())
 
 
 def _times(times: RoundTimes, client: int, tier: int) -> dict[str, float]:

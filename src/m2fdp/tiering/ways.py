@@ -1,0 +1,137 @@
+"""The ways in which the clients of one server train in epochs, and what each does differently.
+
+Whoever plans, bills, builds or checks such a run asks its way; nobody compares names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from m2fdp.config import ClockConfig, Config, TieringConfig
+from m2fdp.models.checks import Shape
+from m2fdp.models.registry import Model
+from m2fdp.models.split import SPLIT_MODELS, build_split_model
+from m2fdp.models.transfer import build_transfer_model
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.splits import Splits
+from m2fdp.tiering.clock import RoundTimes
+from m2fdp.tiering.costs import (
+    ModuleCosts,
+    TierCosts,
+    fedavg_costs,
+    fedgkt_costs,
+    splitfed_costs,
+    tier_costs,
+)
+from m2fdp.tiering.local import local_training
+from m2fdp.tiering.private_local import build_private_trainer
+from m2fdp.tiering.process import TierProcess, build_tier_process
+from m2fdp.tiering.transfer import TransferProcess, build_transfer_process
+from m2fdp.topology.builders import build_tree
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A way to train in epochs. One that says nothing of itself averages whole models.
+
+    Attributes:
+        name: of its seconds, in tables.
+        costs: from the modules' costs, the clock, the tiers and a client's epochs in a round to
+            what client and server do and send of a record.
+        whole: whether clients train the whole model, whoever computes it.
+        tiered: whether clients are in tiers that a scheduler chooses, each with a loss of its own
+            where it is cut, so that it computes while the server does (D eq. 5).
+        averaged: whether clients send models, whose mean is the next one; else they send records'
+            activations once a round, and all wait until the server's one model is trained on them.
+        sees: by kind of observer, what it sees beside un-noised models; {how} = what was done to
+            activations.
+    """
+
+    name: str
+    costs: Callable[[ModuleCosts, ClockConfig, TieringConfig, int], TierCosts]
+    whole: bool = False
+    tiered: bool = False
+    averaged: bool = True
+    sees: Mapping[str, str] = field(default_factory=dict)
+
+    def seconds(self, times: RoundTimes, tiers: np.ndarray, clock: ClockConfig) -> np.ndarray:
+        """What a round takes each client, (K,).
+
+        Args:
+            times: by `costs`.
+            tiers: (K,), 1 … M.
+        """
+        own = times.at(tiers, clock.server == "shared" or not self.averaged)
+        return (own.parallel() if self.tiered else own.sequential())[:, 0]
+
+    def model(self, config: Config, shape: Shape, n_classes: int, seed: int) -> Model:
+        """The configured model with its first weights, and the heads that are in use.
+
+        Raises:
+            InputError: see `build_split_model`.
+        """
+        if not self.averaged:
+            n_clients = build_tree(config.topology).n_devices
+            return build_transfer_model(config.model, shape, n_classes, seed, n_clients)
+        most = SPLIT_MODELS[config.model.name]
+        tiers = range(most - config.tiering.tiers + 1, most + 1) if self.tiered else ()
+        return build_split_model(config.model, shape, n_classes, seed, tiers)
+
+    def process(
+        self, config: Config, simulation: Simulation, cuts: np.ndarray, workers: int
+    ) -> TierProcess | TransferProcess:
+        """How rounds are computed.
+
+        Args:
+            cuts: int64 (R, K), the modules that each client trains itself; below 1 = absent.
+            workers: processes that share the clients, on a CPU.
+        """
+        tiering, privacy, trainer = config.tiering, config.privacy, None
+        settings = local_training(config, int(simulation.shards.sizes.max()))
+        if not self.averaged:
+            present, epochs = cuts > 0, tiering.server_epochs
+            return build_transfer_process(simulation, present, settings, epochs, workers)
+        if simulation.mechanisms[0].private:
+            splits = Splits(cuts, privacy.client_share, privacy.activation_clip)
+            trainer = build_private_trainer(simulation, splits, settings)
+        return build_tier_process(simulation, cuts, settings, tiering.aggregate, workers, trainer)
+
+
+_SENT = "activations{how} and labels of every record, and un-noised models"
+_TO_SERVERS = ("servers", "cloud", "uplinks")
+
+FEDAVG = Way("fedavg", lambda modules, *_: fedavg_costs(modules), whole=True)
+# Clients have the first modules, and wait in every batch for the server's gradient (D A.5).
+SPLITFED = Way(
+    "splitfed",
+    lambda modules, clock, *_: splitfed_costs(modules, clock.label_bytes),
+    whole=True,
+    sees=dict.fromkeys(_TO_SERVERS, _SENT),
+)
+DTFL = Way(
+    "dtfl",
+    lambda modules, clock, tiering, _: tier_costs(
+        modules, tiering.tiers, clock.label_bytes, tiering.whole_model
+    ),
+    tiered=True,
+    sees=dict.fromkeys(_TO_SERVERS, _SENT),
+)
+# Clients' small models and the server's large one teach each other by scores (He et al. 2020).
+FEDGKT = Way(
+    "fedgkt",
+    lambda modules, clock, tiering, epochs: fedgkt_costs(
+        modules, clock.label_bytes, epochs, tiering.server_epochs
+    ),
+    averaged=False,
+    sees={
+        **dict.fromkeys(_TO_SERVERS, "activations, logits and labels of every record"),
+        **dict.fromkeys(
+            ("siblings", "cousins", "far_devices"),
+            "un-noised logits of the server's model for their own records",
+        ),
+        "downlinks": "un-noised logits of the server's model for every record",
+    },
+)
