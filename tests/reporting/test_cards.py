@@ -6,6 +6,7 @@ import re
 import pandas as pd
 import pytest
 
+from m2fdp.privacy.mechanisms import MECHANISMS
 from m2fdp.reporting.cards import EXPENDABLE, privacy_card
 
 SUBJECT = {
@@ -95,6 +96,21 @@ def test_a_table_tells_about_how_many_devices_each_observer_learns_most():
     text = card().markdown()
     assert "| untrusted servers | yes | 2.00 | 20 | noised gradients |" in text
     assert "| eavesdropper on uplinks |  | ∞ | 20 | gradients in clear |" in text
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "noised"),
+    [
+        ("gradient", "every local step's gradient"),
+        ("upload", "every model that leaves trusted ground"),
+        ("weights", "clipped weights that leave trusted ground"),
+    ],
+)
+def test_what_is_noised_follows_from_what_the_mechanism_is(monkeypatch, mechanism, noised):
+    """Whatever its name."""
+    monkeypatch.setitem(MECHANISMS, "own", MECHANISMS[mechanism])
+    for name in (mechanism, "own"):
+        assert f"| noise on | {noised} |" in card(PROMISED | {"mechanism": name}).markdown()
 
 
 def test_a_formula_that_promises_more_than_it_keeps_is_named():

@@ -14,6 +14,7 @@ import pandas as pd
 from m2fdp.algorithms import get_algorithm
 from m2fdp.experiments import Experiment
 from m2fdp.formatting import nominal, quantity, upper_bound
+from m2fdp.privacy.mechanisms import Mechanism, get_mechanism
 from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.reporting.tables import markdown
 
@@ -24,11 +25,6 @@ _NEIGHBOURS = {
     "replace_one": "is what it is or is replaced by any other",
 }
 _UNITS = {"record": "one record", "device": "all that one device holds"}
-_NOISED = {
-    "gradient": "every local step's gradient",
-    "upload": "every model that leaves trusted ground",
-    "weights": "clipped weights that leave trusted ground",
-}
 _GUARANTEES = {
     "verified": "verified: an accountant upholds it for everybody who is distrusted",
     "conditional": "conditional: it rests on what can't be defended; see the assumptions",
@@ -278,10 +274,7 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     planned = promised.get("rounds_planned", promised["rounds"])  # older files lack it
     how = pd.DataFrame(
         [
-            (
-                "noise on",
-                _NOISED.get(promised["mechanism"], promised["mechanism"]),
-            ),
+            ("noise on", _noised(get_mechanism(promised["mechanism"]))),
             ("amount set by", promised["calibration"]),
             ("clipping norm", f"{promised['clipping_norm']:g}"),
             ("neighbours", promised["adjacency"]),
@@ -300,6 +293,13 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     if outside := promised.get("outside_the_promise"):
         sections.append(Section("What is outside the promise", items=tuple(outside)))
     return [*sections, Section("How the noise was set", table=how)]
+
+
+def _noised(mechanism: Mechanism) -> str:
+    if mechanism.noises_every_step:
+        return "every local step's gradient"
+    what = "clipped weights that leave" if mechanism.sends_models else "every model that leaves"
+    return f"{what} trusted ground"
 
 
 def _own_code(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
