@@ -1,5 +1,5 @@
 """The privacy card of a run: one page for whoever must judge it, a reviewer or a data protection
-officer. Computed here once; Markdown and HTML show the same content."""
+officer. In Markdown, and as a page that is rendered from it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _STYLE = (
     "color:#222}h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2rem}"
     "table{border-collapse:collapse;width:100%}th,td{border-bottom:1px solid #ddd;"
     "padding:.3rem .6rem;text-align:left;vertical-align:top}"
-    "code{background:#f3f3f3;padding:.1rem .3rem;overflow-wrap:anywhere}"
+    "code{background:#f3f3f3;padding:.1rem .3rem;overflow-wrap:anywhere}pre{white-space:pre-wrap}"
     "@media print{body{margin:0}}"
 )
 
@@ -122,28 +122,15 @@ class Card:
         Args:
             figures: names of files.
         """
-        parts = [f"<h1>{html.escape(self.title)}</h1>"]
-        for section in self.sections:
-            parts += [f"<h2>{html.escape(section.heading)}</h2>"] if section.heading else []
-            parts += [f"<p>{_inline(section.text)}</p>"] if section.text else []
-            if section.table is not None:
-                parts.append(_html_table(section.table))
-            if section.items:
-                listed = "".join(f"<li>{_inline(item)}</li>" for item in section.items)
-                parts.append(f"<ul>{listed}</ul>")
-            if section.code:
-                parts.append(f"<p><code>{html.escape(section.code)}</code></p>")
-        links = [
-            f'<li><a href="{html.escape(name)}">{html.escape(FIGURES.get(name, name))}</a></li>'
-            for name in figures
-        ]
-        if links:
-            parts.append(f"<h2>Figures</h2><ul>{''.join(links)}</ul>")
+        from markdown_it import MarkdownIt  # here, as only a page needs it
+
+        links = "".join(f"- [{FIGURES.get(name, name)}]({name})\n" for name in figures)
+        text = self.markdown() + (f"\n## Figures\n\n{links}" if links else "")
+        shown = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
         return (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            f"<title>{html.escape(self.title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-            + "\n".join(parts)
-            + "\n</body></html>\n"
+            f"<title>{html.escape(self.title)}</title><style>{_STYLE}</style></head>\n"
+            f"<body>\n{shown}</body></html>\n"
         )
 
 
@@ -378,24 +365,3 @@ def _trained(subject: Mapping[str, Any], promised: Mapping[str, Any]) -> pd.Data
 
 def _bound(value: float | str) -> str:
     return upper_bound(float(value))
-
-
-def _inline(text: str) -> str:
-    """The little Markdown that sentences hold, as HTML."""
-    parts = html.escape(text, quote=False).split("**")
-    bold = "".join(
-        f"<strong>{part}</strong>" if place % 2 else part for place, part in enumerate(parts)
-    )
-    pieces = bold.split("`")
-    return "".join(
-        f"<code>{piece}</code>" if place % 2 else piece for place, piece in enumerate(pieces)
-    )
-
-
-def _html_table(table: pd.DataFrame) -> str:
-    head = "".join(f"<th>{html.escape(str(name))}</th>" for name in table.columns)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{_inline(str(value))}</td>" for value in row) + "</tr>"
-        for row in table.to_numpy().tolist()
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
