@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, cast
@@ -14,22 +14,28 @@ from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
+from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
+from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
+from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
 from mlflow import MlflowClient
 from mlflow.entities import Param, Run, RunTag
 from omegaconf import OmegaConf
+from pydantic import ValidationError
 
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, chain
 from m2fdp.experiments.attack_checks import check_attack
 from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
 from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.files import shown
+from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import evaluation, tracking
+from m2fdp.pipelines.causes import reason
 from m2fdp.pipelines.cells import check_promise
-from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
+from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
+from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH, outside_notebooks
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.provenance import code_tags, data_tags, run_tags, warn_of_other_code
 from m2fdp.pipelines.recording import SOURCE, CatalogEntries, Recorder
@@ -37,6 +43,12 @@ from m2fdp.pipelines.resuming import Unfinished, check_continues, find_unfinishe
 from m2fdp.pipelines.selection import DEFAULT, check_inputs
 from m2fdp.pipelines.store import check_store
 from m2fdp.reporting.naming import command, run_name
+
+# Of Kedro's parameters of a run, which become tags: places of this machine, objects, and what is
+# elsewhere on the run's page.
+_UNTOLD = frozenset(
+    {"project_path", "run_id", "session_id", "runner", "extra_params", "runtime_params"}
+)
 
 logger = logging.getLogger(__name__)
 
@@ -69,16 +81,17 @@ class RunHooks:
         }
         for name, resolver in resolvers.items():
             OmegaConf.register_new_resolver(f"m2fdp.{name}", resolver, replace=True)
+        self._connect(context, loader)
 
     @hook_impl
     def after_catalog_created(self, conf_catalog: dict[str, Any]) -> None:
         self._entries = CatalogEntries.of(conf_catalog, self._project)
 
-    @hook_impl(wrapper=True)
+    @hook_impl
     def before_pipeline_run(
         self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
-    ) -> Generator[None, None, None]:
-        """Record who runs what with which code, once MLflow's run is open."""
+    ) -> None:
+        """Open MLflow's run, and record who runs what with which code."""
         try:
             self._check_pipeline(pipeline, catalog, run_params)
             self._lock_cell()
@@ -86,15 +99,17 @@ class RunHooks:
         except InputError as error:
             self._lock.close()
             raise BadInput(str(error)) from None
-        yield
-        run = mlflow.active_run()
-        mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
+        # The outbox sends what is saved: here a store that fails would fail the run. What the
+        # pipeline has no part in is not made for this.
+        used = {name: catalog[name] for name in sorted(pipeline.datasets()) if name in catalog}
+        switch_catalog_logging(used, False)
+        run = self._open_run(run_params)
         for stale in tracking.close_stale_runs():
             logger.warning("Run %s was cut off; it is marked as killed now.", stale)
         for line in surprises(self._config):
             logger.warning(line)
         self._pipelines = [name for name in _asked_for(run_params) if name != DEFAULT]
-        self._record_start(run, pipeline)
+        self._record_start(run, pipeline, run_params)
         self._trains = "model" in pipeline.all_outputs()
         self._started = time.perf_counter()
         logger.info("MLflow run %s (make ui)", run.info.run_name)
@@ -111,9 +126,16 @@ class RunHooks:
         self._recorder.loaded(dataset_name, data)
 
     @hook_impl
-    def on_pipeline_error(self) -> None:
+    def on_pipeline_error(self, error: Exception) -> None:
         self._outbox.close()
         self._lock.close()
+        run = mlflow.active_run()
+        # What an interruption has become on its way through a library ends as an interruption.
+        if run is not None and not any(isinstance(cause, Interrupted) for cause in chain(error)):
+            with tracking.outages_tolerated(run):
+                tracking.tell_end(run, reason(error))
+                while self._opens_run and mlflow.active_run():
+                    mlflow.end_run("FAILED")
 
     @hook_impl
     def after_pipeline_run(self) -> None:
@@ -130,6 +152,35 @@ class RunHooks:
                 f"MLflow at {mlflow.get_tracking_uri()} has not taken {left}. The files of the "
                 f"run are whole; {unsent} keeps the rest. {self._how_to_send()}"
             )
+        if self._opens_run:
+            mlflow.end_run()
+
+    def _connect(self, context: KedroContext, loader: StrictConfigLoader) -> None:
+        """As mlflow.yml says, unless a run is active: whoever has opened it has connected.
+
+        Of kedro-mlflow's hooks this one alone is used: the others log parameters and files.
+        """
+        self._opens_run = mlflow.active_run() is None
+        plugin = MlflowHook()
+        try:
+            plugin.after_context_created(context)
+        except ValidationError as error:
+            if error.title != KedroMlflowConfig.__name__:
+                raise
+            raise BadInput(str(mlflow_refusal(loader, error))) from None
+        self._asked = plugin.mlflow_config.tracking.run
+
+    def _open_run(self, run_params: dict[str, Any]) -> Run:
+        """The run of this session, or the one that its caller has opened for it."""
+        if self._opens_run:
+            with outside_notebooks():
+                mlflow.start_run(
+                    run_id=self._asked.id,
+                    run_name=self._asked.name or "+".join(_asked_for(run_params)) or DEFAULT,
+                    nested=self._asked.nested,
+                )
+        mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
+        return mlflow.active_run()
 
     def _check_pipeline(
         self, pipeline: Pipeline, catalog: CatalogProtocol, run_params: dict[str, Any]
@@ -145,12 +196,13 @@ class RunHooks:
         if "bound" in pipeline.all_outputs():
             check_no_proximal(self._config)
 
-    def _record_start(self, run: Run, pipeline: Pipeline) -> None:
+    def _record_start(self, run: Run, pipeline: Pipeline, run_params: dict[str, Any]) -> None:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""
         run_id = run.info.run_id
         code = code_tags(self._project)
         again = command(self._config, self._pipelines)
-        tags = run_tags(self._config) | code | data_tags(pipeline)
+        tags = {key: str(v) for key, v in run_params.items() if v and key not in _UNTOLD}
+        tags |= run_tags(self._config) | code | data_tags(pipeline)
         tags |= {"mlflow.source.name": SOURCE, "kedro_command": again}
         params = flatten(self._config.model_dump(exclude={"resume"}))
         before = None

@@ -29,14 +29,13 @@ class _Hooks:
             with startup.imports_uncollected():
                 from m2fdp.hooks import RunHooks
                 from m2fdp.pipelines.mlflow_internals import read_telemetry_setting
-                from m2fdp.pipelines.tracking_hooks import TrackingHooks
             read_telemetry_setting()  # somebody may have imported mlflow before the settings
-            self._made = (TrackingHooks(), RunHooks())
+            self._made = (RunHooks(),)
         return iter(self._made)
 
 
 HOOKS = _Hooks()
-# TrackingHooks is that plugin's hook, adapted.
+# RunHooks opens the runs.
 DISABLE_HOOKS_FOR_PLUGINS = ("kedro_mlflow",)
 
 DATA_CATALOG_CLASS = UninterruptedCatalog

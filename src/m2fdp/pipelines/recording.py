@@ -72,7 +72,7 @@ class CatalogEntries:
                 if entry["type"].endswith("MlflowArtifactDataset")
             ),
             metrics={
-                name: entry["key"]
+                name: entry.get("key") or name
                 for name, entry in conf_catalog.items()
                 if entry["type"].endswith("MlflowMetricDataset")
             },
