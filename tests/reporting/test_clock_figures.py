@@ -7,28 +7,29 @@ import io
 import pytest
 from rich.console import Console
 
-from m2fdp.config import ClockConfig, TieringConfig
+from m2fdp.config import ClockConfig, Config, TieringConfig
 from m2fdp.reporting import clock_figures, clock_tables
 from m2fdp.tiering import tables
 from m2fdp.tiering.plan import draw_world, plan_tiers
 
 CLOCK = ClockConfig(model="resnet20", width=4, rounds=6, noise=0.0, switch_every=None)
-TIERING = TieringConfig(tiers=3)
+CONFIG = Config(clock=CLOCK, tiering=TieringConfig(tiers=3))
 
 
 def rounds():
-    return tables.rounds_table(plan_tiers(TIERING, CLOCK, draw_world(CLOCK, 0)), TIERING, CLOCK)
+    plan = plan_tiers(CONFIG.tiering, CLOCK, draw_world(CLOCK, 0))
+    return tables.rounds_table(plan, CONFIG)
 
 
 @pytest.mark.parametrize(
     ("draw", "table", "model"),
     [
         (clock_figures.tiers_over_rounds, rounds, "resnet20"),
-        (clock_figures.one_tier_for_all, lambda: tables.table_1(CLOCK), "resnet110"),
-        (clock_figures.normalised_times, lambda: tables.table_2(CLOCK), "resnet56"),
-        (clock_figures.rounds_by_clients, lambda: tables.table_4(TIERING, CLOCK, 0), "resnet110"),
-        (clock_figures.splits, lambda: tables.table_11(CLOCK), "resnet20"),
-        (clock_figures.rounds_by_tiers, lambda: tables.figure_3(TIERING, CLOCK, 0), "resnet110"),
+        (clock_figures.one_tier_for_all, lambda: tables.table_1(CONFIG), "resnet110"),
+        (clock_figures.normalised_times, lambda: tables.table_2(CONFIG), "resnet56"),
+        (clock_figures.rounds_by_clients, lambda: tables.table_4(CONFIG), "resnet110"),
+        (clock_figures.splits, lambda: tables.table_11(CONFIG), "resnet20"),
+        (clock_figures.rounds_by_tiers, lambda: tables.figure_3(CONFIG), "resnet110"),
     ],
 )
 def test_a_figure_says_whose_times_it_shows(draw, table, model):
@@ -38,7 +39,7 @@ def test_a_figure_says_whose_times_it_shows(draw, table, model):
 
 
 def test_bars_of_both_units_are_the_tables():
-    table = tables.units_table(CLOCK)
+    table = tables.units_table(CONFIG)
     figure = clock_figures.both_units(table)
     for axes, model in zip(figure.axes, ("resnet56", "resnet110"), strict=True):
         assert axes.get_title(loc="left") == f"times of {model}"
@@ -60,7 +61,7 @@ def test_lines_over_rounds_are_the_plans():
 def test_the_terminal_has_both_units_and_the_mean_round():
     console = Console(file=io.StringIO(), width=120)
     table = rounds()
-    clock_tables.print_clock(tables.units_table(CLOCK), table, console)
+    clock_tables.print_clock(tables.units_table(CONFIG), table, console)
     said = console.file.getvalue()
     line = next(line for line in said.splitlines() if "resnet56" in line and " dtfl " in line)
     assert [cell for cell in line.replace("│", " ").split()][2:] == [

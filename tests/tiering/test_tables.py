@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.tiering.clocks import clock
 
-from m2fdp.config import ClockConfig, TieringConfig
+from m2fdp.config import ClockConfig, Config, TieringConfig
 from m2fdp.tiering import tables
 from m2fdp.tiering.plan import draw_world, plan_tiers
 
@@ -19,7 +19,7 @@ IMPLIED = {
 
 @pytest.fixture(scope="module")
 def table_1():
-    return tables.table_1(ClockConfig())
+    return tables.table_1(Config())
 
 
 def test_table_1_at_mebibytes_implies_one_number_of_rounds_in_both_cases(table_1):
@@ -46,7 +46,7 @@ def test_table_1s_compute_speed_is_the_clocks(table_1):
 
 
 def test_table_2_by_flops():
-    table = tables.table_2(ClockConfig())
+    table = tables.table_2(Config())
     expected = [1, 1.96, 3.14, 4.10, 5.28, 6.25]
     np.testing.assert_allclose(table["client"], expected, atol=0.02)
     assert table["server"].is_monotonic_decreasing
@@ -54,7 +54,7 @@ def test_table_2_by_flops():
 
 
 def test_table_4_of_times_that_are_known():
-    table = tables.table_4(TieringConfig(), clock(), seed=0)
+    table = tables.table_4(Config(clock=clock()))
     np.testing.assert_allclose(table["oracle_over_fedavg"], [0.227, 0.191, 0.179, 0.173], atol=6e-3)
     printed = [0.236, 0.244, 0.221, 0.224]
     np.testing.assert_allclose(
@@ -65,7 +65,7 @@ def test_table_4_of_times_that_are_known():
 
 
 def test_table_11_leaves_no_module_out():
-    table = tables.table_11(ClockConfig(model="resnet20", width=4))
+    table = tables.table_11(Config(clock=ClockConfig(model="resnet20", width=4)))
     assert len(table) == sum(range(1, 8))
     assert table["tiers"].value_counts().sort_index().tolist() == list(range(1, 8))
     one, seven = (table[table["tiers"] == n] for n in (1, 7))
@@ -75,7 +75,7 @@ def test_table_11_leaves_no_module_out():
 
 
 def test_figure_3_falls_with_every_tier_if_times_are_known():
-    table = tables.figure_3(TieringConfig(), ClockConfig(), seed=0)
+    table = tables.figure_3(Config())
     for case, last in ((1, 24.7), (2, 45.6)):
         rows = table[table["case"] == case]
         assert rows["tiers"].tolist() == list(range(1, 8))
@@ -85,7 +85,9 @@ def test_figure_3_falls_with_every_tier_if_times_are_known():
 
 
 def test_both_readings_of_the_rates():
-    table = tables.units_table(ClockConfig(model="resnet20", width=4, noise=0.3, server="shared"))
+    table = tables.units_table(
+        Config(clock=ClockConfig(model="resnet20", width=4, noise=0.3, server="shared"))
+    )
     ratio = table.set_index(["model", "rate_unit", "algorithm"])["over_fedavg"]
     assert ratio["resnet56", "mebibyte", "dtfl"] == pytest.approx(0.301, abs=5e-4)
     assert ratio["resnet110", "mebibyte", "dtfl"] == pytest.approx(0.185, abs=5e-4)
@@ -98,7 +100,7 @@ def test_both_readings_of_the_rates():
 
 def test_fedgkts_seconds_imply_one_number_of_rounds_for_both_models():
     """And FedAvg's, but for 4 %: the formula that leads to them is D's."""
-    table = tables.units_table(ClockConfig())
+    table = tables.units_table(Config())
     rows = table[table["rate_unit"] == "mebibyte"].set_index(["model", "algorithm"])
     implied = rows["implied_rounds"].unstack("model")
     np.testing.assert_allclose(implied.loc["fedgkt"], [205.5, 204.8], atol=0.1)
@@ -108,7 +110,7 @@ def test_fedgkts_seconds_imply_one_number_of_rounds_for_both_models():
 
 
 def test_times_by_profile_and_tier():
-    table = tables.times_table(TieringConfig(whole_model=True), ClockConfig())
+    table = tables.times_table(Config(tiering=TieringConfig(whole_model=True)))
     assert len(table) == 2 * 5 * 9
     assert table["tier"].iloc[:9].tolist() == [*range(1, 9), 0]
     whole, fedavg = table[table["tier"] == 8], table[table["tier"] == 0]
@@ -119,9 +121,9 @@ def test_times_by_profile_and_tier():
 
 
 def test_rounds_of_a_plan():
-    tiering, config = TieringConfig(tiers=3), clock(rounds=4)
-    plan = plan_tiers(tiering, config, draw_world(config, 0))
-    table = tables.rounds_table(plan, tiering, config)
+    config = Config(tiering=TieringConfig(tiers=3), clock=clock(rounds=4))
+    plan = plan_tiers(config.tiering, config.clock, draw_world(config.clock, 0))
+    table = tables.rounds_table(plan, config)
     assert table["round"].tolist() == [1, 2, 3, 4]
     counts = table[["tier_1", "tier_2", "tier_3"]]
     assert counts.iloc[0].tolist() == [10, 0, 0] and (counts.sum(axis=1) == 10).all()

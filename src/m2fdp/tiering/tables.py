@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.config import ClockConfig, TieringConfig
+from m2fdp.config import ClockConfig, Config, TieringConfig
 from m2fdp.tiering import printed, scheduler
 from m2fdp.tiering.clock import Clients, RoundTimes, clients_of, round_times
 from m2fdp.tiering.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_costs
@@ -23,21 +23,22 @@ UNITS = ("mebibyte", "megabit")
 _MEGA = 1e6
 
 
-def times_table(tiering: TieringConfig, clock: ClockConfig) -> pd.DataFrame:
+def times_table(config: Config) -> pd.DataFrame:
     """Seconds of a round of each profile in each tier, in both units, without noise.
 
     Returns:
         One row a unit, profile and tier; FedAvg's row has its place after them, as tier 0.
     """
+    tiering, clock = config.tiering, config.clock
     costs, rows = resnet_costs(clock.depth, clock.width), []
     tiers = tier_costs(costs, tiering.tiers, clock.label_bytes, tiering.whole_model)
     n_profiles = len(clock.profiles)
     for unit in UNITS:
-        config = _with(clock, rate_unit=unit)
+        in_unit = _with(clock, rate_unit=unit)
         records = np.full(n_profiles, clock.records / clock.clients)
-        clients = clients_of(config, records, np.arange(n_profiles))
-        split = round_times(tiers, clients, config)
-        whole = round_times(fedavg_costs(costs), clients, config)
+        clients = clients_of(in_unit, records, np.arange(n_profiles))
+        split = round_times(tiers, clients, in_unit)
+        whole = round_times(fedavg_costs(costs), clients, in_unit)
         for place, (cpus, rate) in enumerate(clock.profiles):
             about = {"model": clock.model, "rate_unit": unit, "cpus": cpus, "rate": rate}
             for tier in range(1, tiers.n_tiers + 1):
@@ -46,8 +47,9 @@ def times_table(tiering: TieringConfig, clock: ClockConfig) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def rounds_table(plan: TierPlan, tiering: TieringConfig, clock: ClockConfig) -> pd.DataFrame:
+def rounds_table(plan: TierPlan, config: Config) -> pd.DataFrame:
     """The configured plan, one row a round: its seconds, the baselines', and clients by tier."""
+    tiering, clock = config.tiering, config.clock
     table = pd.DataFrame(
         {
             "round": np.arange(1, len(plan.seconds) + 1),
@@ -64,7 +66,7 @@ def rounds_table(plan: TierPlan, tiering: TieringConfig, clock: ClockConfig) -> 
     return table
 
 
-def units_table(clock: ClockConfig) -> pd.DataFrame:
+def units_table(config: Config) -> pd.DataFrame:
     """A round of D's ten clients at the start, by what a rate counts, without noise.
 
     Returns:
@@ -77,17 +79,15 @@ def units_table(clock: ClockConfig) -> pd.DataFrame:
     for place, model in enumerate(printed.MODELS):
         totals = {way: seconds[place] for way, seconds in printed.TABLE_3.items()}
         for unit in UNITS:
-            config = _with(clock, model=model, width=16, rate_unit=unit, server="unlimited")
-            costs, clients = resnet_costs(config.depth, config.width), _start(config)
+            clock = _with(config.clock, model=model, width=16, rate_unit=unit, server="unlimited")
+            costs, clients = resnet_costs(clock.depth, clock.width), _start(clock)
             ways = {
-                "dtfl": _dtfl_seconds(costs, clients, config),
-                "dtfl, whole_model": _dtfl_seconds(costs, clients, config, whole_model=True),
-                "dtfl, shared server": _dtfl_seconds(
-                    costs, clients, _with(config, server="shared")
-                ),
+                "dtfl": _dtfl_seconds(costs, clients, clock),
+                "dtfl, whole_model": _dtfl_seconds(costs, clients, clock, whole_model=True),
+                "dtfl, shared server": _dtfl_seconds(costs, clients, _with(clock, server="shared")),
             }
             ones = np.ones(printed.CLIENTS)
-            ways |= baseline_seconds(costs, config, clients, ones)
+            ways |= baseline_seconds(costs, clock, clients, ones)
             for way, seconds in ways.items():
                 about = {"model": model, "rate_unit": unit, "algorithm": way, "round_s": seconds}
                 total = totals.get(way, nan)
@@ -96,7 +96,7 @@ def units_table(clock: ClockConfig) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table_1(clock: ClockConfig) -> pd.DataFrame:
+def table_1(config: Config) -> pd.DataFrame:
     """Every client in one tier of six, or FedAvg, beside D's seconds to 80 %.
 
     Returns:
@@ -105,12 +105,12 @@ def table_1(clock: ClockConfig) -> pd.DataFrame:
     """
     rows = []
     for unit in UNITS:
-        config = _with(clock, model=printed.TABLE_1_MODEL, width=16, rate_unit=unit)
-        costs = resnet_costs(config.depth, config.width)
-        tiers = tier_costs(costs, printed.TABLE_TIERS, config.label_bytes)
+        clock = _with(config.clock, model=printed.TABLE_1_MODEL, width=16, rate_unit=unit)
+        costs = resnet_costs(clock.depth, clock.width)
+        tiers = tier_costs(costs, printed.TABLE_TIERS, clock.label_bytes)
         for case, profiles in printed.CASES.items():
-            about = {"model": config.model, "rate_unit": unit, "case": case}
-            slowest = _with(config, profiles=profiles[-1:])
+            about = {"model": clock.model, "rate_unit": unit, "case": case}
+            slowest = _with(clock, profiles=profiles[-1:])
             client = clients_of(slowest, np.array([_records()]), np.array([0]))
             split = round_times(tiers, client, slowest)
             printed_parts = zip(
@@ -127,10 +127,10 @@ def table_1(clock: ClockConfig) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table_2(clock: ClockConfig) -> pd.DataFrame:
+def table_2(config: Config) -> pd.DataFrame:
     """Times by tier over tier 1's: D's measured ones, and FLOPs."""
     costs = resnet_costs(56, 16)
-    tiers = tier_costs(costs, printed.TABLE_TIERS, clock.label_bytes)
+    tiers = tier_costs(costs, printed.TABLE_TIERS, config.clock.label_bytes)
     return pd.DataFrame(
         {
             "model": printed.TABLE_2_MODEL,
@@ -143,7 +143,7 @@ def table_2(clock: ClockConfig) -> pd.DataFrame:
     )
 
 
-def table_4(tiering: TieringConfig, clock: ClockConfig, seed: int) -> pd.DataFrame:
+def table_4(config: Config) -> pd.DataFrame:
     """The mean round by the number of clients, of whom a tenth takes part."""
     rows = []
     columns = zip(
@@ -155,19 +155,20 @@ def table_4(tiering: TieringConfig, clock: ClockConfig, seed: int) -> pd.DataFra
         strict=True,
     )
     for n_clients, dtfl, fedavg, splitfed, fedgkt in columns:
-        config = _with(
-            clock,
+        clock = _with(
+            config.clock,
             model=printed.TABLE_4_MODEL,
             width=16,
             clients=n_clients,
             records=printed.RECORDS,
             profiles=printed.PROFILES,
         )
-        plan = plan_tiers(tiering, config, draw_world(config, seed, printed.TABLE_4_SHARE))
+        world = draw_world(clock, config.seed, printed.TABLE_4_SHARE)
+        plan = plan_tiers(config.tiering, clock, world)
         mean = plan.fedavg.mean()
         rows.append(
             {
-                "model": config.model,
+                "model": clock.model,
                 "clients": n_clients,
                 "dtfl_s": plan.seconds.mean(),
                 "oracle_s": plan.oracle.mean(),
@@ -186,8 +187,9 @@ def table_4(tiering: TieringConfig, clock: ClockConfig, seed: int) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def table_11(clock: ClockConfig) -> pd.DataFrame:
+def table_11(config: Config) -> pd.DataFrame:
     """Who has which modules, by number of tiers and tier, and what that costs."""
+    clock = config.clock
     costs, rows = resnet_costs(clock.depth, clock.width), []
     n_modules = len(costs.flops)
     for n_tiers in range(1, printed.MOST_TIERS + 1):
@@ -209,12 +211,12 @@ def table_11(clock: ClockConfig) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def figure_3(tiering: TieringConfig, clock: ClockConfig, seed: int) -> pd.DataFrame:
+def figure_3(config: Config) -> pd.DataFrame:
     """The mean round by the number of tiers, in D's two cases, by D's scheduler and an oracle."""
-    rows = []
+    tiering, rows = config.tiering, []
     for case, profiles in printed.CASES.items():
-        config = _with(
-            clock,
+        clock = _with(
+            config.clock,
             model=printed.FIGURE_3_MODEL,
             width=16,
             clients=printed.CLIENTS,
@@ -222,13 +224,13 @@ def figure_3(tiering: TieringConfig, clock: ClockConfig, seed: int) -> pd.DataFr
             profiles=profiles,
             switch_every=printed.FIGURE_3_SWITCH_EVERY,
         )
-        world = draw_world(config, seed)
+        world = draw_world(clock, config.seed)
         for n_tiers in range(1, printed.MOST_TIERS + 1):
             dynamic = TieringConfig(tiers=n_tiers, ema=tiering.ema, remember=tiering.remember)
-            plan = plan_tiers(dynamic, config, world)
+            plan = plan_tiers(dynamic, clock, world)
             rows.append(
                 {
-                    "model": config.model,
+                    "model": clock.model,
                     "case": case,
                     "tiers": n_tiers,
                     "dtfl_s": plan.seconds.mean(),

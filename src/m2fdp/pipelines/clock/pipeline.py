@@ -5,15 +5,16 @@ from kedro.pipeline import Node, Pipeline
 from m2fdp.pipelines.clock import nodes
 from m2fdp.pipelines.data.pipeline import configured
 from m2fdp.reporting import clock_figures
+from m2fdp.tiering import tables
 
 _TABLES = {
-    "clock_times": nodes.tabulate_times,
-    "clock_units": nodes.tabulate_units,
-    "clock_table1": nodes.tabulate_table_1,
-    "clock_table2": nodes.tabulate_table_2,
-    "clock_table4": nodes.tabulate_table_4,
-    "clock_table11": nodes.tabulate_table_11,
-    "clock_fig3": nodes.tabulate_figure_3,
+    "clock_times": tables.times_table,
+    "clock_units": tables.units_table,
+    "clock_table1": tables.table_1,
+    "clock_table2": tables.table_2,
+    "clock_table4": tables.table_4,
+    "clock_table11": tables.table_11,
+    "clock_fig3": tables.figure_3,
 }
 _FIGURES = {
     "clock_rounds": clock_figures.tiers_over_rounds,
@@ -28,7 +29,7 @@ _FIGURES = {
 
 def create_pipeline() -> Pipeline:
     """Parameters to tables and figures; neither data nor training."""
-    tables = [
+    tabulated = [
         Node(function, "config", name, name=f"tabulate_{name}")
         for name, function in _TABLES.items()
     ]
@@ -40,12 +41,12 @@ def create_pipeline() -> Pipeline:
         [
             Node(nodes.plan, "config", "tier_plan", name="plan_tiers"),
             Node(
-                nodes.tabulate_rounds,
+                tables.rounds_table,
                 ["tier_plan", "config"],
                 "clock_rounds",
                 name="tabulate_clock_rounds",
             ),
-            *tables,
+            *tabulated,
             *figures,
             Node(nodes.print_clock, ["clock_units", "clock_rounds"], None, name="print_clock"),
         ]
