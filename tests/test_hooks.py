@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
+from functools import wraps
 
 import mlflow
 import pandas as pd
@@ -15,8 +17,10 @@ from kedro.framework.session import KedroSession
 from kedro.pipeline import Node, Pipeline
 from mlflow.exceptions import MlflowException
 
+from m2fdp.algorithms import build_plan
 from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
+from m2fdp.experiments.checks import check_config
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.recording import INFINITE_TAG
 
@@ -192,6 +196,29 @@ def test_git_commit_and_dirty_flag_are_those_of_the_project(project, kedro_run, 
     (run,) = _runs(project)
     assert run.data.tags["git_commit"] == git("rev-parse", "HEAD")
     assert run.data.tags["git_dirty"] == "true"
+
+
+def test_a_run_checks_and_plans_its_configuration_once(kedro_run, monkeypatch):
+    calls = Counter()
+
+    def count(function):
+        """Its calls, by whatever module."""
+
+        @wraps(function)
+        def counted(*arguments):
+            calls[function.__name__] += 1
+            return function(*arguments)
+
+        for name, module in list(sys.modules.items()):
+            if name.startswith("m2fdp") and vars(module).get(function.__name__) is function:
+                monkeypatch.setattr(module, function.__name__, counted)
+
+    count(check_config)
+    count(build_plan)
+    small = "topology.fanouts=3|2,training.rounds=2,partition.samples_per_device=20"
+    result = kedro_run("--pipelines=__default__,bound", "--params", small)
+    assert result.exit_code == 0, result.output
+    assert calls == {"check_config": 1, "build_plan": 1}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any, cast
 import mlflow
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
-from kedro.io import CatalogProtocol
+from kedro.io import CatalogProtocol, MemoryDataset
 from kedro.pipeline import Pipeline
 from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
@@ -65,7 +65,7 @@ class RunHooks:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
         try:
             self._config = parse_config(context.config_loader["parameters"])
-            check_config(self._config)
+            self._plan = check_config(self._config)
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
             check_catalog(loader, self._config.cell)
             check_store(tracking.tracking_uri(context.project_path))
@@ -84,8 +84,11 @@ class RunHooks:
         self._connect(context, loader)
 
     @hook_impl
-    def after_catalog_created(self, conf_catalog: dict[str, Any]) -> None:
+    def after_catalog_created(self, catalog: CatalogProtocol, conf_catalog: dict[str, Any]) -> None:
+        """Hand the nodes the configuration that is checked, so that none checks it again."""
         self._entries = CatalogEntries.of(conf_catalog, self._project)
+        catalog["config"] = MemoryDataset(self._config, copy_mode="assign")
+        catalog["plan"] = MemoryDataset(self._plan, copy_mode="assign")
 
     @hook_impl
     def before_pipeline_run(
@@ -106,7 +109,7 @@ class RunHooks:
         run = self._open_run(run_params)
         for stale in tracking.close_stale_runs():
             logger.warning("Run %s was cut off; it is marked as killed now.", stale)
-        for line in surprises(self._config):
+        for line in surprises(self._config, self._plan):
             logger.warning(line)
         self._pipelines = [name for name in _asked_for(run_params) if name != DEFAULT]
         self._record_start(run, pipeline, run_params)
@@ -190,9 +193,9 @@ class RunHooks:
         if self._unfinished is not None:
             check_continues(self._unfinished, pipeline)
         if {"audit", "bound"} & pipeline.all_outputs():
-            check_equal_rounds(self._config)
+            check_equal_rounds(self._config, self._plan)
         if "attack" in pipeline.all_outputs():
-            check_attack(self._config)
+            check_attack(self._config, self._plan)
         if "bound" in pipeline.all_outputs():
             check_no_proximal(self._config)
 

@@ -54,11 +54,9 @@ def test_the_papers_controller_prices_no_messages_of_secure_aggregation():
 
 def surprises_of(algorithm="m2fdp", control=None, **training):
     training = {"rounds": 5, "local_steps": 4, "learning_rate": 1} | training
-    return surprises(
-        parse_config(
-            VALID | {"algorithm": algorithm, "training": training, "control": control or {}}
-        )
-    )
+    blocks = {"algorithm": algorithm, "training": training, "control": control or {}}
+    config = parse_config(VALID | blocks)
+    return surprises(config, check_config(config))
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -98,7 +96,7 @@ def check(shape=(1, 8, 8), model="cnn12", training=None, **privacy):
     config = parse_config(VALID | blocks | {"privacy": VALID["privacy"] | privacy})
     channels, *sides = shape
     dataset = Dataset("digits", np.zeros((2, *sides, channels)), np.arange(2), 1, n_classes=10)
-    check_data(config, dataset, shape, np.array([10, 100]))
+    check_data(config, check_config(config), dataset, shape, np.array([10, 100]))
 
 
 def test_data_that_model_or_delta_refuse():

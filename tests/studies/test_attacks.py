@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from m2fdp.errors import InputError
 from m2fdp.experiments.attack_checks import check_attack
+from m2fdp.experiments.checks import check_config
 from m2fdp.studies.command import Order, _setting
 from m2fdp.studies.grid import expand
 from m2fdp.studies.report import check_report
@@ -34,7 +35,7 @@ def test_cells_know_their_pipelines_and_are_no_trained_runs(project):
     cells = expand(setting, {})
     assert {cell.pipelines for cell in cells} == {("attack",)}
     for cell in cells:
-        check_attack(cell.config)
+        check_attack(cell.config, check_config(cell.config))
     trained = setting.study.model_copy(update={"pipelines": [], "board": None})
     others = expand(type(setting)(**{**vars(setting), "study": trained}), {})
     assert not {cell.hash for cell in cells} & {cell.hash for cell in others}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from m2fdp.algorithms import build_plan
+from m2fdp.algorithms import Plan
 from m2fdp.config import Config
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.errors import InputError
@@ -12,17 +12,17 @@ from m2fdp.experiments.checks import check_equal_rounds
 SEES_MODELS = ("public", "far_devices")
 
 
-def check_attack(config: Config) -> None:
+def check_attack(config: Config, plan: Plan) -> None:
     """Refuse attacks that are not defined for a run.
 
     Raises:
         InputError: naming the key.
     """
-    check_equal_rounds(config)
+    check_equal_rounds(config, plan)
     if config.attack.method == "lira":
         _check_lira(config)
     else:
-        _check_reconstruction(config)
+        _check_reconstruction(config, plan)
 
 
 def _check_lira(config: Config) -> None:
@@ -36,7 +36,7 @@ def _check_lira(config: Config) -> None:
         )
 
 
-def _check_reconstruction(config: Config) -> None:
+def _check_reconstruction(config: Config, plan: Plan) -> None:
     attack, training, sums = config.attack, config.training, config.secure_aggregation
     observer = attack.observer or "cloud"
     if attack.round > training.rounds:
@@ -74,8 +74,7 @@ def _check_reconstruction(config: Config) -> None:
             config.features.map,
             "has no pixels that could be reconstructed; use pixels, or attack.method: lira",
         )
-    trusted = build_plan(config).network.trust[0][0]
-    if observer == "cloud" and trusted:
+    if observer == "cloud" and plan.network.trust[0][0]:
         raise InputError(
             "attack.observer",
             observer,

@@ -72,7 +72,7 @@ def attack_run(
         InputError: an attack that is not defined for the run, a model that can't be inverted, or
             nobody of the kind reads anything.
     """
-    check_attack(experiment.config)
+    check_attack(experiment.config, experiment.plan)
     set_exact_arithmetic()
     kept = Kept(folder, _key(experiment, mechanism))
     attack = _membership if experiment.config.attack.method == "lira" else _reconstruction

@@ -31,8 +31,11 @@ from m2fdp.topology.network import heads_of, weighted
 from m2fdp.topology.super_nodes import zone_read_in_clear
 
 
-def check_config(config: Config) -> None:
+def check_config(config: Config) -> Plan:
     """Everything that can be found wrong without looking at data.
+
+    Returns:
+        The algorithm's plan, which whoever goes on with the configuration takes.
 
     Raises:
         InputError: naming the key, its value and what would be valid.
@@ -71,6 +74,7 @@ def check_config(config: Config) -> None:
         _check_sample_weights(config, plan)
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
+    return plan
 
 
 def _check_mechanism(config: Config, plan: Plan) -> None:
@@ -199,9 +203,8 @@ def _check_trusted(config: Config, plan: Plan) -> None:
             )
 
 
-def surprises(config: Config) -> list[str]:
+def surprises(config: Config, plan: Plan) -> list[str]:
     """A line for each thing that is allowed and is seldom what was meant."""
-    plan = build_plan(config)
     schedule, lines = plan.schedule, surprises_in_tiers(config)
     if plan.private and config.secure_aggregation.layers and not plan.network.sums.shared:
         lines.append(
@@ -311,7 +314,7 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
         check_weights(network, config.privacy)
 
 
-def check_equal_rounds(config: Config) -> None:
+def check_equal_rounds(config: Config, plan: Plan) -> None:
     """Refuse audit, bound and attack of a controlled run, and of one whose devices join by chance
     or split their model.
 
@@ -328,10 +331,12 @@ def check_equal_rounds(config: Config) -> None:
         raise InputError("training.participation", training.participation, f"{remedy}null")
     if training.estimator != "mean":
         raise InputError("training.estimator", training.estimator, f"{remedy}mean")
-    check_not_split(config, build_plan(config))
+    check_not_split(config, plan)
 
 
-def check_data(config: Config, dataset: Dataset, shape: Shape, shard_sizes: np.ndarray) -> None:
+def check_data(
+    config: Config, plan: Plan, dataset: Dataset, shape: Shape, shard_sizes: np.ndarray
+) -> None:
     """What can be found wrong once the records are dealt, before anything is written.
 
     Args:
@@ -349,7 +354,6 @@ def check_data(config: Config, dataset: Dataset, shape: Shape, shard_sizes: np.n
         refuse_records(config.features.public, dataset)
     largest = _largest_minibatch(shard_sizes, training)
     built = model_of(config, shape, dataset.n_classes, 0, largest)
-    plan = build_plan(config)
     try_local_rule(plan.rules.local, built.n_parameters, training.learning_rate)
     if built.own and plan.private:
         check_one_by_one(built.name, built.module, shape)

@@ -13,7 +13,7 @@ import pandas as pd
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from m2fdp.algorithms import Plan, build_plan
+from m2fdp.algorithms import Plan
 from m2fdp.config import Config
 from m2fdp.control.controller import Controller
 from m2fdp.control.policy import controlled_plan
@@ -80,6 +80,8 @@ class Experiment:
         given_dataset: instead of the one that the configuration names.
         given_manifest: instead of one that is dealt as configured; columns as in
             `m2fdp.data.manifest.make_manifest`.
+        given_plan: that `check_config` has returned for this configuration; it is not checked
+            again.
 
     Raises:
         InputError: the configuration contradicts itself.
@@ -88,9 +90,10 @@ class Experiment:
     config: Config
     given_dataset: Dataset | None = None
     given_manifest: pd.DataFrame | None = None
+    given_plan: Plan | None = None
 
     def __post_init__(self) -> None:
-        check_config(self.config)
+        _ = self.plan  # which checks the configuration
         if self.given_dataset is not None:
             _ = self.dataset  # which checks it
 
@@ -158,7 +161,7 @@ class Experiment:
             manifest = make_manifest(dataset, config.partition, edges, config.seed)
         else:
             check_manifest(manifest, dataset, tree.n_devices)
-        check_data(config, dataset, self.input_shape, shards_of(manifest).sizes)
+        check_data(config, self.plan, dataset, self.input_shape, shards_of(manifest).sizes)
         return manifest
 
     def check(self) -> None:
@@ -182,7 +185,7 @@ class Experiment:
     @cached_property
     def plan(self) -> Plan:
         """The algorithm's: network, schedule, and whether it is private."""
-        return build_plan(self.config)
+        return check_config(self.config) if self.given_plan is None else self.given_plan
 
     @cached_property
     def network(self) -> Network:
@@ -399,7 +402,7 @@ class Experiment:
         Raises:
             InputError: nothing is private, or the rounds are a controller's.
         """
-        check_equal_rounds(self.config)
+        check_equal_rounds(self.config, self.plan)
         plan = replace(self.plan, network=self.network)
         return audit_run(self.config, plan, self.calibrate(), self.samples.sizes)
 
@@ -424,7 +427,7 @@ class Experiment:
         Raises:
             InputError: the rounds are a controller's.
         """
-        check_equal_rounds(self.config)
+        check_equal_rounds(self.config, self.plan)
         rounds = self.run_plan.rounds[: self.calibrate().affordable_rounds]
         return measure_run(self.process(), rounds, self.config.training.evaluate_every)
 
@@ -438,7 +441,7 @@ class Experiment:
             InputError: the rounds are a controller's, steps have a proximal term, or beta can't
                 be estimated.
         """
-        check_equal_rounds(self.config)
+        check_equal_rounds(self.config, self.plan)
         check_no_proximal(self.config)
         return bound_run(
             self.measure() if measured is None else measured,

@@ -199,9 +199,9 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
     overrides = nest(flat | {"cell": f"{setting.name}/{name}"})
     merged: Any = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
     config = parse_config(merged)
-    check_config(config)
+    plan = check_config(config)
     if "attack" in study.pipelines:
-        check_attack(config)
+        check_attack(config, plan)
     return Cell(name, point, overrides, config, tuple(study.pipelines))
 
 

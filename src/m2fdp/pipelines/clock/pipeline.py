@@ -3,7 +3,6 @@
 from kedro.pipeline import Node, Pipeline
 
 from m2fdp.pipelines.clock import nodes
-from m2fdp.pipelines.data.pipeline import configured
 from m2fdp.reporting import clock_figures
 from m2fdp.tiering import tables
 
@@ -28,7 +27,7 @@ _FIGURES = {
 
 
 def create_pipeline() -> Pipeline:
-    """Parameters to tables and figures; neither data nor training."""
+    """Configuration to tables and figures; neither data nor training."""
     tabulated = [
         Node(function, "config", name, name=f"tabulate_{name}")
         for name, function in _TABLES.items()
@@ -37,7 +36,7 @@ def create_pipeline() -> Pipeline:
         Node(function, name, f"{name}_figure", name=f"draw_{name}")
         for name, function in _FIGURES.items()
     ]
-    return configured() + Pipeline(
+    return Pipeline(
         [
             Node(nodes.plan, "config", "tier_plan", name="plan_tiers"),
             Node(

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
-from m2fdp.config import Config, parse_config
+from m2fdp.algorithms import Plan
+from m2fdp.config import Config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import label_counts
+from m2fdp.data.sources import load_dataset
 from m2fdp.experiments import Experiment
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
 
 
-def configure(parameters: dict[str, Any]) -> Config:
-    """The run's parameters as a configuration, once for all nodes."""
-    return parse_config(parameters)
-
-
 def load(config: Config) -> Dataset:
     """The configured data set."""
-    return Experiment.from_config(config).dataset
+    return load_dataset(config.dataset)
 
 
-def split(config: Config, dataset: Dataset) -> pd.DataFrame:
+def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:
     """The manifest. What model and privacy ask of the data is checked before it is written."""
-    return Experiment.from_config(config, dataset).manifest
+    return Experiment(config, dataset, given_plan=plan).manifest
 
 
-def assemble(config: Config, dataset: Dataset, manifest: pd.DataFrame) -> Experiment:
+def assemble(config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame) -> Experiment:
     """The experiment on the manifest as it lies on the disk, if it is one for it."""
-    experiment = Experiment.from_config(config, dataset, manifest)
+    experiment = Experiment(config, dataset, manifest, plan)
     experiment.check()
     return experiment
 

@@ -6,10 +6,10 @@ from m2fdp.pipelines.data import nodes
 
 
 def create_pipeline() -> Pipeline:
-    """Parameters to data set, manifest and label distribution."""
+    """Configuration and plan to data set, manifest and label distribution."""
     return from_disk() + Pipeline(
         [
-            Node(nodes.split, ["config", "dataset"], "manifest", name="split"),
+            Node(nodes.split, ["config", "plan", "dataset"], "manifest", name="split"),
             Node(
                 nodes.draw_label_distribution,
                 "manifest",
@@ -21,15 +21,15 @@ def create_pipeline() -> Pipeline:
 
 
 def from_disk() -> Pipeline:
-    """Parameters and a manifest, which may be the user's own, to the experiment."""
-    return configured() + Pipeline(
+    """The same and a manifest, which may be the user's own, to the experiment."""
+    return Pipeline(
         [
             Node(nodes.load, "config", "dataset", name="load_dataset"),
-            Node(nodes.assemble, ["config", "dataset", "manifest"], "experiment", name="assemble"),
+            Node(
+                nodes.assemble,
+                ["config", "plan", "dataset", "manifest"],
+                "experiment",
+                name="assemble",
+            ),
         ]
     )
-
-
-def configured() -> Pipeline:
-    """Parameters to the configuration that all other nodes take."""
-    return Pipeline([Node(nodes.configure, "parameters", "config", name="configure")])

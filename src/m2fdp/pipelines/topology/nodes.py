@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pandas as pd
 
-from m2fdp.config import Config
-from m2fdp.experiments import Experiment
+from m2fdp.algorithms import Plan
 from m2fdp.reporting.network_drawing import draw_network
 from m2fdp.reporting.pictures import Drawing
 from m2fdp.topology.network import Network, network_table
 
 
-def lay_out_network(config: Config) -> Network:
+def lay_out_network(plan: Plan) -> Network:
     """The configured algorithm's network."""
-    return Experiment.from_config(config).plan.network
+    return plan.network
 
 
 def tabulate_network(network: Network) -> pd.DataFrame:
