@@ -20,7 +20,8 @@ from m2fdp.convergence.descent import round_noise
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
-from m2fdp.experiments.control import prices_of, smoothness_of
+from m2fdp.experiments.control import prices_of
+from m2fdp.experiments.smoothness import smoothness_of
 from m2fdp.models.registry import build_model
 from m2fdp.schedule.schedule import Schedule
 
@@ -217,9 +218,7 @@ def test_priced_noise_is_what_a_calibrated_run_draws(make, privacy, local_steps,
 
 def spread_of(experiment):
     """What the experiment's controller is planned by."""
-    inputs = experiment.input_shape, experiment.dataset.n_classes
-    devices = experiment.samples.sizes, experiment.sampling_rates
-    return prices_of(experiment.config, experiment.plan, experiment.model, inputs, *devices)
+    return prices_of(experiment, experiment.model)
 
 
 def test_all_rounds_are_planned_before_training_and_verified(make):

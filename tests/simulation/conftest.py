@@ -8,7 +8,7 @@ import torch
 from tests.builders import last_state, process_of
 
 from m2fdp.config import Config, ModelConfig, PrivacyConfig
-from m2fdp.experiments.promise import calibrate
+from m2fdp.experiments.calibrating import calibrate
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import Clipping, Noise

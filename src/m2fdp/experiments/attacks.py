@@ -10,13 +10,13 @@ from hashlib import blake2b
 from itertools import islice
 from math import inf, isfinite, isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp import adversaries
+from m2fdp import __version__, adversaries
 from m2fdp.adversaries import Kept, Knowledge, Message, Reconstruction, Records
 from m2fdp.adversaries.analytic import check_linear_first_layer
 from m2fdp.adversaries.knowledge import last_rows
@@ -30,6 +30,7 @@ from m2fdp.adversaries.membership import (
     scores_of,
 )
 from m2fdp.config import Config, essentials
+from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.attack_checks import SEES_MODELS, check_attack
 from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
@@ -39,9 +40,6 @@ from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.streams import KeyedStreams, generator, seeded
-
-if TYPE_CHECKING:
-    from m2fdp.experiments.experiment import Experiment
 
 NOTE = (
     "A failed attack proves nothing: another may succeed. What bounds all attacks is epsilon, "
@@ -54,7 +52,7 @@ _LEVELS = 255
 
 
 def attack_run(
-    experiment: Experiment,
+    assembly: Assembly,
     folder: Path | None,
     on_done: Counter,
     mechanism: CalibratedMechanism | None = None,
@@ -72,27 +70,25 @@ def attack_run(
         InputError: an attack that is not defined for the run, a model that can't be inverted, or
             nobody of the kind reads anything.
     """
-    check_attack(experiment.config, experiment.plan)
+    check_attack(assembly.config, assembly.plan)
     set_exact_arithmetic()
-    kept = Kept(folder, _key(experiment, mechanism))
-    attack = _membership if experiment.config.attack.method == "lira" else _reconstruction
-    attacked = attack(experiment, kept, on_done, mechanism)
+    kept = Kept(folder, _key(assembly, mechanism))
+    attack = _membership if assembly.config.attack.method == "lira" else _reconstruction
+    attacked = attack(assembly, kept, on_done, mechanism)
     kept.clear()
     return attacked
 
 
-def _key(experiment: Experiment, mechanism: CalibratedMechanism | None) -> bytes:
+def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
     """Of all that results follow from."""
-    from m2fdp import __version__
-
-    config, samples = experiment.config, experiment.samples
+    config, samples = assembly.config, assembly.samples
     text = json.dumps([__version__, essentials(config)], sort_keys=True)
     digest = blake2b(text.encode())
-    drawn = (mechanism or experiment.calibrate().mechanism).noise
+    drawn = (mechanism or assembly.calibration.mechanism).noise
     for array in (
         samples.sizes,
-        experiment.inputs.images[samples.samples],
-        experiment.inputs.labels[samples.samples],
+        assembly.inputs.images[samples.samples],
+        assembly.inputs.labels[samples.samples],
         drawn.steps,
         *drawn.heads,
         *drawn.messages,
@@ -107,12 +103,12 @@ def _key(experiment: Experiment, mechanism: CalibratedMechanism | None) -> bytes
 
 
 def _reconstruction(
-    experiment: Experiment, kept: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
+    assembly: Assembly, kept: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
 ) -> Attacked:
-    config, attack = experiment.config, experiment.config.attack
+    config, attack = assembly.config, assembly.config.attack
     observer = attack.observer or "cloud"
-    knowledge = _knowledge(experiment)
-    messages = list(islice(_messages(experiment, observer, mechanism), attack.messages))
+    knowledge = _knowledge(assembly)
+    messages = list(islice(_messages(assembly, observer, mechanism), attack.messages))
     starts = 1 if attack.method == "analytic" else attack.restarts
     done = 0
 
@@ -121,10 +117,10 @@ def _reconstruction(
         done += 1
         on_done(done, starts * len(messages))
 
-    features, labels = experiment.records(experiment.samples.samples)
+    features, labels = assembly.records(assembly.samples.samples)
     features, labels = features.cpu(), labels.cpu()
     owners = np.repeat(np.arange(len(knowledge.sizes)), knowledge.sizes)
-    held_out, _ = experiment.records(experiment.held_out)
+    held_out, _ = assembly.records(assembly.held_out)
     usual = held_out.cpu().mean(0)
     results, epsilons = [], []
     on_done(0, starts * len(messages))
@@ -135,8 +131,8 @@ def _reconstruction(
         results.append(
             adversaries.reconstruct(message, knowledge, records, attack, kept, streams, on_start)
         )
-        epsilons.append(_epsilon(experiment, observer, message.devices, attack.round))
-    record = _common(experiment, [observer]) | {
+        epsilons.append(_epsilon(assembly, observer, message.devices, attack.round))
+    record = _common(assembly, [observer]) | {
         "round": attack.round,
         "messages": [_plain(*pair) for pair in zip(results, epsilons, strict=True)],
         "metrics": _summed_up(results, epsilons),
@@ -144,43 +140,43 @@ def _reconstruction(
     return Attacked(record, tuple(results))
 
 
-def _knowledge(experiment: Experiment) -> Knowledge:
+def _knowledge(assembly: Assembly) -> Knowledge:
     """What the attacker knows; a model that the method can't invert is refused here."""
-    clipping = experiment.calibrate().mechanism.clipping
-    model = experiment.model
+    clipping = assembly.calibration.mechanism.clipping
+    model = assembly.model
     knowledge = Knowledge(
         model,
-        experiment.dataset.n_classes,
-        experiment.samples.sizes,
+        assembly.dataset.n_classes,
+        assembly.samples.sizes,
         clipping.record_norm,
         clipping.batch_norm or clipping.update_norm,
     )
-    if experiment.config.attack.method == "analytic":
+    if assembly.config.attack.method == "analytic":
         check_linear_first_layer(knowledge)
-    if experiment.config.attack.method != "dlg":
+    if assembly.config.attack.method != "dlg":
         last_rows(model.initial_vector(), knowledge)
     return knowledge
 
 
 def _messages(
-    experiment: Experiment, observer: str, mechanism: CalibratedMechanism | None
+    assembly: Assembly, observer: str, mechanism: CalibratedMechanism | None
 ) -> Iterator[Message]:
-    calibrated = mechanism or experiment.calibrate().mechanism
-    simulation = experiment.simulation(mechanisms=(calibrated,))
-    plans = experiment.run_plan.rounds[: experiment.config.attack.round]
-    process = experiment.process(simulation)
+    calibrated = mechanism or assembly.calibration.mechanism
+    simulation = assembly.simulation(mechanisms=(calibrated,))
+    plans = assembly.run_plan.rounds[: assembly.config.attack.round]
+    process = assembly.process(simulation)
     try:
         for message in adversaries.overhear(
-            process, experiment.network, calibrated.lock_step, plans, observer
+            process, assembly.network, calibrated.lock_step, plans, observer
         ):
             yield replace(message, start=message.start.cpu(), update=message.update.cpu())
     finally:
         process.executor.workers.end()
 
 
-def _epsilon(experiment: Experiment, observer: str, devices: np.ndarray, rounds: int) -> float:
+def _epsilon(assembly: Assembly, observer: str, devices: np.ndarray, rounds: int) -> float:
     """The ledger's, of the worst of these devices, for this kind of observer after some rounds."""
-    calibrated = experiment.calibrate().mechanism
+    calibrated = assembly.calibration.mechanism
     if not calibrated.private:
         return inf
     inside, kinds = set(devices.tolist()), _lines_of(calibrated.ledger, observer)
@@ -235,13 +231,13 @@ def _summed_up(results: list[Reconstruction], epsilons: list[float]) -> dict[str
 
 
 def _membership(
-    experiment: Experiment, kept: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
+    assembly: Assembly, kept: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
 ) -> Attacked:
-    config, attack = experiment.config, experiment.config.attack
+    config, attack = assembly.config, assembly.config.attack
     kinds = SEES_MODELS if attack.observer is None else (attack.observer,)
-    calibrated = experiment.calibrate()
+    calibrated = assembly.calibration
     rounds, ledger = calibrated.affordable_rounds, calibrated.mechanism.ledger
-    total = len(experiment.samples.samples)
+    total = len(assembly.samples.samples)
     chosen = generator(config.seed, "attacked records").permutation(total)[: attack.targets]
     targets = np.sort(chosen)
     stream = generator(config.seed, "members")
@@ -252,7 +248,7 @@ def _membership(
     on_done(0, attack.shadows)
     for number, inside in enumerate(members):
         absent = targets[~inside]
-        train = partial(_shadow, experiment, drawn, targets, absent, number)
+        train = partial(_shadow, assembly, drawn, targets, absent, number)
         result = kept.get(f"shadow-{number}", train)
         for kind in kinds:
             seen[kind].append(result[kind])
@@ -269,14 +265,14 @@ def _membership(
         )
         for kind, values in seen.items()
     }
-    everybody = np.arange(len(experiment.samples.sizes))
-    epsilons = {kind: _epsilon(experiment, kind, everybody, rounds) for kind in kinds}
+    everybody = np.arange(len(assembly.samples.sizes))
+    epsilons = {kind: _epsilon(assembly, kind, everybody, rounds) for kind in kinds}
     metrics: dict[str, Any] = {"accuracy": float(np.mean(accuracies))}
     for kind, membership in found.items():
         numbers = _numbers(membership, epsilons[kind])
         metrics |= {f"{name}/{kind}": value for name, value in numbers.items()}
     metrics["room"] = min(membership.room for membership in found.values())
-    record = _common(experiment, kinds) | {
+    record = _common(assembly, kinds) | {
         "rounds": rounds,
         "targets": len(targets),
         "shadows": attack.shadows,
@@ -302,14 +298,14 @@ def _lines_of(ledger: Ledger, kind: str) -> list[str]:
 
 
 def _shadow(
-    experiment: Experiment,
+    assembly: Assembly,
     mechanism: CalibratedMechanism,
     targets: np.ndarray,
     absent: np.ndarray,
     number: int,
 ) -> dict[str, np.ndarray]:
     """Train a shadow without some records, and score all targets by its broadcasts."""
-    config, shards = experiment.config, experiment.shards()
+    config, shards = assembly.config, assembly.shards()
     there = np.ones(len(shards.labels), dtype=bool)
     there[absent] = False
     owners = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
@@ -324,9 +320,9 @@ def _shadow(
     # Of no other shadow's, nor of the run's own.
     seed = int(generator(config.seed, "shadow", number).integers(2**62))
     draws = seeded(seed, f"shadow {number} of {config.seed}".encode())
-    simulation = experiment.simulation(mechanisms=(mechanism,), shards=left, randomness=draws)
-    process = experiment.process(simulation)
-    plans = experiment.run_plan.rounds[: experiment.calibrate().affordable_rounds]
+    simulation = assembly.simulation(mechanisms=(mechanism,), shards=left, randomness=draws)
+    process = assembly.process(simulation)
+    plans = assembly.run_plan.rounds[: assembly.calibration.affordable_rounds]
     at = torch.from_numpy(targets).to(shards.labels.device)
     features, labels = shards.features[at], shards.labels[at]
     summed, last, model = np.zeros(len(targets)), np.zeros(len(targets)), simulation.model
@@ -335,7 +331,7 @@ def _shadow(
         last = confidences(model, weights, features, labels)
         summed += last
     evaluated = evaluate(
-        model, weights, *experiment.records(experiment.held_out), process.executor.workers
+        model, weights, *assembly.records(assembly.held_out), process.executor.workers
     )
     process.executor.workers.end()
     return {
@@ -355,10 +351,10 @@ def _numbers(membership: Membership, epsilon: float) -> dict[str, Any]:
 # --- both --------------------------------------------------------------------------------
 
 
-def _common(experiment: Experiment, kinds: list[str] | tuple[str, ...]) -> dict[str, Any]:
+def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str, Any]:
     """What stands in the record of any attack."""
-    config: Config = experiment.config
-    calibrated = experiment.calibrate()
+    config: Config = assembly.config
+    calibrated = assembly.calibration
     verified = inf
     if calibrated.mechanism.private:
         verified = calibrated.mechanism.epsilon(calibrated.affordable_rounds)
@@ -369,7 +365,7 @@ def _common(experiment: Experiment, kinds: list[str] | tuple[str, ...]) -> dict[
         "dataset": config.dataset.name,
         "model": config.model.name,
         "epsilon_verified": _for_json(verified),
-        "guarantee": "conditional" if conditions(config, calibrated) else "verified",
+        "guarantee": "conditional" if conditions(assembly) else "verified",
         "delta": config.privacy.delta,
         "unit": config.privacy.unit,
         "adjacency": config.privacy.adjacency,

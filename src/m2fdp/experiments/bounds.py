@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from m2fdp.algorithms import Plan
-from m2fdp.config import PrivacyConfig
 from m2fdp.convergence.bound import network_terms
 from m2fdp.convergence.descent import round_noise
+from m2fdp.convergence.measurement import measure_run
 from m2fdp.convergence.tables import (
     bound_summary,
     bound_table,
@@ -16,30 +15,40 @@ from m2fdp.convergence.tables import (
     layer_table,
 )
 from m2fdp.errors import InputError
+from m2fdp.experiments.assembly import Assembly
+from m2fdp.experiments.checks import check_equal_rounds
+from m2fdp.experiments.proximal import check_no_proximal
 from m2fdp.experiments.results import ConvergenceBounds
-from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import get_mechanism
 
 
-def bound_run(
-    measured: pd.DataFrame,
-    plan: Plan,
-    mechanism: CalibratedMechanism,
-    privacy: PrivacyConfig,
-    n_parameters: int,
-    sampling_rate: float,
-) -> ConvergenceBounds:
+def measure(assembly: Assembly) -> pd.DataFrame:
+    """Train, and measure along the run; see `m2fdp.convergence.measurement.measure_run`.
+
+    Raises:
+        InputError: the rounds are a controller's.
+    """
+    check_equal_rounds(assembly.config, assembly.plan)
+    rounds = assembly.run_plan.rounds[: assembly.calibration.affordable_rounds]
+    return measure_run(assembly.process(), rounds, assembly.config.training.evaluate_every)
+
+
+def bound_run(assembly: Assembly, measured: pd.DataFrame | None) -> ConvergenceBounds:
     """Both bounds by round and by layer.
 
     Args:
-        measured: of `m2fdp.convergence.measurement.measure_run`.
-        n_parameters: M.
-        sampling_rate: q, the largest over devices.
+        measured: of `measure`, which is called where it is not given.
 
     Raises:
-        InputError: no gradient has changed along the run, so nothing is known of beta, or models
-            are clipped in place of steps.
+        InputError: the rounds are a controller's, steps have a proximal term, no gradient has
+            changed along the run, so that nothing is known of beta, or models are clipped in place
+            of steps.
     """
+    config, network, schedule = assembly.config, assembly.network, assembly.plan.schedule
+    check_equal_rounds(config, assembly.plan)
+    check_no_proximal(config)
+    measured = measure(assembly) if measured is None else measured
+    privacy, mechanism = config.privacy, assembly.calibration.mechanism
     if get_mechanism(privacy.mechanism).sends_models:
         raise InputError(
             "privacy.mechanism",
@@ -47,10 +56,8 @@ def bound_run(
             "clips models, and the bounds on convergence are those of clipped steps; use gradient "
             "or upload",
         )
-    network, schedule = plan.network, plan.schedule
-    constants = estimate_constants(
-        measured, mechanism, schedule, privacy, n_parameters, sampling_rate
-    )
+    n_parameters, rate = assembly.model.n_parameters, float(assembly.sampling_rates.max())
+    constants = estimate_constants(measured, mechanism, schedule, privacy, n_parameters, rate)
     noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, n_parameters)
     terms = network_terms(network, [privacy.alpha] * network.tree.depth)
     summary = bound_summary(measured, constants, noise, mechanism, network, schedule, privacy.alpha)

@@ -15,9 +15,9 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.overlap import refuse_records
 from m2fdp.errors import InputError
-from m2fdp.experiments.control import longest_squared, smoothness_of
 from m2fdp.experiments.participation import check_participation
 from m2fdp.experiments.proximal import check_proximal
+from m2fdp.experiments.smoothness import longest_squared, smoothness_of
 from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
 from m2fdp.experiments.tree_tiers import check_not_split, check_splits
 from m2fdp.models.checks import Shape, check_one_by_one

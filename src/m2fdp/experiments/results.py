@@ -11,6 +11,7 @@ from torch import Tensor
 
 from m2fdp.experiments.own_parts import OwnPart
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.ledger import Ledger
 
 if TYPE_CHECKING:
     from m2fdp.adversaries import Membership, Reconstruction
@@ -34,6 +35,11 @@ class Calibration:
     def mechanism(self) -> CalibratedMechanism:
         """That of the first network, in which all configured devices take part."""
         return self.mechanisms[0]
+
+    @property
+    def accounted(self) -> tuple[Ledger, int]:
+        """What the tables of a ledger are of: it, and after how many rounds."""
+        return self.mechanism.ledger, self.affordable_rounds
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,6 +10,7 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import label_counts
 from m2fdp.data.sources import load_dataset
 from m2fdp.experiments import Experiment
+from m2fdp.experiments.parts import Parts
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
 
@@ -21,7 +22,7 @@ def load(config: Config) -> Dataset:
 
 def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:
     """The manifest. What model and privacy ask of the data is checked before it is written."""
-    return Experiment(config, dataset, given_plan=plan).manifest
+    return Parts(config, dataset, given_plan=plan).manifest
 
 
 def assemble(config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame) -> Experiment:

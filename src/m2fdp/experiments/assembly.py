@@ -1,0 +1,160 @@
+"""`Assembly`: the one place that knows how the parts of a run are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import nan
+
+from m2fdp.control.controller import Controller
+from m2fdp.control.policy import ControlledRounds, controlled_plan
+from m2fdp.costs.clock import totals
+from m2fdp.costs.resources import LinkClock
+from m2fdp.experiments import tree_tiers
+from m2fdp.experiments.calibrating import calibrate
+from m2fdp.experiments.control import controller_of
+from m2fdp.experiments.parts import Parts
+from m2fdp.experiments.randomness import randomness_of
+from m2fdp.experiments.results import Calibration
+from m2fdp.experiments.tiers import course_of, model_of, process_of
+from m2fdp.models.registry import Model
+from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.schedule.rounds import RunPlan
+from m2fdp.simulation.arithmetic import set_exact_arithmetic
+from m2fdp.simulation.evaluation import evaluate
+from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.simulation import Simulation, SimulationProcess
+from m2fdp.simulation.survivors import SumRules
+from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run
+from m2fdp.simulation.tree_process import build_process
+from m2fdp.simulation.workers import available_cores
+from m2fdp.streams import Randomness
+from m2fdp.tiering.course import PlannedTiers, TierCourse
+from m2fdp.tiering.tree_plan import TreeTiers, tree_course
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Assembly(Parts):
+    """All that follows from a run's parts, up to the run itself, each made when it is first asked
+    for. What is done with it is `m2fdp.experiments.Experiment`.
+    """
+
+    @cached_property
+    def model(self) -> Model:
+        """The configured model with its first weights."""
+        if self.splits is not None:
+            return tree_tiers.split_in_use(self.config, self.classified, self.splits)
+        return model_of(self.config, *self.classified, self.config.seed)
+
+    @cached_property
+    def splits(self) -> TreeTiers | None:
+        """Who has how much of the model when, where devices split it at every step."""
+        if not tree_tiers.splits_in_steps(self.config, self.network):
+            return None
+        devices = self.samples.sizes, self.sampling_rates
+        return tree_tiers.plan_splits(self.config, self.run_plan, self.classified, *devices)
+
+    @cached_property
+    def course(self) -> TierCourse | None:
+        """Who trains what in which round, and what that costs, where devices train in tiers."""
+        return course_of(self.config, self.network, self.samples.sizes, *self.classified)
+
+    @cached_property
+    def controller(self) -> Controller | None:
+        """What chooses the rounds, if anything does."""
+        return controller_of(self, self.model) if self.config.control.enabled else None
+
+    @cached_property
+    def run_plan(self) -> RunPlan:
+        """The rounds as scheduled, or as the controller will choose them."""
+        plan = self.plan
+        if self.controller is None:
+            return RunPlan((self.network,), plan.schedule.round_plans())
+        return controlled_plan(self.controller, self.network, plan.schedule)
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """The mechanisms for these shards and rounds, and the rounds that the budget affords.
+
+        Raises:
+            InputError: the target can't be met for an observer that `threat` distrusts, or the
+                budget is passed by the first round.
+        """
+        devices = self.samples.sizes, self.sampling_rates
+        return calibrate(self.config, self.plan, self.run_plan, *devices)
+
+    def simulation(
+        self,
+        *,
+        mechanisms: tuple[CalibratedMechanism, ...] | None = None,
+        model: Model | None = None,
+        shards: Shards | None = None,
+        randomness: Randomness | None = None,
+    ) -> Simulation:
+        """All that determines the run's results, of the configured parts or of given ones.
+
+        Args:
+            mechanisms: instead of the calibrated ones, one for each network of the run plan.
+            shards: instead of the data set's records on the compute device.
+            randomness: instead of the configured draws, whose noise is keyed by all that a
+                release depends on; noise must not be that of another simulation.
+        """
+        config, n_classes = self.config, self.dataset.n_classes
+        sums = config.secure_aggregation
+        records = self.inputs, self.samples, self.held_out
+        draws = randomness or randomness_of(config, self.network, *records)
+        return Simulation(
+            self.run_plan.networks,
+            mechanisms or self.calibration.mechanisms,
+            model or self.model,
+            tree_tiers.with_sent_labels(
+                config, self.run_plan, shards or self.shards(), n_classes, draws
+            ),
+            draws,
+            self.plan.rules,
+            SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks"),
+            tree_tiers.splits_of(config, self.splits),
+        )
+
+    def process(self, simulation: Simulation | None = None) -> SimulationProcess:
+        """How the rounds are computed.
+
+        Args:
+            simulation: instead of `simulation()`, such as one with a part replaced.
+        """
+        set_exact_arithmetic()
+        simulation, training = simulation or self.simulation(), self.config.training
+        workers = self.config.threads or available_cores()
+        if self.course is not None:
+            return process_of(self.config, simulation, self.course, workers)
+        settings = ExecutionSettings(training.backend, training.chunk_size, workers)
+        return build_process(simulation, settings)
+
+    def run(self, process: SimulationProcess | None = None) -> Run:
+        """The rounds, how they are decided, and what is measured meanwhile.
+
+        Args:
+            process: instead of `process()`, such as that of another simulation.
+        """
+        process = process or self.process()
+        config, rounds, course = self.config, self.run_plan.rounds, self.course
+        simulation, evaluated = process.simulation, self.records(self.held_out)
+        model, mechanism = simulation.model, simulation.mechanisms[0]
+        lock_steps = [each.lock_step for each in simulation.mechanisms]
+        clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
+        if self.splits is not None:
+            course = tree_course(self.splits, clock, rounds, config.resources)
+        costs = totals(clock, rounds) if course is None else course.totals
+        policy: RoundPolicy = FixedRounds(rounds)
+        if self.controller is not None:
+            policy = ControlledRounds(self.controller, rounds, simulation)
+        elif course is not None:
+            policy = PlannedTiers(rounds, course, config.training.plateau)
+        measures = Measures(
+            config.training.evaluate_every,
+            lambda weights: evaluate(model, weights, *evaluated, process.executor.workers),
+            lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
+            mechanism.epsilon if mechanism.private else lambda round_: nan,
+        )
+        return Run(process, policy, self.calibration.affordable_rounds, measures)

@@ -1,0 +1,155 @@
+"""`Parts`: what a run is put together from, whatever its rounds: records, split and network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from m2fdp.algorithms import Plan
+from m2fdp.config import Config
+from m2fdp.data.arrays import checked
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.features.mapping import input_shape
+from m2fdp.data.manifest import (
+    DeviceSamples,
+    check_manifest,
+    held_by_cloud,
+    make_manifest,
+    shards_of,
+)
+from m2fdp.data.sources import load_dataset
+from m2fdp.experiments.checks import check_config, check_data
+from m2fdp.experiments.inputs import compute_inputs, records_of
+from m2fdp.models.checks import Shape
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.topology.builders import build_tree
+from m2fdp.topology.network import Network, joined_by_chance, weighted
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Parts:
+    """A configuration with its records, its split and its network, each made when it is first asked
+    for.
+
+    Attributes:
+        config: of the run.
+        given_dataset: instead of the one that the configuration names.
+        given_manifest: instead of one that is dealt as configured; columns as in
+            `m2fdp.data.manifest.make_manifest`.
+        given_plan: that `check_config` has returned for this configuration; it is not checked
+            again.
+
+    Raises:
+        InputError: the configuration contradicts itself.
+    """
+
+    config: Config
+    given_dataset: Dataset | None = None
+    given_manifest: pd.DataFrame | None = None
+    given_plan: Plan | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.plan  # which checks the configuration
+        if self.given_dataset is not None:
+            _ = self.dataset  # which checks it
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The algorithm's: network, schedule, and whether it is private."""
+        return check_config(self.config) if self.given_plan is None else self.given_plan
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The records.
+
+        Raises:
+            InputError: files that are missing or damaged, or given arrays that are no images.
+        """
+        if self.given_dataset is not None:
+            return checked(self.given_dataset)
+        return load_dataset(self.config.dataset)
+
+    @cached_property
+    def inputs(self) -> Dataset:
+        """The records as models take them: as they are, or as features, which are computed now if
+        no run has before.
+
+        Raises:
+            InputError: a feature map that can't be had for these images.
+        """
+        return self.compute_features(lambda done, total: None)
+
+    def compute_features(self, on_chunk: Callable[[int, int], None]) -> Dataset:
+        """`inputs`, telling while they are computed how many records are done, of how many."""
+        return compute_inputs(self.config, self.dataset, on_chunk)
+
+    @property
+    def input_shape(self) -> Shape:
+        """(C, H, W) of `inputs`, known before they are computed."""
+        return input_shape(self.config.features, self.dataset.shape)
+
+    @property
+    def classified(self) -> tuple[Shape, int]:
+        """What models are for: the shape of inputs, and the number of classes."""
+        return self.input_shape, self.dataset.n_classes
+
+    @cached_property
+    def manifest(self) -> pd.DataFrame:
+        """Who holds which record; the tree says only which devices share an edge server.
+
+        Raises:
+            InputError: records that can't be dealt as asked, a given manifest that is not one of
+                this data set for these devices, or what model and privacy refuse of the data.
+        """
+        config, dataset, tree = self.config, self.dataset, build_tree(self.config.topology)
+        manifest = self.given_manifest
+        if manifest is None:
+            edges = tree.ancestors[tree.depth - 1]
+            manifest = make_manifest(dataset, config.partition, edges, config.seed)
+        else:
+            check_manifest(manifest, dataset, tree.n_devices)
+        check_data(config, self.plan, dataset, self.input_shape, shards_of(manifest).sizes)
+        return manifest
+
+    @cached_property
+    def samples(self) -> DeviceSamples:
+        """The training records by device."""
+        return shards_of(self.manifest)
+
+    @cached_property
+    def sampling_rates(self) -> np.ndarray:
+        """float64 (N_L,), the chances q_j that a local step uses a record."""
+        return sampling_rates(self.samples.sizes, self.config.training.batch_size)
+
+    @property
+    def held_out(self) -> np.ndarray:
+        """(n,) int64, the records that the cloud evaluates on."""
+        return held_by_cloud(self.manifest, self.config.training.evaluate_on)
+
+    def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Features (n, C, H, W) and labels (n,) of some samples on the compute device."""
+        return records_of(self.inputs, samples, self.config.device)
+
+    def shards(self) -> Shards:
+        """The devices' records on the compute device."""
+        samples = self.samples
+        return Shards(
+            *self.records(samples.samples), sizes=samples.sizes, rates=self.sampling_rates
+        )
+
+    @cached_property
+    def network(self) -> Network:
+        """The plan's, with the weights that the shards give its nodes (`topology.weights`)."""
+        network, weights = self.plan.network, self.config.topology.weights
+        training = self.config.training
+        # Uniform weights ask for no record: rounds can be planned before any is loaded.
+        if weights == "uniform" and training.example_cap is None:
+            return network
+        sizes = self.samples.sizes
+        return joined_by_chance(weighted(network, sizes, weights), training, sizes)
