@@ -41,8 +41,8 @@ format: venv  ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: lint  ## lint and tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not full"
+test: lint  ## lint and tests, and which of them took longest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not full" --durations=20
 
 test-full: lint .venv/ray-installed  ## the slow tests too, with Ray; coverage
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 --cov --cov-report=term
