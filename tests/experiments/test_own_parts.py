@@ -73,6 +73,15 @@ def test_own_code_is_named_with_what_it_is_trusted_with(project, name):
     assert len(warned) == list(parts.values()).count(False)
 
 
+def test_the_zones_table_claims_nothing_behind_an_own_rule(project):
+    """It adds up the noise of a zone, which an own rule may have made something else of."""
+    for changes, there in (({}, True), (FEDPROX, False)):
+        one_step = {"training.local_steps": 1}
+        table = Experiment.from_config(load_config(SMALL, one_step, changes)).zones_table()
+        assert (len(table) > 0) == there
+        assert "epsilon" in table.columns
+
+
 def test_without_own_code_nothing_is_said_of_any():
     assert "own_code" not in Experiment.from_config(load_config(SMALL)).summary()
 

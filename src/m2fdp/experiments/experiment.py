@@ -20,9 +20,10 @@ from m2fdp.experiments.inputs import records_of
 from m2fdp.experiments.results import Attacked, Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.steps import advised, in_words, too_large
 from m2fdp.privacy import ledger_tables
-from m2fdp.privacy.zone_table import zones_table
+from m2fdp.privacy.zone_table import COLUMNS, zones_table
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
+from m2fdp.simulation.local_rules import adds_up
 from m2fdp.simulation.simulation import SimulationProcess
 from m2fdp.simulation.training import (
     SILENT,
@@ -89,7 +90,11 @@ class Experiment(Assembly):
         return ledger_tables.elections_table(self.network, ledger.offices, rounds)
 
     def zones_table(self) -> pd.DataFrame:
-        """What every observer learns in H's zones, whoever is trusted, beside H's formula."""
+        """What every observer learns in H's zones, whoever is trusted, beside H's formula. No row
+        where a local rule makes something else of noise: what the table sums up is not there then.
+        """
+        if not adds_up(self.plan.rules.local):
+            return pd.DataFrame(columns=list(COLUMNS))
         mechanism, rounds = self.calibration.mechanism, self.calibration.affordable_rounds
         privacy, colluding = self.config.privacy, self.config.threat.colluding
         return zones_table(self.network, mechanism, rounds, privacy, colluding)
