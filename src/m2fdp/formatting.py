@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
+
+# What a promise's epsilon is called in a run's files and metrics, by its guarantee.
+EPSILON_NAMES = {"verified": "epsilon_verified", "conditional": "epsilon_conditional"}
+
+
+def promised_epsilon(promise: Mapping[str, Any]) -> float:
+    """The epsilon of a run's files or metrics, whatever its guarantee; NaN where there is none."""
+    return float(next((promise[x] for x in EPSILON_NAMES.values() if x in promise), math.nan))
 
 
 def upper_bound(value: float, digits: int = 3) -> str:

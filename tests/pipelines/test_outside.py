@@ -65,7 +65,7 @@ COVERED = {
         "metric audit_epsilon_*",
         "metric rounds_trained",
         "tag privacy",
-        "tag epsilon_as_verified",
+        "tag epsilon_as_*",
         "tag zones_infinite",
         "tag held_out",
         "tag diagnostic",

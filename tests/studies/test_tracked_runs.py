@@ -14,7 +14,7 @@ from tests.studies.parameters import BASE
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
 from m2fdp.errors import InputError
-from m2fdp.pipelines.recording import AS_VERIFIED_TAG, INFINITE_TAG
+from m2fdp.pipelines.recording import AS_PROMISED_TAGS, INFINITE_TAG
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table
 from m2fdp.studies import tracked_runs
@@ -199,7 +199,7 @@ def test_observers_without_a_metric_of_their_own_learn_what_is_verified():
     client = mlflow.MlflowClient()
     for name, value in (("epsilon_verified", 8.0), ("epsilon_observer/cloud", 2.0)):
         client.log_metric(run_id, name, value)
-    client.set_tag(run_id, AS_VERIFIED_TAG, "epsilon_observer/servers")
+    client.set_tag(run_id, AS_PROMISED_TAGS["verified"], "epsilon_observer/servers")
     found = load_metrics([run_id]).loc[run_id].dropna().to_dict()
     assert found == {"ledger_servers": 8.0, "ledger_cloud": 2.0}
 

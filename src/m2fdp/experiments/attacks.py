@@ -34,6 +34,7 @@ from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.attack_checks import SEES_MODELS, check_attack
 from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
+from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.releases import OBSERVERS
@@ -355,17 +356,18 @@ def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str,
     """What stands in the record of any attack."""
     config: Config = assembly.config
     calibrated = assembly.calibration
-    verified = inf
+    epsilon = inf
     if calibrated.mechanism.private:
-        verified = calibrated.mechanism.epsilon(calibrated.affordable_rounds)
+        epsilon = calibrated.mechanism.epsilon(calibrated.affordable_rounds)
+    guarantee = "conditional" if conditions(assembly) else "verified"
     return {
         "method": config.attack.method,
         "observers": {kind: OBSERVERS.get(kind, "the trusted servers above") for kind in kinds},
         "algorithm": config.algorithm,
         "dataset": config.dataset.name,
         "model": config.model.name,
-        "epsilon_verified": _for_json(verified),
-        "guarantee": "conditional" if conditions(assembly) else "verified",
+        EPSILON_NAMES[guarantee]: _for_json(epsilon),
+        "guarantee": guarantee,
         "delta": config.privacy.delta,
         "unit": config.privacy.unit,
         "adjacency": config.privacy.adjacency,

@@ -17,17 +17,19 @@ from mlflow.entities import Metric, Run
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
 from m2fdp.files import shown
+from m2fdp.formatting import EPSILON_NAMES, promised_epsilon
 from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.reporting.cards import Card
 
-EPSILONS = ("epsilon_nominal", "epsilon_verified")
+EPSILONS = ("epsilon_nominal", *EPSILON_NAMES.values())
 # Names the epsilons of zones that are infinite, for which MLflow has no number.
 INFINITE_TAG = "zones_infinite"
 # The same of what attacks have found.
 ATTACK_INFINITE_TAG = "attack_infinite"
-# Names the metrics of observers that are left out, because they are epsilon_verified.
-AS_VERIFIED_TAG = "epsilon_as_verified"
+# Name, by the run's guarantee, the metrics of observers that are left out, because they are its
+# epsilon_verified or epsilon_conditional.
+AS_PROMISED_TAGS = {guarantee: f"epsilon_as_{guarantee}" for guarantee in EPSILON_NAMES}
 MODEL = "servable_model"
 SOURCE = "kedro run"  # where runs come from; MLflow would name a file of this machine
 _PARTS = ("experiment", "privacy_summary", "privacy_ledger", "round_metrics")  # of a card
@@ -194,8 +196,8 @@ class Recorder:
         tags = {"privacy": data["guarantee"]}
         if data.get("records_in_clear", {}).get("validation"):
             tags["held_out"] = "in clear"
-        if same := _as_verified(data):
-            tags[AS_VERIFIED_TAG] = " ".join(same)
+        if same := _as_promised(data):
+            tags[AS_PROMISED_TAGS[data["guarantee"]]] = " ".join(same)
         self._outbox.put(tags=tags)
         self._log_metrics(_epsilons(data) | _elections(data))
         self._planned_rounds = data.get("rounds_planned", self._planned_rounds)
@@ -266,22 +268,22 @@ def _dataset_input(dataset: Dataset, manifest: pd.DataFrame, digest: str) -> dic
 def _epsilons(summary: dict[str, Any]) -> dict[str, float]:
     """The finite epsilons of a privacy summary by metric; there is none for an infinite one.
 
-    Of observers only those who learn something else than epsilon_verified says: the same number
+    Of observers only those who learn something else than the run's epsilon says: the same number
     once more for each of the others would fill the page of charts.
     """
     values = {name: summary[name] for name in EPSILONS if name in summary}
-    same = _as_verified(summary)
+    same = _as_promised(summary)
     values |= {name: of for name, of in _of_observers(summary).items() if name not in same}
     return {name: float(value) for name, value in values.items() if math.isfinite(float(value))}
 
 
-def _as_verified(summary: dict[str, Any]) -> list[str]:
-    """The metrics of observers who learn what epsilon_verified says."""
-    verified = float(summary.get("epsilon_verified", math.nan))
+def _as_promised(summary: dict[str, Any]) -> list[str]:
+    """The metrics of observers who learn what the run's epsilon says."""
+    promised = promised_epsilon(summary)
     return [
         name
         for name, value in _of_observers(summary).items()
-        if math.isfinite(value) and math.isclose(value, verified, rel_tol=1e-3)
+        if math.isfinite(value) and math.isclose(value, promised, rel_tol=1e-3)
     ]
 
 

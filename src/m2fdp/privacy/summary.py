@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.config import Config, PrivacyConfig, SecureAggregationConfig
+from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.privacy.accounting import ACCOUNTANT, Composition, chance_of_use
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
@@ -59,13 +60,14 @@ def summary(
             "note": "no clipping and no noise: epsilon is infinite for everybody",
         }
     ledger = mechanism.ledger
+    guarantee = "conditional" if conditions else "verified"
     return {
-        "guarantee": "conditional" if conditions else "verified",
+        "guarantee": guarantee,
         "mechanism": privacy.mechanism,
         "calibration": privacy.calibration,
         "epsilon_nominal": nominal_epsilon(ledger, rounds, privacy),
         **_at_cloud(privacy),
-        "epsilon_verified": _for_json(mechanism.epsilon(rounds)),
+        EPSILON_NAMES[guarantee]: _for_json(mechanism.epsilon(rounds)),
         "delta": privacy.delta,
         "clipping_norm": privacy.clipping_norm,
         "accountant": ACCOUNTANT,

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from m2fdp.formatting import lower_bound, upper_bound
+from m2fdp.formatting import lower_bound, promised_epsilon, upper_bound
 from m2fdp.reporting.attack_figures import counted, share
 
 
@@ -20,7 +20,7 @@ def print_attack(record: Mapping[str, Any], console: Console) -> None:
         record: of `m2fdp.experiments.results.Attacked`.
     """
     who = ", ".join(record["observers"].values())
-    bound = upper_bound(float(record["epsilon_verified"]))
+    bound = upper_bound(promised_epsilon(record))
     result = Table(
         title=Text(f"{record['method']} by {who}; the run's {record['guarantee']} ε is {bound}"),
         title_justify="left",

@@ -13,7 +13,7 @@ import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.experiments import Experiment
-from m2fdp.formatting import nominal, quantity, upper_bound
+from m2fdp.formatting import nominal, promised_epsilon, quantity, upper_bound
 from m2fdp.privacy.mechanisms import Mechanism, get_mechanism
 from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.reporting.tables import markdown
@@ -209,7 +209,7 @@ def _lead(
         )
     if promised["guarantee"] == "none":
         return f"{done}, and keeps nothing private."
-    return f"{done}, at ε = **{_bound(promised['epsilon_verified'])}** ({promised['guarantee']})."
+    return f"{done}, at ε = **{_bound(promised_epsilon(promised))}** ({promised['guarantee']})."
 
 
 def _below(subject: Mapping[str, Any]) -> str:
@@ -232,7 +232,7 @@ def _numbers(
     if promised["guarantee"] == "none":
         rows.append(("ε", "∞ for everybody"))
     else:
-        guarantee, bound = promised["guarantee"], _bound(promised["epsilon_verified"])
+        guarantee, bound = promised["guarantee"], _bound(promised_epsilon(promised))
         rows += [
             (f"ε {guarantee}", f"{bound} ({guarantee})"),
             ("ε nominal", nominal(float(promised["epsilon_nominal"]))),
@@ -243,7 +243,7 @@ def _numbers(
 
 
 def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> list[Section]:
-    epsilon = float(promised["epsilon_verified"])
+    epsilon = promised_epsilon(promised)
     distrusted = " and ".join(_WHO.get(kind, kind) for kind in promised["distrusted"]) or "nobody"
     factor = upper_bound(math.exp(epsilon)) if epsilon < 100 else "e^ε"
     says = (
@@ -305,7 +305,7 @@ def _own_code(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 def _more(promised: Mapping[str, Any]) -> str:
     """Who could learn more than the distrusted."""
-    bound = float(promised["epsilon_verified"])
+    bound = promised_epsilon(promised)
     more = [
         f"{_WHO.get(kind, kind)} (ε {_bound(value)})"
         for kind, value in promised["epsilon_by_observer"].items()

@@ -14,7 +14,15 @@ from rich.text import Text
 from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, VERSION, in_order, swept_columns
 from m2fdp.errors import InputError
-from m2fdp.formatting import lower_bound, nominal, parameter, quantity, upper_bound, verified
+from m2fdp.formatting import (
+    lower_bound,
+    nominal,
+    parameter,
+    promised_epsilon,
+    quantity,
+    upper_bound,
+    verified,
+)
 from m2fdp.reporting.seeds import refuse_twice
 from m2fdp.reporting.style import position
 
@@ -234,7 +242,7 @@ def _promise(summary: Mapping[str, Any]) -> str:
     """Epsilon as it is verified, beside the one that was asked for."""
     if summary["privacy"] == "none":
         return "∞ for everybody, no privacy"
-    bound = upper_bound(float(summary["epsilon_verified"]))
+    bound = upper_bound(promised_epsilon(summary))
     kind = "verified" if summary["privacy"] == "verified" else "conditional: privacy_summary.json"
     asked = nominal(summary["epsilon_nominal"])
     return f"{bound} ({kind}), nominal {asked}, δ = {summary['delta']:g}"

@@ -15,8 +15,9 @@ from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
 from m2fdp.claims.measures import DECISIONS, OF_METRICS, to_target
 from m2fdp.config import INCIDENTAL, flatten, later_defaults
 from m2fdp.errors import InputError
+from m2fdp.formatting import promised_epsilon
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
-from m2fdp.pipelines.recording import AS_VERIFIED_TAG, ATTACK_INFINITE_TAG, INFINITE_TAG
+from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INFINITE_TAG
 from m2fdp.studies.grid import Cell
 
 
@@ -48,6 +49,7 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
             "role": run.data.tags["role"],
             "privacy": run.data.tags["privacy"],
             **{name: run.data.metrics.get(name) for name in metrics},
+            "epsilon_verified": promised_epsilon(run.data.metrics),  # `privacy` says which it is
             **{key: _value(run, key) for key in swept},
         }
         for run in runs
@@ -134,8 +136,8 @@ def _of_metrics(run: Run) -> list[float]:
     tags = (INFINITE_TAG, ATTACK_INFINITE_TAG)
     infinite = [name for tag in tags for name in run.data.tags.get(tag, "").split()]
     values = run.data.metrics | dict.fromkeys(infinite, math.inf)
-    same = run.data.tags.get(AS_VERIFIED_TAG, "").split()
-    values |= dict.fromkeys(same, values.get("epsilon_verified", math.nan))
+    for tag in AS_PROMISED_TAGS.values():
+        values |= dict.fromkeys(run.data.tags.get(tag, "").split(), promised_epsilon(values))
     found = []
     for metric in OF_METRICS.values():
         its = [value for name, value in values.items() if fnmatchcase(name, metric)]

@@ -18,6 +18,7 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.data.manifest import DIGEST, file_of
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
+from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.cells import MODEL, check_trained_with
 from m2fdp.reporting import figures, tables
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
@@ -108,21 +109,23 @@ def check_rounds(
 
 def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
     """A privacy summary and the last round's epsilon, NaN without privacy, are of one run."""
-    guarantee, verified = summary.get("guarantee"), summary.get("epsilon_verified")
+    guarantee = summary.get("guarantee")
     if guarantee not in ("none", "verified", "conditional"):
         valid = "valid: none, verified, conditional; train anew"
         raise InputError(SUMMARY, f"guarantee {guarantee}", valid)
+    name = EPSILON_NAMES.get(guarantee, "epsilon")
+    promised = summary.get(name)
     if guarantee == "none":
         same = math.isnan(epsilon)
     else:
         try:
-            same = verified is not None and math.isclose(float(verified), epsilon, rel_tol=1e-6)
+            same = promised is not None and math.isclose(float(promised), epsilon, rel_tol=1e-6)
         except (TypeError, ValueError):
             same = False
     if not same:
         raise InputError(
             SUMMARY,
-            f"epsilon_verified {verified}",
+            f"{name} {promised}",
             f"the last round of round_metrics.csv has {epsilon:g}: they are not of one run; "
             "train anew",
         )
@@ -158,7 +161,7 @@ def summarise(
         "privacy": privacy_summary["guarantee"],
         **{
             name: privacy_summary[name]
-            for name in ("epsilon_nominal", "epsilon_verified", "delta")
+            for name in ("epsilon_nominal", *EPSILON_NAMES.values(), "delta")
             if name in privacy_summary
         },
     }

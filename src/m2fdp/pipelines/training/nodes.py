@@ -13,6 +13,7 @@ from torch import Tensor
 from m2fdp.config import essentials
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.experiments import Experiment
+from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.training.checkpointing import begin
@@ -50,7 +51,7 @@ def package_model(
     part of it.
     """
     config = experiment.config
-    kept = ("epsilon_verified", "epsilon_nominal", "delta", "unit", "adjacency")
+    kept = (*EPSILON_NAMES.values(), "epsilon_nominal", "delta", "unit", "adjacency")
     metadata = {
         "privacy": promised["guarantee"],
         **{name: promised[name] for name in kept if name in promised},
