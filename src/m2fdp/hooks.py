@@ -27,7 +27,7 @@ from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
 from m2fdp.experiments.attack_checks import check_attack
 from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
-from m2fdp.experiments.proximal import check_no_proximal
+from m2fdp.experiments.proximal import check_plain_steps
 from m2fdp.files import shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import evaluation, tracking
@@ -197,7 +197,7 @@ class RunHooks:
         if "attack" in pipeline.all_outputs():
             check_attack(self._config, self._plan)
         if "bound" in pipeline.all_outputs():
-            check_no_proximal(self._config)
+            check_plain_steps(self._config, self._plan)
 
     def _record_start(self, run: Run, pipeline: Pipeline, run_params: dict[str, Any]) -> None:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""

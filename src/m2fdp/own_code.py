@@ -35,6 +35,14 @@ def is_own(name: str) -> bool:
     return ":" in name
 
 
+def is_ours(thing: object) -> bool:
+    """Whether the class of a thing is this project's, whatever it calls itself."""
+    kind = type(thing)
+    module = sys.modules.get(kind.__module__)
+    inside = kind.__module__.split(".")[0] == __name__.split(".")[0]
+    return inside and getattr(module, kind.__qualname__, None) is kind
+
+
 def load(key: str, name: str, kind: type | None = None) -> Any:
     """What a name of the form `package.module:name` stands for.
 

@@ -18,7 +18,7 @@ from m2fdp import Experiment, load_config
 from m2fdp.interruption import Interrupted, interruptible
 from m2fdp.simulation.checkpoints import Checkpoint, clear, differences, load_latest, save
 from m2fdp.simulation.evaluation import evaluate
-from m2fdp.simulation.process import State
+from m2fdp.simulation.process import Slots, State
 from m2fdp.simulation.training import Checkpointing, Listener, Progress, RoundRecord, train
 
 CONFIGURATION = {
@@ -38,7 +38,7 @@ def checkpoint(round_: int) -> Checkpoint:
         RoundRecord(round_, 1 / 3, 2.0, np.float64(0.1) * round_, 7.0, np.float64(0.7)),
     )
     decisions = ({"K": 5, "eta": np.float64(0.1)}, {"K": 3, "eta": 1 / 3})
-    slots = {"moment": weights / 3}
+    slots = Slots({"moment": weights / 3}, {"c": weights.expand(2, -1)})
     course_state = {"beta": torch.tensor(2 / 3, dtype=torch.float64)}
     progress = Progress(State(round_, weights, slots), records, decisions, course_state)
     return Checkpoint(progress, "a run", CONFIGURATION)
@@ -60,7 +60,9 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path):
     before, after = (pd.DataFrame(list(c.progress.records)) for c in (saved, loaded))
     pd.testing.assert_frame_equal(before, after, check_exact=True)
     assert loaded.progress.decisions == saved.progress.decisions
-    assert torch.equal(loaded.progress.state.slots["moment"], saved.progress.state.slots["moment"])
+    before, after = saved.progress.state.slots, loaded.progress.state.slots
+    assert torch.equal(after.server["moment"], before.server["moment"])
+    assert torch.equal(after.device["c"], before.device["c"])
     assert float(loaded.progress.course_state["beta"]) == 2 / 3
 
 

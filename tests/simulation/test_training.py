@@ -111,7 +111,7 @@ def test_what_a_server_rule_keeps_goes_from_round_to_round():
         velocity = velocity / 2 + moved
         weights = weights + velocity
     torch.testing.assert_close(state.weights, weights)
-    torch.testing.assert_close(state.slots["velocity"], velocity)
+    torch.testing.assert_close(state.slots.server["velocity"], velocity)
 
 
 def test_evaluation_by_hand(softmax):

@@ -121,7 +121,7 @@ def test_yogi_steps_weights_and_no_buffer():
     v = 1e-6 - 0.01 * squared * torch.sign(1e-6 - squared)
     expected = start[: len(update)] + 0.01 * 0.1 * update / (v.sqrt() + 1e-3)
     torch.testing.assert_close(stepped[: len(update)], expected, rtol=1e-4, atol=1e-6)
-    assert set(states[1].slots) == {"m", "v"}
+    assert set(states[1].slots.server) == {"m", "v"}
 
 
 def test_who_listens_hears_every_clients_model():

@@ -149,7 +149,7 @@ def test_rounds_are_those_of_plain_torch_to_the_bit(server_epochs):
             if module is not server:
                 own = {"0": "first", "1": "small"}[name[0]] + name[1:]
             assert torch.equal(named[f"{prefix}.{own}"], tensor.detach()), (prefix, name)
-    assert torch.equal(last.slots[SCORES], given)
+    assert torch.equal(last.slots.server[SCORES], given)
 
 
 def test_clients_keep_numbers_of_their_own():
@@ -162,7 +162,7 @@ def test_clients_keep_numbers_of_their_own():
     assert not torch.equal(own[0], own[1]) and not torch.equal(own[1], own[2])
     mean = torch.stack(own).mean(0)
     assert all(not torch.allclose(numbers, mean) for numbers in own)
-    assert set(first.slots) == {SCORES} and (first.slots[SCORES] != 0).any(1).all()
+    assert set(first.slots.server) == {SCORES} and (first.slots.server[SCORES] != 0).any(1).all()
 
 
 def test_what_clients_have_is_theirs_alone():
@@ -191,7 +191,8 @@ def test_who_is_absent_keeps_its_numbers_and_what_it_was_taught():
         for client in range(3):
             place, rows = process.model.client_place(client), slice(*STARTS[client : client + 2])
             same = torch.equal(before.weights[place], after.weights[place])
-            scores = torch.equal(before.slots[SCORES][rows], after.slots[SCORES][rows])
+            kept, keeps = before.slots.server[SCORES], after.slots.server[SCORES]
+            scores = torch.equal(kept[rows], keeps[rows])
             assert same == scores == (not present[client])
             seen.add(bool(present[client]))
     assert seen == {True, False}

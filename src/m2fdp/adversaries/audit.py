@@ -23,6 +23,8 @@ from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.privacy.taint import windows
+from m2fdp.simulation.local_rules import KeepingRule, keeping
+from m2fdp.simulation.process import State
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,9 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
             releases.append(models[nodes[audited], 0].numpy().copy())
             return
         received, expected = models[nodes[audited], 0].numpy(), public[:, 0].numpy()
+        if (rule := keeping(simulation.rules.local)) is not None:
+            window = windows(plan, canaries.head_layer, downlink_noise)[len(releases)]
+            expected = _unmoved(canaries, rule, state, len(window.syncs), eta)
         if plan.center == "global":  # which the proximal term has pulled to since
             window = windows(plan, canaries.head_layer, downlink_noise)[len(releases)]
             gone = 1 - (1 - plan.pull) ** len(window.syncs)
@@ -174,6 +179,23 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
         seen.append(releases.copy())
         releases.clear()
     return np.array(seen)
+
+
+def _unmoved(
+    canaries: Canaries, rule: KeepingRule, state: State, steps: int, eta: float
+) -> np.ndarray:
+    """Where so many steps that no record moves take each device, float64 (N_L,), by what it keeps
+    since the round before: whoever reads its reports knows."""
+    lock_step = canaries.process.simulation.mechanisms[0].lock_step
+    slots: dict[str, Tensor] = {}
+    for name, first in rule.first(state.weights).items():
+        kept = state.slots.device.get(name, first.expand(len(lock_step.nodes), -1))
+        slots[name] = kept[lock_step.group_of].clone()
+    models = canaries.public.clone()
+    known = rule.of(slots, state.slots.server)
+    for _ in range(steps):
+        known.step(models, canaries.public, eta, lambda models: None)
+    return models[:, 0].numpy()
 
 
 def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> list[ShiftLaw]:

@@ -32,6 +32,7 @@ from m2fdp.privacy.positions import Position
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.local_rules import keeping
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.server_rules import TakeAggregate
 from m2fdp.simulation.simulation import Rules, Simulation
@@ -170,7 +171,8 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
         ),
         shards,
         _randomness(privacy, position, seed),
-        replace(run.rules, server=TakeAggregate()),
+        # What a server makes of reports comes down to the devices' next steps.
+        run.rules if keeping(run.rules.local) else replace(run.rules, server=TakeAggregate()),
     )
     process = build_process(simulation, ExecutionSettings(chunk_size=8192))
     plans = schedule.round_plans()

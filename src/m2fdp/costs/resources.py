@@ -49,6 +49,7 @@ class LinkClock:
         networks: of the run; a round's plan names its own.
         lock_steps: of each of them.
         n_parameters: M.
+        reports: vectors that learners send up beside a model at a round's end.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class LinkClock:
         lock_steps: Sequence[LockStep],
         n_parameters: int,
         config: ResourcesConfig,
+        reports: int = 0,
     ) -> None:
         def cost(network: int, layers: tuple[int | None, ...]) -> Cost:
-            return round_cost(networks[network], lock_steps[network], layers, n_parameters, config)
+            whole = networks[network], lock_steps[network]
+            return round_cost(*whole, layers, n_parameters, config, reports)
 
         def above(network: int, layers: tuple[int | None, ...]) -> Cost:
             whole = networks[network], lock_steps[network]
@@ -82,6 +85,7 @@ def round_cost(
     layers: tuple[int | None, ...],
     n_parameters: int,
     config: ResourcesConfig,
+    reports: int = 0,
 ) -> Cost:
     """Cost of one round: elections, local steps, lock-step gradients, local, global aggregations.
 
@@ -92,6 +96,7 @@ def round_cost(
 
     Args:
         layers: of a `RoundPlan`: the layer up to which models travel after each local step.
+        reports: vectors that learners send up beside a model at a round's end.
     """
     tree = network.tree
     present = _present(network)
@@ -102,8 +107,12 @@ def round_cost(
         energy += election.energy_j
         delay += float(election.delay_s.max())
     bits = message_bits(network, n_parameters, config)
-    for sending in _senders(tree, lock_step, layers, present):
-        cost = _journey_cost(tree, sending, bits, config)
+    longer = message_bits(network, n_parameters * (1 + reports), config)
+    # What is sent inside a lock-step group is a gradient, whatever its head reports.
+    inside = _inside_groups(tree, lock_step)
+    last = tuple(np.where(*each) for each in zip(inside, bits, longer, strict=True))
+    for top, sending in zip(layers, _senders(tree, lock_step, layers, present), strict=True):
+        cost = _journey_cost(tree, sending, last if top == 0 else bits, config)
         energy += cost.energy_j
         delay += cost.delay_s
     return Cost(energy, delay)

@@ -23,6 +23,7 @@ from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.local_rules import keeping
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.simulation import Simulation, SimulationProcess
 from m2fdp.simulation.survivors import SumRules
@@ -142,7 +143,9 @@ class Assembly(Parts):
         simulation, evaluated = process.simulation, self.records(self.held_out)
         model, mechanism = simulation.model, simulation.mechanisms[0]
         lock_steps = [each.lock_step for each in simulation.mechanisms]
-        clock = LinkClock(simulation.networks, lock_steps, model.n_parameters, config.resources)
+        links = simulation.networks, lock_steps, model.n_parameters, config.resources
+        rule = keeping(simulation.rules.local)
+        clock = LinkClock(*links, reports=len(rule.reports) if rule is not None else 0)
         if self.splits is not None:
             course = tree_course(self.splits, clock, rounds, config.resources)
         costs = totals(clock, rounds) if course is None else course.totals

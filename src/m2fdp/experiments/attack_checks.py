@@ -7,6 +7,7 @@ from m2fdp.config import Config
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_equal_rounds
+from m2fdp.simulation.local_rules import keeping
 
 # Who sees models, and nothing of single devices.
 SEES_MODELS = ("public", "far_devices")
@@ -38,6 +39,13 @@ def _check_lira(config: Config) -> None:
 
 def _check_reconstruction(config: Config, plan: Plan) -> None:
     attack, training, sums = config.attack, config.training, config.secure_aggregation
+    if keeping(plan.rules.local) is not None:
+        raise InputError(
+            "algorithm",
+            config.algorithm,
+            "steps by what devices keep, which attacks on messages do not take out of them; use "
+            "another, or attack.method: lira",
+        )
     observer = attack.observer or "cloud"
     if attack.round > training.rounds:
         raise InputError(

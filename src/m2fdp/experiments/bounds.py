@@ -17,7 +17,7 @@ from m2fdp.convergence.tables import (
 from m2fdp.errors import InputError
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.checks import check_equal_rounds
-from m2fdp.experiments.proximal import check_no_proximal
+from m2fdp.experiments.proximal import check_plain_steps
 from m2fdp.experiments.results import ConvergenceBounds
 from m2fdp.privacy.mechanisms import get_mechanism
 
@@ -40,13 +40,13 @@ def bound_run(assembly: Assembly, measured: pd.DataFrame | None) -> ConvergenceB
         measured: of `measure`, which is called where it is not given.
 
     Raises:
-        InputError: the rounds are a controller's, steps have a proximal term, no gradient has
+        InputError: the rounds are a controller's, steps are not plain, no gradient has
             changed along the run, so that nothing is known of beta, or models are clipped in place
             of steps.
     """
     config, network, schedule = assembly.config, assembly.network, assembly.plan.schedule
     check_equal_rounds(config, assembly.plan)
-    check_no_proximal(config)
+    check_plain_steps(config, assembly.plan)
     measured = measure(assembly) if measured is None else measured
     privacy, mechanism = config.privacy, assembly.calibration.mechanism
     if get_mechanism(privacy.mechanism).sends_models:

@@ -17,6 +17,7 @@ from m2fdp.data.overlap import refuse_records
 from m2fdp.errors import InputError
 from m2fdp.experiments.participation import check_participation
 from m2fdp.experiments.proximal import check_proximal
+from m2fdp.experiments.slots import check_slots
 from m2fdp.experiments.smoothness import longest_squared, smoothness_of
 from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
 from m2fdp.experiments.tree_tiers import check_not_split, check_splits
@@ -44,6 +45,7 @@ def check_config(config: Config) -> Plan:
     plan = build_plan(config)
     check_participation(config, plan)
     check_proximal(config, plan)
+    check_slots(config, plan)
     check_splits(config, plan)
     check_model_name(config.model.name)
     check_tiers(config, plan)
@@ -354,7 +356,8 @@ def check_data(
         refuse_records(config.features.public, dataset)
     largest = _largest_minibatch(shard_sizes, training)
     built = model_of(config, shape, dataset.n_classes, 0, largest)
-    try_local_rule(plan.rules.local, built.n_parameters, training.learning_rate)
+    kept = plan.rules.server.start(torch.zeros(built.n_parameters))
+    try_local_rule(plan.rules.local, built.n_parameters, training.learning_rate, kept)
     if built.own and plan.private:
         check_one_by_one(built.name, built.module, shape)
     check_batches(config, shape, shard_sizes)

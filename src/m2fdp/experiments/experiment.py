@@ -194,7 +194,7 @@ class Experiment(Assembly):
             measured: of `measure`, which is called where it is not given.
 
         Raises:
-            InputError: the rounds are a controller's, steps have a proximal term, or beta can't
-                be estimated.
+            InputError: the rounds are a controller's, steps are not plain, or beta can't be
+                estimated.
         """
         return bounds.bound_run(self, measured)

@@ -11,11 +11,10 @@ from typing import Any
 
 from m2fdp.algorithms import Plan
 from m2fdp.config import Config
-from m2fdp.own_code import is_own
+from m2fdp.own_code import is_ours, is_own
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.local_rules import OwnRule
-from m2fdp.simulation.server_rules import TakeAggregate, Yogi
 
 _NOTHING_ELSE = "looks at nothing but what it is given, and keeps nothing from one call to the next"
 _PUBLIC = (
@@ -79,7 +78,7 @@ def _rules(config: Config, plan: Plan) -> list[OwnPart]:
         parts.append(part("plan", "is made of nothing private"))
     if isinstance(rules.local, OwnRule):
         parts.append(part("local rule", *_of_local_rule(config)))
-    if type(rules.server) not in (TakeAggregate, Yogi):
+    if not is_ours(rules.server):
         parts.append(part("server rule", _NOTHING_ELSE))
     if rules.clip_factor is not flat_clip:
         parts.append(part("clip factor", _NOTHING_ELSE))

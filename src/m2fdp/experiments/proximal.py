@@ -7,7 +7,7 @@ from m2fdp.config import Config
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.schedule.rounds import check_pull
-from m2fdp.simulation.local_rules import GradientStep
+from m2fdp.simulation.local_rules import GradientStep, keeping
 
 
 def check_proximal(config: Config, plan: Plan) -> None:
@@ -54,12 +54,18 @@ def _refuse_center(config: Config, why: str) -> None:
         raise InputError("training.proximal_center", "global", f"{why}; use received")
 
 
-def check_no_proximal(config: Config) -> None:
+def check_plain_steps(config: Config, plan: Plan) -> None:
     """Refuse bounds on convergence that are those of plain steps.
 
     Raises:
-        InputError: steps have a proximal term.
+        InputError: steps have a proximal term, or are corrected by what devices keep.
     """
+    if keeping(plan.rules.local) is not None:
+        raise InputError(
+            "algorithm",
+            config.algorithm,
+            "steps by what devices keep, which bounds on convergence know nothing of; use m2fdp",
+        )
     if config.training.proximal:
         raise InputError(
             "training.proximal",

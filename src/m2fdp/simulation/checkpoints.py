@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.files import replacing
-from m2fdp.simulation.process import State
+from m2fdp.simulation.process import Named, Slots, State
 from m2fdp.simulation.training import Progress, RoundRecord
 
 # Should the newest turn out to be damaged, there is the one before.
@@ -58,12 +58,11 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "configuration": dict(checkpoint.configuration),
             "round": state.round,
             "weights": _whole(state.weights),
-            "slots": {name: _whole(tensor) for name, tensor in state.slots.items()},
+            "slots": _all_whole(state.slots.server),
+            "device_slots": _all_whole(state.slots.device),
             "records": [_plain(asdict(record)) for record in progress.records],
             "decisions": [_plain(decisions) for decisions in progress.decisions],
-            "course_state": {
-                name: _whole(tensor) for name, tensor in progress.course_state.items()
-            },
+            "course_state": _all_whole(progress.course_state),
         },
         buffer,
     )
@@ -111,7 +110,8 @@ def _load(path: Path) -> Checkpoint | None:
     fields = torch.load(io.BytesIO(content), weights_only=True)
     try:
         records = tuple(RoundRecord(**record) for record in fields["records"])
-        state = State(fields["round"], fields["weights"], fields["slots"])
+        slots = Slots(fields["slots"], fields.get("device_slots", {}))
+        state = State(fields["round"], fields["weights"], slots)
         decisions = tuple(fields["decisions"])
         progress = Progress(state, records, decisions, fields["course_state"])
         return Checkpoint(progress, fields["run"], fields["configuration"])
@@ -122,6 +122,10 @@ def _load(path: Path) -> Checkpoint | None:
 def _whole(tensor: Tensor) -> Tensor:
     """On the CPU. A clone holds its own elements only, also where the tensor is a view."""
     return tensor.detach().cpu().clone()
+
+
+def _all_whole(tensors: Named) -> dict[str, Tensor]:
+    return {name: _whole(tensor) for name, tensor in tensors.items()}
 
 
 def _plain(row: Mapping[str, float]) -> dict[str, int | float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import torch
@@ -12,11 +13,13 @@ from torch import Tensor
 from m2fdp import own_code
 from m2fdp.errors import InputError
 from m2fdp.privacy.taint import Drift
+from m2fdp.simulation.process import Named
 
 # Takes models (n, M) one clipped gradient step down, in place.
 Descend = Callable[[Tensor], None]
 # What a rule has, in the order in which errors name them.
 RULE_MEMBERS = ("anchored", "drifts", "step")
+KEEPING_MEMBERS = ("reports", "first", "of", "report")
 
 
 class LocalRule(Protocol):
@@ -44,6 +47,33 @@ class LocalRule(Protocol):
                 Below a proximal term that is centred elsewhere, the models that it is centred at.
             eta: the step size.
         """
+
+
+class KeepingRule(LocalRule, Protocol):
+    """A rule with slots: what it keeps of every learner from step to step and round to round.
+
+    A lock-step group is one learner, whose slots its head keeps. Noise is inside `descend`, so all
+    that is kept, and reported, follows from noised steps.
+    """
+
+    @property
+    def reports(self) -> frozenset[str]:
+        """What each learner sends up beside its model at a round's end: a vector (M,) a name."""
+
+    def first(self, weights: Tensor) -> Named:
+        """What a learner has before its first round, (M,) each; of what `report` does not keep,
+        before every round. Weights are a global model (M,)."""
+
+    def of(self, device: Named, server: Named) -> LocalRule:
+        """The rule of some learners in a round.
+
+        Args:
+            device: their slots, (n, M) each, which a step writes in place.
+            server: the server rule's, which have travelled down with the model.
+        """
+
+    def report(self, device: Named, steps: int, eta: float) -> tuple[Named, Named]:
+        """What learners keep, and what they report, (n, M) each, after a round of so many steps."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +137,26 @@ class OwnRule:
         return self.rule.anchored
 
     @property
+    def reports(self) -> frozenset[str]:
+        """What each learner reports, if it keeps slots; see `KeepingRule`, here and below."""
+        return cast(KeepingRule, self.rule).reports
+
+    def first(self, weights: Tensor) -> Named:
+        """What a learner begins with."""
+        with self._guarded():
+            return cast(KeepingRule, self.rule).first(weights.clone())
+
+    def of(self, device: Named, server: Named) -> LocalRule:
+        """The rule of one learner."""
+        with self._guarded():
+            return replace(self, rule=cast(KeepingRule, self.rule).of(device, server))
+
+    def report(self, device: Named, steps: int, eta: float) -> tuple[Named, Named]:
+        """What learners keep and report."""
+        with self._guarded():
+            return cast(KeepingRule, self.rule).report(device, steps, eta)
+
+    @property
     def drifts(self) -> frozenset[Drift]:
         """What it says of itself, which nobody has proven: epsilon is conditional on it."""
         return self.rule.drifts
@@ -131,15 +181,20 @@ class OwnRule:
             descend(model)
 
         received = None if anchors is None else anchors.clone()
-        try:
+        with self._guarded():
             self.rule.step(models, received, eta, descend_once)
+        if calls != 1:
+            raise _miscalled(self.name, "not once" if not calls else "more than once")
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
         except InputError:
             raise
         except Exception:
             with own_code.guarded("algorithm", self.name, "fails in a local step"):
                 raise
-        if calls != 1:
-            raise _miscalled(self.name, "not once" if not calls else "more than once")
 
 
 def _miscalled(name: str, how: str) -> InputError:
@@ -147,15 +202,38 @@ def _miscalled(name: str, how: str) -> InputError:
     return InputError("algorithm", name, problem)
 
 
-def try_local_rule(rule: LocalRule, n_parameters: int, eta: float) -> None:
+def try_local_rule(rule: LocalRule, n_parameters: int, eta: float, server: Named) -> None:
     """One step of a rule of a user's own, on nobody's records, before anything is written.
+
+    Args:
+        server: what the server rule begins with.
 
     Raises:
         InputError: see `OwnRule.step`.
     """
     model = torch.zeros(1, n_parameters)
-    if isinstance(rule, OwnRule):
-        rule.step(model, model.clone() if rule.anchored else None, eta, lambda model: None)
+    if not isinstance(rule, OwnRule):
+        return
+    slots, with_slots = {}, keeping(rule)
+    if with_slots is not None:
+        slots = {name: first[None].clone() for name, first in rule.first(model[0]).items()}
+        rule = cast(OwnRule, rule.of(slots, server))
+    rule.step(model, model.clone() if rule.anchored else None, eta, lambda model: None)
+    if with_slots is not None:
+        rule.report(slots, 1, eta)
+
+
+def keeping(rule: LocalRule) -> KeepingRule | None:
+    """The rule, if it keeps slots."""
+    keeps = hasattr(rule.rule if isinstance(rule, OwnRule) else rule, "report")
+    return cast(KeepingRule, rule) if keeps else None
+
+
+def is_known(rule: LocalRule) -> bool:
+    """Whether it is the project's own all through, and so may step many learners at once."""
+    if type(rule) is ProximalStep:
+        return is_known(rule.local)
+    return type(rule) is not OwnRule and own_code.is_ours(rule)
 
 
 def adds_up(rule: LocalRule) -> bool:

@@ -14,6 +14,22 @@ from m2fdp.schedule.rounds import RoundPlan
 # and the models (N_l, M) as they are sent.
 Tap = Callable[[Literal["up", "down"], int, Tensor], None]
 
+# What somebody keeps, or sends beside a model, by name.
+Named = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """What rules keep from round to round, besides the global model.
+
+    Attributes:
+        server: the server rule's, such as moments.
+        device: the local rule's, (G, M) each: row g is what the head of lock-step group g keeps.
+    """
+
+    server: Named = field(default_factory=dict)
+    device: Named = field(default_factory=dict)
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -22,12 +38,12 @@ class State:
     Attributes:
         round: how many rounds are finished.
         weights: the global model, (M,).
-        slots: what a rule keeps besides from round to round, such as moments, by name.
+        slots: what rules keep from round to round.
     """
 
     round: int
     weights: Tensor
-    slots: Mapping[str, Tensor] = field(default_factory=dict)
+    slots: Slots = Slots()
 
 
 class Process(Protocol):

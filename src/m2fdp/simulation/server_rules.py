@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-Slots = Mapping[str, Tensor]
+from m2fdp.simulation.process import Named
 
 
 class ServerRule(Protocol):
@@ -18,10 +17,10 @@ class ServerRule(Protocol):
     What it computes follows from models that the cloud has received, so it costs no privacy.
     """
 
-    def start(self, weights: Tensor) -> Slots:
+    def start(self, weights: Tensor) -> Named:
         """What it keeps from round to round, before the first; weights are w^(1), (M,)."""
 
-    def step(self, weights: Tensor, aggregate: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
+    def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
         """The next global model (M,), and what is kept.
 
         Args:
@@ -30,15 +29,23 @@ class ServerRule(Protocol):
         """
 
 
+class HearingRule(ServerRule, Protocol):
+    """A server rule for a local rule whose learners report (`KeepingRule`)."""
+
+    def hear(self, slots: Named, reported: Named) -> Named:
+        """What is kept once the cloud has what learners report: the sum (M,) over all of them by
+        their weight in the global model, nothing of those who stay away. `step` comes next."""
+
+
 @dataclass(frozen=True)
 class TakeAggregate:
     """The aggregate is the next global model (J eq. 13)."""
 
-    def start(self, weights: Tensor) -> Slots:
+    def start(self, weights: Tensor) -> Named:
         """Nothing is kept."""
         return {}
 
-    def step(self, weights: Tensor, aggregate: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
+    def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
         """The aggregate as it is."""
         return aggregate, slots
 
@@ -59,11 +66,11 @@ class Yogi:
     beta_2: float = 0.99
     tau: float = 1e-3
 
-    def start(self, weights: Tensor) -> Slots:
+    def start(self, weights: Tensor) -> Named:
         """The moments m and v, (M,) each."""
         return {"m": torch.zeros_like(weights), "v": torch.full_like(weights, self.tau**2)}
 
-    def step(self, weights: Tensor, aggregate: Tensor, slots: Slots) -> tuple[Tensor, Slots]:
+    def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
         """One step, and the moments after it."""
         update = aggregate - weights
         squared = update * update

@@ -9,7 +9,15 @@ from m2fdp.errors import InputError
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.simulation.clipping import ClipFactor, bounded, flat_clip
-from m2fdp.simulation.local_rules import RULE_MEMBERS, GradientStep, LocalRule, OwnRule, adds_up
+from m2fdp.simulation.local_rules import (
+    KEEPING_MEMBERS,
+    RULE_MEMBERS,
+    GradientStep,
+    LocalRule,
+    OwnRule,
+    is_known,
+    keeping,
+)
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.process import Process
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
@@ -36,7 +44,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip_factor", bounded(self.clip_factor))
-        if not adds_up(self.local) and type(self.local) is not OwnRule:
+        if not is_known(self.local) and type(self.local) is not OwnRule:
             own = OwnRule(self.local, type(self.local).__qualname__)
             object.__setattr__(self, "local", own)
 
@@ -48,9 +56,10 @@ class Rules:
         """
         if not isinstance(self.local, OwnRule):
             return self
-        missing = [name for name in RULE_MEMBERS if not hasattr(self.local.rule, name)]
+        wanted = (*RULE_MEMBERS, *(KEEPING_MEMBERS if keeping(self.local) else ()))
+        missing = [name for name in wanted if not hasattr(self.local.rule, name)]
         if missing:
-            problem = f"has a local rule without {missing[0]}; valid: {', '.join(RULE_MEMBERS)}"
+            problem = f"has a local rule without {missing[0]}; valid: {', '.join(wanted)}"
             raise InputError("algorithm", algorithm, problem)
         return replace(self, local=replace(self.local, name=algorithm))
 

@@ -20,10 +20,10 @@ from m2fdp.simulation.aggregation import Aggregator
 from m2fdp.simulation.clipping import clip_layers
 from m2fdp.simulation.executor import ALIGNED_ROWS, Executor
 from m2fdp.simulation.learners import Learners
-from m2fdp.simulation.local_rules import LocalRule, ProximalStep, adds_up
+from m2fdp.simulation.local_rules import LocalRule, ProximalStep, adds_up, is_known, keeping
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import add_noise
-from m2fdp.simulation.process import Tap
+from m2fdp.simulation.process import Named, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.starts import Starts
 from m2fdp.simulation.step_sums import StepSums, summed_step
@@ -41,6 +41,8 @@ class Round:
         network: with the weights that those have who take part.
         aggregator, weighing: with those of what is added up as it is.
         missing: see `Updates`; None where all weights sum to one, and models are aggregated.
+        slots: of the devices, (G, M) each, which steps write in place.
+        received: of the server, (M,) each.
     """
 
     number: int
@@ -56,11 +58,23 @@ class Round:
     tap: Tap | None
     weighing: Network
     alive: Mapping[int, np.ndarray] = field(default_factory=dict)
+    slots: Named = field(default_factory=dict)
+    received: Named = field(default_factory=dict)
 
     @property
     def local(self) -> LocalRule:
-        """One local step: the algorithm's, with the proximal term that is planned."""
+        """One local step, whoever's; see `local_of`."""
+        return self.local_of({})
+
+    def local_of(self, slots: Named) -> LocalRule:
+        """One local step of learners: the algorithm's, with the proximal term that is planned.
+
+        Args:
+            slots: theirs, (n, M) each.
+        """
         rule, mu = self.simulation.rules.local, self.plan.proximal
+        if slots and (with_slots := keeping(rule)) is not None:
+            rule = with_slots.of(slots, self.received)
         return ProximalStep(mu, rule) if mu else rule
 
     @property
@@ -80,7 +94,7 @@ class Round:
         parts = (simulation, simulation.randomness, shards.features, shards.labels)
         networks = (*simulation.networks, *(network.tree for network in simulation.networks))
         means = (self.executor, *self.executor.aggregators)
-        return (*parts, *means, *networks, *simulation.mechanisms)
+        return (*parts, *means, *networks, *simulation.mechanisms, *self.slots.values())
 
     @property
     def separate(self) -> bool:
@@ -186,7 +200,7 @@ def _step_groups(
     learners = range(bounds[part.start], bounds[part.stop])
     center = current.plan.center if current.plan.proximal else "received"
     # A rule that is not known sees one learner, so that it carries nothing from one to another.
-    size = 1 if current.noised_inside else executor.tile
+    size = executor.tile if is_known(current.local) else 1
     blocks = current.learners.blocks
     for head_layer, all_here, row in _rows(blocks, range(first, bounds[-1])):
         start, stop = max(all_here.start, learners.start), min(all_here.stop, learners.stop)
@@ -208,9 +222,12 @@ def _step_tile(
 ) -> None:
     """Take the models (n, M) of some learners through the steps of a stretch, in place."""
     learners, eta = current.learners, current.plan.step_size
-    local, update_norm = current.local, current.mechanism.clipping.update_norm
+    update_norm = current.mechanism.clipping.update_norm
     (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
     groups = learners.groups[tile.start : tile.stop]
+    rows = torch.as_tensor(groups, device=models.device)
+    slots = {name: kept[rows] for name, kept in current.slots.items()}
+    local = current.local_of(slots)
     inside = current.noised_inside
     # What is left for the last step: the aggregation above draws the others' noise as one.
     separate = current.separate or layer <= stretch.top or inside
@@ -234,6 +251,8 @@ def _step_tile(
         local.step(models, anchors, eta, partial(descend, step, minibatches))
         if not inside:
             add_step_noise(step, models)
+    for name, own in slots.items():
+        current.slots[name][rows] = own
     if update_norm is not None and start is not None:
         updates = _clipped(current, models - start, eta * update_norm)
         torch.add(start, updates, out=models)

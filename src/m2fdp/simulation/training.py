@@ -15,13 +15,13 @@ from torch import Tensor
 from m2fdp.models.registry import Model
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.evaluation import Evaluation
-from m2fdp.simulation.process import Process, State
+from m2fdp.simulation.process import Named, Process, Slots, State
 
 # So many times the loss of equal scores is no longer a bad model, but none.
 _DIVERGED = 10.0
 
 # What decides the rounds keeps here what it has seen; nobody else looks into it.
-CourseState = Mapping[str, Tensor]
+CourseState = Named
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,12 +242,13 @@ def _start(run: Run, start: Progress | None) -> Progress:
     if start is None:
         return Progress(first, course_state=run.policy.start(first))
     device, state = first.weights.device, start.state
+    slots = Slots(_moved(state.slots.server, device), _moved(state.slots.device, device))
     return replace(
         start,
-        state=State(state.round, state.weights.to(device), _moved(state.slots, device)),
+        state=State(state.round, state.weights.to(device), slots),
         course_state=_moved(start.course_state, device),
     )
 
 
-def _moved(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+def _moved(tensors: Named, device: torch.device) -> dict[str, Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}

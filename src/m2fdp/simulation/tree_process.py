@@ -28,8 +28,9 @@ from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executo
 from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
 from m2fdp.simulation.masked_sums import Senders
 from m2fdp.simulation.noise import summed_deviations
-from m2fdp.simulation.process import State, Tap
+from m2fdp.simulation.process import Slots, State, Tap
 from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.slots import slots_after, slots_in_use
 from m2fdp.simulation.starts import Starts, first_starts, next_starts
 from m2fdp.simulation.step_sums import step_sums, steps_by_device
 from m2fdp.simulation.stretches import Round, Stretch, add_round_noise, stepped
@@ -46,7 +47,7 @@ class TreeProcess:
     def start(self) -> State:
         """w^(1), with what the server rule begins with."""
         weights = self.simulation.model.initial_vector().to(self.simulation.shards.features)
-        return State(0, weights, self.simulation.rules.server.start(weights))
+        return State(0, weights, Slots(self.simulation.rules.server.start(weights)))
 
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
         """One round of J Alg. 1: K local steps, local aggregations, the global aggregation.
@@ -55,7 +56,7 @@ class TreeProcess:
         somebody listens every message has a noise of its own; else noises that only feed a sum
         are drawn as one, so the two rounds are equal in distribution, not to the bit.
         """
-        current = _begin(self, plan, state.round + 1, tap)
+        current = _begin(self, plan, state, tap)
         starts = first_starts(current.learners, state.weights)
         references = first_references(current.network.tree, state.weights)
         for stretch in _stretches(current):
@@ -71,8 +72,9 @@ class TreeProcess:
             references = references.after(stretch.top, models)
         cloud = current.mechanism.noise.messages[0]
         add_round_noise(current, len(plan.layers), "cloud-noise", 0, cloud, models)
-        server = self.simulation.rules.server
-        return State(current.number, *server.step(state.weights, models[0], state.slots))
+        slots = slots_after(current, state.slots)
+        weights, server = self.simulation.rules.server.step(state.weights, models[0], slots.server)
+        return State(current.number, weights, replace(slots, server=server))
 
 
 def build_process(simulation: Simulation, settings: ExecutionSettings | None = None) -> TreeProcess:
@@ -80,8 +82,8 @@ def build_process(simulation: Simulation, settings: ExecutionSettings | None = N
     return TreeProcess(simulation, build_executor(simulation, settings or ExecutionSettings()))
 
 
-def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) -> Round:
-    simulation, executor = process.simulation, process.executor
+def _begin(process: TreeProcess, plan: RoundPlan, state: State, tap: Tap | None) -> Round:
+    simulation, executor, number = process.simulation, process.executor, state.round + 1
     network = simulation.networks[plan.network]
     mechanism = simulation.mechanisms[plan.network]
     streams = simulation.randomness.sampling
@@ -106,6 +108,8 @@ def _begin(process: TreeProcess, plan: RoundPlan, number: int, tap: Tap | None) 
         missing,
         tap,
         network,
+        slots=slots_in_use(simulation, executor.workers, state),
+        received=state.slots.server,
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from m2fdp.models.split import SplitModel
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.process import State, Tap
+from m2fdp.simulation.process import Slots, State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.workers import Workers, shared_tensor
 from m2fdp.streams import Streams
@@ -71,7 +71,8 @@ class TierProcess:
     def start(self) -> State:
         """w^(1), with what the server rule begins with."""
         weights = self.model.initial_vector().to(self.simulation.shards.features)
-        return State(0, weights, self.simulation.rules.server.start(self._stepped(weights)))
+        server = self.simulation.rules.server.start(self._stepped(weights))
+        return State(0, weights, Slots(server))
 
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
         """Everybody who takes part trains from the global model; the mean is the next one.
@@ -105,10 +106,11 @@ class TierProcess:
         for tier, (total, head) in heads.items():
             place = self._heads[tier]
             mean[place] = head if total else state.weights[place]
-        stepped, slots = self.simulation.rules.server.step(
-            self._stepped(state.weights), self._stepped(mean), state.slots
+        stepped, server = self.simulation.rules.server.step(
+            self._stepped(state.weights), self._stepped(mean), state.slots.server
         )
-        return State(state.round + 1, torch.cat((stepped, mean[self.model.buffers_place])), slots)
+        following = torch.cat((stepped, mean[self.model.buffers_place]))
+        return State(state.round + 1, following, Slots(server))
 
     @property
     def _heads(self) -> dict[int, slice]:

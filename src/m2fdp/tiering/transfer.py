@@ -27,7 +27,7 @@ from m2fdp.models.losses import distillation
 from m2fdp.models.transfer import Side, TransferModel, tensors_of
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.backends.layout import channels_last
-from m2fdp.simulation.process import State, Tap
+from m2fdp.simulation.process import Slots, State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.workers import Workers, shared_tensor
 from m2fdp.streams import Streams
@@ -203,7 +203,7 @@ class TransferProcess:
         """w^(1), and no scores yet."""
         features = self.simulation.shards.features
         scores = features.new_zeros(len(features), self.executor.scores.shape[1])
-        return State(0, self.model.initial_vector().to(features), {SCORES: scores})
+        return State(0, self.model.initial_vector().to(features), Slots({SCORES: scores}))
 
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
         """Everybody who takes part trains and sends, then the server trains and answers.
@@ -221,7 +221,7 @@ class TransferProcess:
             shards.labels.index_select(0, rows),
             executor.scores[: len(rows)],
         )
-        weights, scores = state.weights.clone(), state.slots[SCORES].clone()
+        weights, scores = state.weights.clone(), state.slots.server[SCORES].clone()
         weights[self.model.server_place], scores[rows] = executor.server.update(
             weights[self.model.server_place],
             received,
@@ -231,7 +231,7 @@ class TransferProcess:
         )
         for client, own in zip(clients.tolist(), executor.numbers, strict=False):
             weights[self.model.client_place(client)] = own
-        return State(number, weights, {SCORES: scores})
+        return State(number, weights, Slots({SCORES: scores}))
 
     def _train(self, clients: np.ndarray, state: State, step_size: float) -> list[slice]:
         """Train clients, leave their numbers and what they send in the executor, and tell where
@@ -249,7 +249,7 @@ class TransferProcess:
                 rows,
                 slice(int(until) - (rows.stop - rows.start), int(until)),
                 state.weights[self.model.client_place(int(client))],
-                state.slots[SCORES][rows] if taught[client] else None,
+                state.slots.server[SCORES][rows] if taught[client] else None,
             )
             for client, rows, until in zip(clients, held, sent_until, strict=True)
         ]
