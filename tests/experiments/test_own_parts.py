@@ -11,6 +11,8 @@ from m2fdp import Experiment, load_config
 from m2fdp.algorithms import ALGORITHMS, Algorithm
 from m2fdp.algorithms.hfl import HFL
 from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.algorithms.scaffold import CorrectedStep
+from m2fdp.errors import InputError
 from m2fdp.reporting.cards import privacy_card, subject_of
 from m2fdp.simulation.simulation import Rules
 
@@ -21,6 +23,7 @@ SMALL = {
     "training.local_aggregation": None,
 }
 FEDPROX = {"algorithm": "my_fedprox:FEDPROX"}
+MOMENTUM = {"algorithm": "my_momentum:MOMENTUM"}
 JOINING = {
     "training.participation": 0.5,
     "training.batch_size": None,
@@ -30,6 +33,7 @@ JOINING = {
 # What takes part, and whether the engine enforces all but what the assumption says.
 PARTS = {
     "rule behind noise": (FEDPROX, {"local rule": True, "plan": True}),
+    "rule with slots": (MOMENTUM, {"local rule": True, "plan": True}),
     "rule before noise": (
         FEDPROX | {"privacy.mechanism": "upload"},
         {"local rule": False, "plan": True},
@@ -119,3 +123,59 @@ def test_the_card_names_it_and_says_verified_only_where_it_is(project, name):
         assert "## Code of your own" in text
         assert "`algorithm=my_fedprox:FEDPROX`" in text
         assert ("erified" in text) == all(parts.values())
+
+
+def test_a_rule_with_slots_is_refused_before_noise(project):
+    changes = MOMENTUM | {"privacy.mechanism": "upload"}
+    with pytest.raises(InputError, match="privacy.mechanism = 'upload': noises models after"):
+        Experiment.from_config(load_config(SMALL, changes))
+
+
+def test_a_rule_with_slots_is_audited_and_sees_one_learner_at_a_time(project):
+    quick = {"training.local_steps": 2, "audit.repetitions": 300, "privacy.delta": 0.005}
+    experiment = Experiment.from_config(load_config(SMALL, MOMENTUM, quick))
+    found = experiment.audit()
+    assert (found["epsilon_lower"] <= found["epsilon_upper"]).all()
+    seen = set()
+    import my_momentum
+
+    step = my_momentum.Momentum.step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            my_momentum.Momentum,
+            "step",
+            lambda rule, models, *others: seen.add(len(rule.v)) or step(rule, models, *others),
+        )
+        experiment.train()
+    assert seen == {1}
+
+
+def test_what_a_rule_with_slots_gets_wrong_is_one_line(monkeypatch):
+    class Wrong:
+        anchored, drifts, reports = False, frozenset(), frozenset()
+
+        def first(self, weights):
+            return {"v": weights.clone()}
+
+        def of(self, device, server):
+            return self
+
+        def step(self, models, anchors, eta, descend):
+            descend(models)
+
+        def report(self, device, steps, eta):
+            return device["other"], {}
+
+    plan = lambda given: replace(M2FDP.plan(given), rules=Rules(local=Wrong()))  # noqa: E731
+    monkeypatch.setitem(ALGORITHMS, "own", Algorithm("own", "Own", "method", plan))
+    experiment = Experiment.from_config(load_config(SMALL, {"algorithm": "own"}))
+    with pytest.raises(InputError, match="algorithm = 'own': fails in a local step: KeyError"):
+        experiment.check()
+
+
+def test_reports_need_a_server_that_hears_them(monkeypatch):
+    rules = Rules(local=CorrectedStep())
+    plan = lambda given: replace(M2FDP.plan(given), rules=rules)  # noqa: E731
+    monkeypatch.setitem(ALGORITHMS, "own", Algorithm("own", "Own", "method", plan))
+    with pytest.raises(InputError, match="a server rule that does not hear it"):
+        Experiment.from_config(load_config(SMALL, {"algorithm": "own"}))

@@ -25,6 +25,7 @@ from m2fdp.algorithms.ldp import LDP
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
 from m2fdp.algorithms.pedpfl import PEDPFL
+from m2fdp.algorithms.scaffold import SCAFFOLD
 from m2fdp.algorithms.splitfed import SPLITFED
 from m2fdp.config import Block, Config, ZonesConfig, parse_block
 from m2fdp.errors import InputError
@@ -57,6 +58,7 @@ ALGORITHMS = {
         DTFL_DP,
         M2FDP_TIERS,
         FEDGKT,
+        SCAFFOLD,
     )
 }
 

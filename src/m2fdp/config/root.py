@@ -42,7 +42,7 @@ class Config(Block):
         default="m2fdp",
         description="What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and "
         "hdp_mixed, G's global_dp, D's dtfl, fedavg, splitfed, fedyogi and fedgkt (no privacy, in "
-        f"tiers), dtfl_dp, m2fdp_tiers, or {FORM} for an algorithm of your own.",
+        f"tiers), dtfl_dp, m2fdp_tiers, scaffold, or {FORM} for an algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0)] = Field(
         default=0,

@@ -27,8 +27,9 @@ MARKERS = ("s", "v", "^", "o", "D", "X", "P")
 ALGORITHM_COLOURS = (
     *(*COLOURS, "#882255"),
     *("#999933", "#AA4499", "#44AA99", "#332288", "#661100", "#6699CC", "#117733", "#DDCC77"),
+    "#AA3377",
 )
-ALGORITHM_MARKERS = (*MARKERS, "*", "<", ">", "p", "h", "H", "d", "8", "$*$")
+ALGORITHM_MARKERS = (*MARKERS, "*", "<", ">", "p", "h", "H", "d", "8", "$*$", "$+$")
 
 
 @dataclass(frozen=True)
