@@ -1,6 +1,6 @@
 """SCAFFOLD beside a plain loop of the paper's, and what its control variates are made of."""
 
-import sys
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -266,7 +266,7 @@ def audit_of(monkeypatch):
 
     def make(listen=None, **changes):
         if listen is not None:
-            monkeypatch.setattr(sys.modules["m2fdp.adversaries.audit"], "listen", listen)
+            monkeypatch.setattr(import_module("m2fdp.adversaries.audit"), "listen", listen)
         return experiment_of(SMALL, AUDITED, changes).audit()
 
     return make

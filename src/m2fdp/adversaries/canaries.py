@@ -396,6 +396,7 @@ def _copied_mechanism(
             if mechanism.noise.local_messages is None
             else tiled(mechanism.noise.local_messages),
             unit=mechanism.noise.unit,
+            past=mechanism.noise.past,
         ),
         mechanism.private,
         mechanism.ledger,

@@ -6,7 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from m2fdp.config.types import SINCE, Block, Count, FromText, NonNegative, Number, Positive
+from m2fdp.config.types import (
+    SINCE,
+    Block,
+    Count,
+    FromText,
+    NonNegative,
+    Number,
+    Positive,
+    one_of,
+)
+from m2fdp.own_code import FORM
 
 # Of what two releases share: neither may have all of it.
 Share = Annotated[float, Number, Field(gt=0, lt=1)]
@@ -38,10 +48,11 @@ class PrivacyConfig(Block):
     Which of them go together is a mechanism's affair: `m2fdp.privacy.mechanisms`.
     """
 
-    mechanism: Literal["gradient", "upload", "weights"] = Field(
+    mechanism: Annotated[str, *one_of("gradient", "upload", "weights")] = Field(
         default="gradient",
         description="Where noise is added: at every local step (gradient), to uploaded models "
-        "(upload, the papers'), or to models that are clipped themselves (weights, G's).",
+        "(upload, the papers'), to models that are clipped themselves (weights, G's), or by a "
+        f"{FORM} of your own.",
     )
     calibration: Literal["accountant", "paper", "multiplier"] = Field(
         default="accountant",

@@ -58,7 +58,9 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
         return ()
     scaled = "is scaled by constants alone: no record says anything of another"
     dealt = "tells nothing by which device holds which record"
+    law = "draws the noise that it counts on, and says no less of a record than is true"
     named = (
+        OwnPart("privacy.mechanism", config.privacy.mechanism, "mechanism", law, enforced=False),
         OwnPart("model.name", config.model.name, "model", _PUBLIC),
         OwnPart("model.loss", config.model.loss or "", "loss", _PUBLIC),
         OwnPart("partition.scheme", config.partition.scheme, "split", dealt),

@@ -79,8 +79,9 @@ class Round:
 
     @property
     def noised_inside(self) -> bool:
-        """Whether a step is noised inside `descend`: what its rule makes of it is not known."""
-        return not adds_up(self.local)
+        """Whether a step is noised inside `descend`: what its rule makes of it is not known, or its
+        noise is no step's alone."""
+        return not adds_up(self.local) or bool(self.mechanism.noise.past)
 
     @property
     def masked(self) -> bool:
@@ -241,6 +242,11 @@ def _step_tile(
         elif not together and (separate or step < stretch.last):
             scales = current.steps[step - 1].noise[groups]
             add_round_noise(current, step, "step-noise", int(layer), scales, models, nodes)
+            for lag, part in enumerate(current.mechanism.noise.past, start=1):
+                if (then := _earlier(current, step, lag)) is not None:
+                    earlier, at = replace(current, number=then[0]), then[1]
+                    again = part * scales
+                    add_round_noise(earlier, at, "step-noise", int(layer), again, models, nodes)
 
     def descend(step: int, minibatches: Minibatches, models: Tensor) -> None:
         _descend(current, tile, step, minibatches, models)
@@ -258,6 +264,13 @@ def _step_tile(
         torch.add(start, updates, out=models)
     if current.mechanism.clipping.model_norm is not None:
         _clipped(current, models, current.mechanism.clipping.model_norm)
+
+
+def _earlier(current: Round, step: int, lag: int) -> tuple[int, int] | None:
+    """Round and step of so many local steps before; None before the first."""
+    each = len(current.plan.layers)
+    number, before = divmod((current.number - 1) * each + step - 1 - lag, each)
+    return (number + 1, before + 1) if number >= 0 else None
 
 
 def _clipped(current: Round, vectors: Tensor, norm: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from m2fdp import own_code
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms.base import (
     Clipping,
@@ -34,13 +35,15 @@ __all__ = [
 
 
 def get_mechanism(name: str) -> Mechanism:
-    """The mechanism of that name.
+    """The mechanism of that name, or the user's own of a name `package.module:NAME`.
 
     Raises:
         InputError: there is none.
     """
+    if own_code.is_own(name):
+        mechanism: Mechanism = own_code.load("privacy.mechanism", name, Mechanism)
+        return mechanism
     if name not in MECHANISMS:
-        raise InputError(
-            "privacy.mechanism", name, f"is unknown; valid are {', '.join(MECHANISMS)}"
-        )
+        valid = ", ".join([*MECHANISMS, own_code.FORM])
+        raise InputError("privacy.mechanism", name, f"is unknown; valid are {valid}")
     return MECHANISMS[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -92,6 +92,9 @@ class Noise:
         local_messages: instead of `messages`, where models travel up to a server for a local
             aggregation; None = the same.
         unit: what all of them are in: in the step size eta, or in the model's own unit.
+        past: what is drawn for a local step is added again at later ones, times these: at the next,
+            at the one after it, and so on; only where every round has as many steps, and noise
+            streams repeat.
         clients: of devices that noise what they send of a split model, whose `steps` are 0; None =
             nobody does.
     """
@@ -102,6 +105,7 @@ class Noise:
     broadcasts: tuple[np.ndarray, ...]
     local_messages: tuple[np.ndarray, ...] | None = None
     unit: Literal["step", "model"] = "step"
+    past: tuple[float, ...] = ()
     clients: ClientNoise | None = None
 
     def sent(self, top: int) -> tuple[np.ndarray, ...]:
@@ -113,6 +117,7 @@ class Noise:
         return eta if self.unit == "step" else 1.0
 
 
+@runtime_checkable
 class Mechanism(Protocol):
     """A way to make training private."""
 
