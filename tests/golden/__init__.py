@@ -4,6 +4,7 @@ From the repository's root, with the project's own Python:
 
     python -m tests.golden.compare ledger             # every line of every configuration
     python -m tests.golden.compare ledger --every 3  # a third of them, in seconds
+    python -m tests.golden.compare sights             # SHA-256 of who reads what, and zones
     python -m tests.golden.compare runs               # SHA-256 of what `kedro run` writes
     python -m tests.golden.compare runs --only star resumed
     python -m tests.golden.compare audits             # the bounds that audits find

@@ -10,9 +10,11 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 
+from m2fdp.adversaries.views import Vantage, place_of
 from m2fdp.config import parse_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.experiments import Experiment
+from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.simulation.tree_process import TreeProcess
 
 
@@ -37,6 +39,35 @@ def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[
         "epsilon_pooled": mechanism.ledger.pooled(rounds),
     }
     return [row | of_the_run for row in experiment.ledger().to_dict("records")]
+
+
+def sights(parameters: dict[str, Any], sizes: Sequence[int]) -> Iterator[tuple[object, ...]]:
+    """What follows from who reads what, floats to the last bit: the ledger's lines, where every
+    observer reads what of every device in a round, and the rows of the table of zones.
+
+    For arguments and errors see `ledger_lines`.
+    """
+    experiment = Experiment.from_config(parse_config(parameters), *_records(sizes))
+    calibrated = experiment.calibrate()
+    mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
+    ledger = mechanism.ledger
+    for line in ledger.lines:
+        told = [(noise.hex(), position.members) for position, noise in line.views]
+        otherwise = None if line.otherwise is None else line.otherwise.hex()
+        words = line.kind, line.observer, line.sees, line.assumption
+        shown = [
+            (tuple(map(float.hex, law.shifts)), tuple(map(float.hex, law.probabilities)), count)
+            for law, count in ledger.composition(line, rounds)
+        ]
+        yield *words, told, otherwise, line.spent.hex(), line.joins_unseen, shown
+    for plan in dict.fromkeys(ledger.plans):
+        vantage = Vantage(experiment.network, mechanism.lock_step, plan)
+        for observer in (*OBSERVERS, "trusted_servers"):
+            for device in range(experiment.network.tree.n_devices):
+                place = place_of(vantage, observer, device)
+                yield observer, device, None if place is None else tuple(vars(place).values())
+    for row in experiment.zones_table().itertuples(index=False):
+        yield tuple(float.hex(x) if isinstance(x, float) else str(x) for x in row)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.golden import ledgers, runs
+from tests.golden import ledgers, runs, sights
 
 # SciPy finds the limits of an exact interval as roots, to some 1e-12.
 _ROOTS = 1e-9
@@ -18,14 +18,16 @@ _ROOTS = 1e-9
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.compare", description=__doc__)
-    parser.add_argument("what", choices=("ledger", "runs", "audits"))
-    parser.add_argument("--every", type=int, default=1, help="ledger: only each so many-th")
+    parser.add_argument("what", choices=("ledger", "sights", "runs", "audits"))
+    parser.add_argument("--every", type=int, default=1, help="ledger, sights: only each so many-th")
     parser.add_argument("--only", nargs="+", help="runs and audits: only these")
     parser.add_argument("--threads", type=int, default=1, help="processes of each run")
     options = parser.parse_args()
     golden = load(options.what)
     if options.what == "ledger":
         found = ledgers.differences(golden, options.every)
+    elif options.what == "sights":
+        found = sights.differences(golden, load("ledger"), options.every)
     else:
         names = options.only or list(golden)
         compute = runs.digests if options.what == "runs" else runs.audits
@@ -39,7 +41,7 @@ def main() -> int:
 
 
 def load(what: str) -> Any:
-    """What was written down: ledger, runs or audits."""
+    """What was written down: ledger, sights, runs or audits."""
     return json.loads((Path(__file__).parent / f"{what}.json").read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Write the results of the code as it is: `python -m tests.golden.make ledger|runs|audits`."""
+"""Write the results of the code as it is, all that `tests.golden.compare` compares, anew."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.golden import ledgers, runs
+from tests.golden import ledgers, runs, sights
+from tests.golden.compare import load
 
 HERE = Path(__file__).parent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.make", description=__doc__)
-    parser.add_argument("what", choices=("ledger", "runs", "audits"))
+    parser.add_argument("what", choices=("ledger", "sights", "runs", "audits"))
     parser.add_argument("folder", nargs="?", type=Path, default=HERE, help="where to write")
     parser.add_argument("--threads", type=int, default=1, help="processes of each run")
     options = parser.parse_args()
     path = options.folder / f"{options.what}.json"
     if options.what == "ledger":
         ledgers.write(ledgers.make(base_parameters()), path)
+    elif options.what == "sights":
+        _write(sights.make(load("ledger")), path)
     elif options.what == "runs":
         _write(dict(runs.digests(list(runs.RUNS), options.threads)), path)
     else:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.golden import ledgers
+from tests.golden import ledgers, sights
 from tests.golden.compare import load
 
 REPOSITORY = Path(__file__).parents[2]
@@ -16,9 +16,13 @@ def test_a_third_of_the_ledgers_and_all_refusals_are_as_they_were():
     assert list(ledgers.differences(load("ledger"), every=3)) == []
 
 
+def test_a_fifth_of_who_reads_what_is_as_it_was():
+    assert list(sights.differences(load("sights"), load("ledger"), every=5)) == []
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("what", ["ledger", "runs", "audits"])
+@pytest.mark.parametrize("what", ["ledger", "sights", "runs", "audits"])
 def test_all_results_are_as_they_were(what):
     """In a process of its own: runs change the working directory and keep Kedro's settings."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY / "src"), os.environ.get("PYTHONPATH")]))
