@@ -9,6 +9,7 @@ from m2fdp.adversaries import AuditedRun, audit, plant
 from m2fdp.adversaries.audit import audited_lines
 from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan, weighted
@@ -63,7 +64,9 @@ def make_system():
         config = PrivacyConfig(**({"epsilon": 2.0, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
         rates = np.full(tree.n_devices, rate)
         threat = ThreatConfig(distrusted=["servers", "cloud", *(["public"] * trusted_cloud)])
-        mechanism = build_mechanism(network, sizes, rates, schedule.round_plans(), config, threat)
+        mechanism = build_mechanism(
+            Premises(network, sizes, rates, schedule.round_plans(), config, threat)
+        )
         return System(network, mechanism, schedule, config, sizes)
 
     return make

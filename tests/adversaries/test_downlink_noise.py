@@ -24,6 +24,7 @@ from m2fdp.privacy.accounting import least_noise, subsampled
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import build_ledger
 from m2fdp.privacy.mechanisms import Clipping, silence, step_alone
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.streams import seeded
@@ -56,7 +57,11 @@ def cloud_shift_and_epsilon():
     ones = np.ones(SIBLINGS)
     plans = Schedule(1, STEPS, {2: EVERY}, ETA, "constant").round_plans()
     threat = ThreatConfig(distrusted=["cloud", "public", "far_devices"])
-    ledger = build_ledger(network, ones, noise, ones, plans, privacy, threat)
+    ledger = build_ledger(
+        Premises(network, np.ones(network.tree.n_devices), ones, plans, privacy, threat),
+        noise,
+        ones,
+    )
     (line,) = [line for line in ledger.lines if line.kind == "cloud"]
     ((law, count),) = ledger.composition(line, 1)
     return sqrt(count) * law.largest, ledger.verified(1)

@@ -13,6 +13,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.accounting import epsilon, subsampled
 from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import draw_participants
@@ -53,7 +54,7 @@ def one_round(mechanism_name, weaker=1.0):
         delta=DELTA,
     )
     ones = np.ones(ZONES)
-    mechanism = build_mechanism(network, ones, ones, plans, privacy, ThreatConfig())
+    mechanism = build_mechanism(Premises(network, ones, ones, plans, privacy, ThreatConfig()))
     noise = replace(
         mechanism.noise,
         steps=mechanism.noise.steps / weaker,

@@ -10,6 +10,7 @@ from m2fdp.adversaries import AuditedRun, listen, plant
 from m2fdp.adversaries.audit import audit_line, audited_lines
 from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.taint import windows
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
@@ -31,7 +32,7 @@ def run_of(part, center, rounds=1, steps=8, every=2, rate=1.0, untrusted=(), **p
     )
     sizes, rates = np.full(10, 100), np.full(10, rate)
     mechanism = build_mechanism(
-        network, sizes, rates, schedule.round_plans(), config, ThreatConfig()
+        Premises(network, sizes, rates, schedule.round_plans(), config, ThreatConfig())
     )
     return AuditedRun(network, mechanism, schedule, config, sizes)
 

@@ -12,6 +12,7 @@ from m2fdp.convergence.bound import Constants
 from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.process import State, run_rounds
@@ -39,7 +40,9 @@ def silent_data(network, privacy, schedule):
         torch.zeros(n, 1, 8, 8), torch.zeros(n, dtype=torch.int64), np.ones(n, int), np.ones(n)
     )
     mechanism = build_mechanism(
-        network, np.full(n, 9), np.full(n, 0.5), schedule.round_plans(), privacy, ThreatConfig()
+        Premises(
+            network, np.full(n, 9), np.full(n, 0.5), schedule.round_plans(), privacy, ThreatConfig()
+        )
     )
     model = build_model(ModelConfig(name="softmax"), (1, 8, 8), 10, seed=0)
     return process_of(network, mechanism, model, shards)
@@ -102,7 +105,7 @@ def test_noise_of_a_two_tier_round_by_hand():
     network = Network(tree, trust, noise_plan(tree, trust))
     schedule = Schedule(1, 2, {1: 1}, 1.0, "constant")
     mechanism = build_mechanism(
-        network, np.full(6, 9), np.ones(6), schedule.round_plans(), UPLOAD, ThreatConfig()
+        Premises(network, np.full(6, 9), np.ones(6), schedule.round_plans(), UPLOAD, ThreatConfig())
     )
     mechanism.noise.messages[2][:] = 2.0
     noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, 10)
@@ -169,7 +172,7 @@ def test_noise_term_is_a_small_factor_above_what_noise_does():
     network = Network(tree, trust, noise_plan(tree, trust))
     schedule = Schedule(1000, 1, {}, 0.5, "constant")
     mechanism = build_mechanism(
-        network, np.full(4, 9), np.ones(4), schedule.round_plans(), UPLOAD, ThreatConfig()
+        Premises(network, np.full(4, 9), np.ones(4), schedule.round_plans(), UPLOAD, ThreatConfig())
     )
     mechanism.noise.messages[2][:] = 0.05  # far from the clipping norm of 1
     w = quadratic_run(mechanism, network, schedule, np.zeros(4, dtype=np.float32))

@@ -10,6 +10,7 @@ from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.convergence.measurement import measure_run
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.evaluation import local_gradients
 from m2fdp.simulation.minibatches import Shards
@@ -108,7 +109,9 @@ def test_gradient_variance_is_that_of_drawn_minibatches(divide_by, tolerance):
         PRIVACY if divide_by == "drawn" else PRIVACY.model_copy(update={"mechanism": "gradient"})
     )
     mechanism = build_mechanism(
-        network, shards.sizes, shards.rates, schedule.round_plans(), privacy, ThreatConfig()
+        Premises(
+            network, shards.sizes, shards.rates, schedule.round_plans(), privacy, ThreatConfig()
+        )
     )
     assert mechanism.clipping.divide_by == divide_by
     model = build_model(ModelConfig(), (1, 8, 8), 10, seed=0)

@@ -18,6 +18,7 @@ from m2fdp.convergence.tables import (
 )
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
@@ -49,7 +50,9 @@ def network():
 
 def test_constants_are_the_largest_seen_or_the_configured(network):
     mechanism = build_mechanism(
-        network, np.full(20, 9), np.ones(20), SCHEDULE.round_plans(), PRIVACY, ThreatConfig()
+        Premises(
+            network, np.full(20, 9), np.ones(20), SCHEDULE.round_plans(), PRIVACY, ThreatConfig()
+        )
     )
     constants = estimate_constants(MEASURED, mechanism, SCHEDULE, PRIVACY, 640, 0.25)
     assert (constants.smoothness, constants.gradient_variance) == (5.0, 0.3)
@@ -112,7 +115,9 @@ def test_a_row_a_layer(network):
 
 def summary_of(network, gamma, law, largest_gradient):
     mechanism = build_mechanism(
-        network, np.full(20, 9), np.ones(20), SCHEDULE.round_plans(), PRIVACY, ThreatConfig()
+        Premises(
+            network, np.full(20, 9), np.ones(20), SCHEDULE.round_plans(), PRIVACY, ThreatConfig()
+        )
     )
     schedule = Schedule(6, 3, {}, gamma, law)
     measured = MEASURED.assign(largest_gradient=largest_gradient)

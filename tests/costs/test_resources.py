@@ -6,6 +6,7 @@ import pytest
 from m2fdp.config import PrivacyConfig, ResourcesConfig, ThreatConfig, TrainingConfig
 from m2fdp.costs.resources import message_cost, round_cost, watts
 from m2fdp.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
@@ -33,12 +34,9 @@ def cost_of(tree, trust, schedule_config, privacy, resources=None):
     sizes = np.full(tree.n_devices, 100)
     schedule = build_schedule(schedule_config, tree.depth)
     mechanism = build_mechanism(
-        network,
-        sizes,
-        np.ones(tree.n_devices),
-        schedule.round_plans(),
-        privacy,
-        ThreatConfig(),
+        Premises(
+            network, sizes, np.ones(tree.n_devices), schedule.round_plans(), privacy, ThreatConfig()
+        )
     )
     return round_cost(
         network, mechanism.lock_step, schedule.layers(), M, resources or ResourcesConfig()

@@ -5,6 +5,7 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
@@ -52,6 +53,8 @@ def mechanism_of():
         sizes = np.broadcast_to(size, network.tree.n_devices).astype(int)
         rates = np.minimum(1.0, batch / sizes)
         config = PrivacyConfig(**(PAPER | privacy))
-        return build_mechanism(network, sizes, rates, plans, config, ThreatConfig(**(threat or {})))
+        return build_mechanism(
+            Premises(network, sizes, rates, plans, config, ThreatConfig(**(threat or {})))
+        )
 
     return make

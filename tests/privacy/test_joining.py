@@ -13,6 +13,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.calibration import build_mechanisms, moved_by_joining
 from m2fdp.privacy.ledger_tables import ledger_table
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import joined_unseen
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
@@ -45,14 +46,9 @@ def built(network, rounds, attendance=None, threat=None, steps=5, **privacy):
     plans = Schedule(rounds, steps, {}, 0.02, "constant").round_plans()
     config, threat = PrivacyConfig(**(H | privacy)), ThreatConfig(**(threat or {}))
     rates = np.ones(len(sizes))
+    premises = Premises(network, sizes, rates, plans, config, threat)
     (mechanism,) = build_mechanisms(
-        [network],
-        sizes,
-        rates,
-        plans,
-        config,
-        threat,
-        lambda ledger: replace(ledger, attendance=attendance),
+        [premises], lambda ledger: replace(ledger, attendance=attendance)
     )
     return mechanism
 

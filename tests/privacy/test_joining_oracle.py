@@ -18,6 +18,7 @@ from tests.privacy.test_oracle import EVERYBODY, MOST_SOURCES, Oracle, elections
 from m2fdp.config import PrivacyConfig
 from m2fdp.privacy.calibration import moved_by_joining
 from m2fdp.privacy.ledger import build_ledger
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, exposed_devices, heads_of, noise_plan
@@ -121,7 +122,9 @@ def test_who_is_told_learns_no_more_than_the_line_says(system):
     privacy = PrivacyConfig(mechanism="upload", unit="device", epsilon=1, clipping_norm=1)
     ones, plans = np.ones(network.tree.n_devices), schedule.round_plans()
     ledger = build_ledger(
-        network, ones, noise, moved_by_joining(network), plans, privacy, EVERYBODY
+        Premises(network, np.ones(network.tree.n_devices), ones, plans, privacy, EVERYBODY),
+        noise,
+        moved_by_joining(network),
     )
     offices = elections(network, attendance, np.random.default_rng(elected))
     ledger = replace(ledger, attendance=attendance, offices=offices)

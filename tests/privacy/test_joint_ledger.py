@@ -11,6 +11,7 @@ from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.calibration import build_mechanisms
 from m2fdp.privacy.ledger import joint_ledger
 from m2fdp.privacy.ledger_tables import ledger_table
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
 
@@ -27,14 +28,9 @@ ONE_STEP, TWO_STEPS = (0,), (None, 0)
 
 def mechanisms_of(networks, plans, privacy, rate=0.1, sizes=100):
     n_devices = networks[0].tree.n_devices
-    return build_mechanisms(
-        networks,
-        np.broadcast_to(sizes, n_devices).astype(int),
-        np.full(n_devices, rate),
-        plans,
-        privacy,
-        ThreatConfig(),
-    )
+    sizes, rates = np.broadcast_to(sizes, n_devices).astype(int), np.full(n_devices, rate)
+    given = sizes, rates, plans, privacy, ThreatConfig()
+    return build_mechanisms([Premises(network, *given) for network in networks])
 
 
 def of_two(network, present):

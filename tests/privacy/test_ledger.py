@@ -13,6 +13,7 @@ from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.ledger import build_ledger, undominated
 from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
 from m2fdp.privacy.positions import positions
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
 
@@ -31,13 +32,16 @@ def ledger_of(network, noise, plans, units=1.0, rates=0.1, threat=None, **privac
     )
     n = network.tree.n_devices
     return build_ledger(
-        network,
-        np.broadcast_to(rates, n),
+        Premises(
+            network,
+            np.ones(network.tree.n_devices),
+            np.broadcast_to(rates, n),
+            plans,
+            config,
+            ThreatConfig(**(threat or {})),
+        ),
         noise,
         np.broadcast_to(units, n),
-        plans,
-        config,
-        ThreatConfig(**(threat or {})),
     )
 
 
@@ -119,7 +123,13 @@ def test_weights_below_the_head_are_the_path_s(network_of, plans_of):
     edges = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
     edges += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
     network = network_of(tree_from_edges(edges))
-    found = positions(network, np.full(4, 0.1), network.noise, np.ones(4))
+    found = positions(
+        Premises(
+            network, np.ones(4), np.full(4, 0.1), plans_of(1, 1), PrivacyConfig(), ThreatConfig()
+        ),
+        network.noise,
+        np.ones(4),
+    )
     assert {p.members: p.shares for p in found} == {
         (0,): (0.5, 1.0),
         (1, 2): (0.5, 0.5),

@@ -11,6 +11,7 @@ from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import epsilon, least_noise, scaled, subsampled
 from m2fdp.privacy.calibration import build_mechanism, check_delta, no_privacy
 from m2fdp.privacy.ledger import build_ledger
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.summary import summary, warnings
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
@@ -171,9 +172,11 @@ def with_noise(mechanism, network, plans, factor, sizes, privacy):
     for line in mechanism.ledger.lines:
         units[list(line.position.members)] = line.position.unit
     rates = np.minimum(1.0, 30 / sizes)
-    return build_ledger(network, rates, noise, units, plans, privacy, ThreatConfig()).verified(
-        len(plans)
-    )
+    return build_ledger(
+        Premises(network, np.ones(network.tree.n_devices), rates, plans, privacy, ThreatConfig()),
+        noise,
+        units,
+    ).verified(len(plans))
 
 
 # Mixtures take about a second an epsilon.
@@ -194,7 +197,7 @@ def test_calibrated_noise_is_enough_and_minimal(case, network_of, plans_of):
         **({"mechanism": "upload", "delta": DELTA, "clipping_norm": 1.0} | more)
     )
     rates = np.minimum(1.0, 30 / sizes)
-    mechanism = build_mechanism(network, sizes, rates, plans, privacy, ThreatConfig())
+    mechanism = build_mechanism(Premises(network, sizes, rates, plans, privacy, ThreatConfig()))
     target = privacy.epsilon
     assert 0.98 * target < mechanism.epsilon(6) <= target
     check = with_noise(mechanism, network, plans, 1.0, sizes, privacy)
@@ -339,12 +342,14 @@ def test_few_of_unequal_devices_take_part_and_the_target_holds(distrusted, netwo
     sizes = np.array([50, 1000] * 4)
     privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=DELTA, clipping_norm=1)
     mechanism = build_mechanism(
-        network,
-        sizes,
-        np.minimum(1, 16 / sizes),
-        plans_of(20, 4),
-        privacy,
-        ThreatConfig(distrusted=[distrusted]),
+        Premises(
+            network,
+            sizes,
+            np.minimum(1, 16 / sizes),
+            plans_of(20, 4),
+            privacy,
+            ThreatConfig(distrusted=[distrusted]),
+        )
     )
     assert 0.99 < mechanism.epsilon(20) <= 1
 
@@ -384,7 +389,7 @@ def random_system(number):
 def test_any_calibration_ends_within_a_percent_of_its_target_and_never_above(number):
     network, sizes, rates, schedule, privacy, threat = random_system(number)
     plans = schedule.round_plans()
-    mechanism = build_mechanism(network, sizes, rates, plans, privacy, threat)
+    mechanism = build_mechanism(Premises(network, sizes, rates, plans, privacy, threat))
     assert 0.99 * privacy.epsilon < mechanism.epsilon(len(plans)) <= privacy.epsilon
 
 
@@ -396,7 +401,9 @@ def test_the_summary_says_what_distrusted_observers_could_learn_together(network
     said = {}
     for kind in ("siblings", "servers"):
         threat = ThreatConfig(distrusted=[kind])
-        mechanism = build_mechanism(network, sizes, np.ones(50), plans_of(20, 4), privacy, threat)
+        mechanism = build_mechanism(
+            Premises(network, sizes, np.ones(50), plans_of(20, 4), privacy, threat)
+        )
         assert mechanism.epsilon(20) == pytest.approx(1, rel=1e-3)
         together = 2.15 if kind == "siblings" else 1
         assert mechanism.ledger.pooled(20) == pytest.approx(together, rel=3e-3)

@@ -13,6 +13,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.multiplier import nominal_epsilon
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.summary import summary, warnings
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import all_trusted
@@ -44,7 +45,7 @@ def mechanism_of(network, plans, privacy, sizes=100, rate=1.0):
     n = network.tree.n_devices
     threat = ThreatConfig(distrusted=["servers", "cloud", "siblings", "far_devices", "public"])
     sizes, rates = np.broadcast_to(sizes, n), np.full(n, rate)
-    return build_mechanism(network, sizes, rates, plans, privacy, threat)
+    return build_mechanism(Premises(network, sizes, rates, plans, privacy, threat))
 
 
 def everybody_noises(network):

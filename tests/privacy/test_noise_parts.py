@@ -9,6 +9,7 @@ import pytest
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan, sample_weights, weighted
@@ -28,12 +29,14 @@ def privacy_of(mechanism, **more):
 def calibrated(network, plans, distrusted, sizes=100, rate=1.0, **privacy):
     n = network.tree.n_devices
     return build_mechanism(
-        network,
-        np.broadcast_to(sizes, n),
-        np.full(n, rate),
-        plans,
-        privacy_of(**privacy),
-        ThreatConfig(distrusted=distrusted),
+        Premises(
+            network,
+            np.broadcast_to(sizes, n),
+            np.full(n, rate),
+            plans,
+            privacy_of(**privacy),
+            ThreatConfig(distrusted=distrusted),
+        )
     )
 
 

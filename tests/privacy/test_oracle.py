@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.ledger import build_ledger
 from m2fdp.privacy.offices import Offices
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, exposed_devices, heads_of, noise_plan, sample_weights
@@ -284,7 +285,11 @@ def test_no_observer_learns_more_than_its_line_says(system):
     ones = np.ones(network.tree.n_devices)
     plans = schedule.round_plans()
     threat = EVERYBODY.model_copy(update={"colluding": colluding})
-    ledger = build_ledger(network, ones, noise, ones, plans, privacy, threat)
+    ledger = build_ledger(
+        Premises(network, np.ones(network.tree.n_devices), ones, plans, privacy, threat),
+        noise,
+        ones,
+    )
     everybody = np.ones((schedule.rounds, len(ones)), dtype=bool)
     offices = elections(network, everybody, np.random.default_rng(missing), colluding)
     ledger = replace(ledger, offices=offices)

@@ -10,6 +10,7 @@ from scipy.stats import chi2
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.accounting import epsilon, subsampled
 from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.printed import epsilon_of_scale, printed_multiplier
 from m2fdp.privacy.zones import Releases, Shown, Zones, zone_epsilons
 
@@ -98,7 +99,7 @@ def test_the_engine_s_noise_on_the_mean_has_the_sum_s_multiplier(network_of, pla
     )
     ones = np.ones(m)
     plans = plans_of(4, 1)
-    dp = build_mechanism(network_of([1, m]), ones, ones, plans, privacy, ThreatConfig())
+    dp = build_mechanism(Premises(network_of([1, m]), ones, ones, plans, privacy, ThreatConfig()))
     assert dp.noise.messages[1][0] * m == pytest.approx(z * 2.0)
     on_the_sum = epsilon(((subsampled(1.0, sqrt(4) / z), 1),), DELTA)
     assert dp.ledger.by_kind(4)["cloud"] == pytest.approx(on_the_sum, rel=1e-6)

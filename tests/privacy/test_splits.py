@@ -19,6 +19,7 @@ from m2fdp.privacy.mechanisms.splits import (
     randomised_response,
     split_law,
 )
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.streams import generator
 from m2fdp.topology.builders import build_tree
@@ -65,7 +66,7 @@ def mechanism_of(config: Config, splits: np.ndarray | None = None) -> Calibrated
     n = network.tree.n_devices
     plans = build_schedule(config.training, network.tree.depth).round_plans()
     rates, sizes = np.full(n, BATCH / RECORDS), np.full(n, RECORDS)
-    return build_mechanism(network, sizes, rates, plans, config.privacy, config.threat)
+    return build_mechanism(Premises(network, sizes, rates, plans, config.privacy, config.threat))
 
 
 def multipliers(mechanism: CalibratedMechanism, config: Config) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from m2fdp.privacy.accounting import epsilon, subsampled
 from m2fdp.privacy.calibration import build_mechanisms
 from m2fdp.privacy.ledger_tables import elections_table, ledger_table
 from m2fdp.privacy.offices import Offices
+from m2fdp.privacy.premises import Premises
 from m2fdp.simulation.elections import draw_offices
 from m2fdp.streams import KeyedStreams
 
@@ -43,15 +44,8 @@ def mechanism_of(config, offices=None, drawn=True):
     if offices is None and drawn:
         streams = KeyedStreams(config.seed)
         offices = draw_offices(network, streams, plans, config.threat.colluding + 1)
-    (mechanism,) = build_mechanisms(
-        [network],
-        np.full(n, 100),
-        np.ones(n),
-        plans,
-        config.privacy,
-        config.threat,
-        as_drawn=lambda ledger: replace(ledger, offices=offices),
-    )
+    premises = Premises(network, np.full(n, 100), np.ones(n), plans, config.privacy, config.threat)
+    (mechanism,) = build_mechanisms([premises], lambda ledger: replace(ledger, offices=offices))
     return mechanism
 
 

@@ -12,6 +12,7 @@ from m2fdp.config import ExposuresConfig, PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.ledger_tables import ledger_table
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.summary import summary, warnings
 from m2fdp.privacy.zone_table import zones_table
 from m2fdp.schedule.schedule import Schedule
@@ -48,12 +49,14 @@ def mechanism_of(network=None, plans=None, threat=None, sizes=1200, rate=1.0, **
     network = network or network_of()
     sizes = np.broadcast_to(sizes, network.tree.n_devices).astype(int)
     return build_mechanism(
-        network,
-        sizes,
-        np.full(len(sizes), rate),
-        plans or plans_of(),
-        PrivacyConfig(**(PAPER | privacy)),
-        ThreatConfig(**(threat or {})),
+        Premises(
+            network,
+            sizes,
+            np.full(len(sizes), rate),
+            plans or plans_of(),
+            PrivacyConfig(**(PAPER | privacy)),
+            ThreatConfig(**(threat or {})),
+        )
     )
 
 

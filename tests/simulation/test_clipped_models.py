@@ -25,6 +25,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.mechanisms import Clipping
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.streams import seeded
@@ -68,7 +69,7 @@ def mechanism_of(network, plans, sigma=None, norm=1.0, **noise):
     devices = network.tree.n_devices
     privacy = PRIVACY.model_copy(update={"clipping_norm": norm})
     mechanism = build_mechanism(
-        network, np.full(devices, 10), np.ones(devices), plans, privacy, ThreatConfig()
+        Premises(network, np.full(devices, 10), np.ones(devices), plans, privacy, ThreatConfig())
     )
     if sigma is None:
         return mechanism

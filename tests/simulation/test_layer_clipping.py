@@ -13,6 +13,7 @@ from m2fdp.errors import InputError
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.simulation.clipping import clip_layers, flat_clip
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, noise_plan
@@ -68,7 +69,9 @@ def test_a_run_clips_the_updates_of_its_devices(
     network = Network(tree, all_untrusted(tree), noise_plan(tree, all_untrusted(tree)))
     planned = schedule(1, 3)
     dp = build_mechanism(
-        network, np.array([12]), np.ones(1), planned.round_plans(), privacy, ThreatConfig()
+        Premises(
+            network, np.array([12]), np.ones(1), planned.round_plans(), privacy, ThreatConfig()
+        )
     )
     model = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=0)
     trained = run(network, silent_noise(dp), planned, model, make_shards([12]))

@@ -12,6 +12,7 @@ from tests.builders import last_state, process_of
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, heads_of, noise_plan
@@ -31,7 +32,7 @@ def everybody_trusted(fanouts):
 def calibrated(network, plan, shards, **privacy):
     config = PrivacyConfig(**({"epsilon": 2, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
     rounds = plan.round_plans()
-    return build_mechanism(network, shards.sizes, shards.rates, rounds, config, EVERYBODY)
+    return build_mechanism(Premises(network, shards.sizes, shards.rates, rounds, config, EVERYBODY))
 
 
 def delta_of(shift, epsilon):

@@ -16,6 +16,7 @@ from m2fdp.experiments.tiers import seen_in_tiers
 from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.privacy.offices import Offices
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import OBSERVERS
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.elections import draw_offices
@@ -41,13 +42,9 @@ def calibrate(
     privacy, threat = config.privacy, threat_of(config, plan)
     offices = _offices(config, run_plan)
     if plan.private:
+        given = shard_sizes, rates, run_plan.rounds, privacy, threat
         mechanisms = build_mechanisms(
-            run_plan.networks,
-            shard_sizes,
-            rates,
-            run_plan.rounds,
-            privacy,
-            threat,
+            [Premises(network, *given) for network in run_plan.networks],
             partial(_as_drawn, _attendance(config, run_plan), offices, plan),
         )
     else:

@@ -28,6 +28,7 @@ from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
@@ -76,7 +77,8 @@ def prices_of(parts: Parts, model: Model) -> Spread:
 
     def calibrate(taking_part: Network, plans: Sequence[RoundPlan]) -> CalibratedMechanism:
         threat = threat_of(config, parts.plan)
-        return build_mechanism(taking_part, sizes, rates, plans, config.privacy, threat)
+        premises = Premises(taking_part, sizes, rates, plans, config.privacy, threat)
+        return build_mechanism(premises)
 
     landscape, total = _landscape(parts, model), longest(schedule, control)
     prices = model.n_parameters, config.resources, control, total

@@ -29,6 +29,7 @@ from m2fdp.privacy.mechanisms import (
 )
 from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Release
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
@@ -101,38 +102,23 @@ def no_privacy(
     )
 
 
-def build_mechanism(
-    network: Network,
-    shard_sizes: np.ndarray,
-    rates: np.ndarray,
-    plans: Sequence[RoundPlan],
-    privacy: PrivacyConfig,
-    threat: ThreatConfig,
-) -> CalibratedMechanism:
+def build_mechanism(premises: Premises) -> CalibratedMechanism:
     """The configured mechanism, calibrated to the target for this network and these shards.
 
-    For the arguments and errors see `build_mechanisms`.
+    For errors see `build_mechanisms`.
     """
-    (mechanism,) = build_mechanisms([network], shard_sizes, rates, plans, privacy, threat)
+    (mechanism,) = build_mechanisms([premises])
     return mechanism
 
 
 def build_mechanisms(
-    networks: Sequence[Network],
-    shard_sizes: np.ndarray,
-    rates: np.ndarray,
-    plans: Sequence[RoundPlan],
-    privacy: PrivacyConfig,
-    threat: ThreatConfig,
+    premises: Sequence[Premises],
     as_drawn: Callable[[Ledger], Ledger] = lambda ledger: ledger,
 ) -> tuple[CalibratedMechanism, ...]:
     """The mechanism of each network of a run; together they meet the target.
 
     Args:
-        networks: that differ in who takes part only.
-        shard_sizes: int64 (N_L,), D_j.
-        rates: float64 (N_L,), q_j.
-        plans: the rounds t = 1…T, each with the number of its network.
+        premises: of each network of the run; they differ in who takes part only.
         as_drawn: from a ledger of these arguments alone to one that knows what the run has drawn
             already, and what its rules make of noise.
 
@@ -143,72 +129,62 @@ def build_mechanisms(
         InputError: the mechanism is not defined for this configuration, or the target can't be
             met for an observer that `threat` distrusts.
     """
+    first, privacy = premises[0].network, premises[0].privacy
     mechanism = get_mechanism(privacy.mechanism)
     mechanism.refuse(privacy)
-    for network in networks:
-        mechanism.check(network, plans, privacy)
-    lock_steps = [mechanism.lock_step(network, plans) for network in networks]
-    units = [
-        mechanism.units(network, shard_sizes, rates, privacy) * moved_by_joining(network)
-        for network in networks
-    ]
+    for each in premises:
+        mechanism.check(each.network, each.plans, privacy)
+    units = [mechanism.units(each) * moved_by_joining(each.network) for each in premises]
 
-    def ledger_over(networks: Sequence[Network], noises: Sequence[Deviations]) -> Ledger:
-        ledgers = [
-            build_ledger(network, rates, noise, unit, plans, privacy, threat)
-            for network, noise, unit in zip(networks, noises, units, strict=True)
-        ]
-        return as_drawn(joint_ledger(ledgers))
+    def ledger_over(premises: Sequence[Premises], noises: Sequence[Deviations]) -> Ledger:
+        together = zip(premises, noises, units, strict=True)
+        return as_drawn(joint_ledger([build_ledger(*each) for each in together]))
 
     # Noise that is not shared is enough by itself, as if every message that holds it were read.
-    alone = [replace(net, sums=OPEN) if _hides_separate_noise(net) else net for net in networks]
+    alone = [_read_alone(each) if _hides_separate_noise(each) else each for each in premises]
 
-    check_weights(networks[0], privacy)
-    splits.refuse(networks[0], privacy)
+    check_weights(first, privacy)
+    splits.refuse(first, privacy)
     if privacy.calibration == "paper":
-        noises = [
-            mechanism.paper_noise(network, shard_sizes, rates, plans, privacy)
-            for network in networks
-        ]
-        ledger = ledger_over(networks, noises)
+        noises = [mechanism.paper_noise(each) for each in premises]
+        ledger = ledger_over(premises, noises)
     elif privacy.noise_multiplier is not None:
-        silent = ledger_over(networks, [list(no_noise(network.tree)) for network in networks])
+        silent = ledger_over(premises, _silence(premises))
         noises = []
-        for number, (network, unit) in enumerate(zip(networks, units, strict=True)):
-            moved = largest_shifts(silent, number) * unit
-            noises.append(
-                mechanism.in_parts(network, privacy.noise_multiplier * moved, silent.distrusted)
-            )
-        ledger = ledger_over(networks, noises)
+        for number, (each, unit) in enumerate(zip(premises, units, strict=True)):
+            protecting = privacy.noise_multiplier * (largest_shifts(silent, number) * unit)
+            noises.append(mechanism.in_parts(each, protecting, silent.distrusted))
+        ledger = ledger_over(premises, noises)
     else:
-        noises, ledger = _least_noise(mechanism, alone, units, partial(ledger_over, alone), privacy)
-        if networks[0].sums != alone[0].sums:
-            ledger = ledger_over(networks, noises)
-            if ledger.verified(len(plans)) > privacy.epsilon:  # who is missing in sums adds none
-                ledger_of = partial(ledger_over, networks)
-                noises, ledger = _least_noise(mechanism, networks, units, ledger_of, privacy)
-    return tuple(
-        CalibratedMechanism(
-            mechanism.clipping(privacy),
-            lock_step,
-            splits.with_client_noise(
-                network,
-                lock_step,
-                mechanism.noise(network, lock_step, noise, privacy),
-                unit,
-                privacy,
-            ),
-            True,
-            ledger,
-        )
-        for network, lock_step, noise, unit in zip(networks, lock_steps, noises, units, strict=True)
-    )
+        noises, ledger = _least_noise(mechanism, alone, units, partial(ledger_over, alone))
+        if first.sums != alone[0].network.sums:
+            ledger = ledger_over(premises, noises)
+            if ledger.verified(len(ledger.plans)) > privacy.epsilon:  # the missing add none
+                ledger_of = partial(ledger_over, premises)
+                noises, ledger = _least_noise(mechanism, premises, units, ledger_of)
+    result = []
+    for each, deviations, unit in zip(premises, noises, units, strict=True):
+        lock_step = mechanism.lock_step(each.network, each.plans)
+        noise = mechanism.noise(each, lock_step, deviations)
+        noise = splits.with_client_noise(each, lock_step, noise, unit)
+        clipping = mechanism.clipping(privacy)
+        result.append(CalibratedMechanism(clipping, lock_step, noise, True, ledger))
+    return tuple(result)
 
 
-def _hides_separate_noise(network: Network) -> bool:
+def _silence(premises: Sequence[Premises]) -> list[Deviations]:
+    """That nobody adds noise in any network."""
+    return [list(no_noise(each.network.tree)) for each in premises]
+
+
+def _hides_separate_noise(premises: Premises) -> bool:
     """Whether messages are read in sums only that carry a noise of their own that is enough."""
-    own = network.sums.layers & set(heads_of(network)[:, 0].tolist())
-    return bool(own) and not network.sums.shared
+    sums = premises.network.sums
+    return bool(sums.layers & set(premises.head_layers.tolist())) and not sums.shared
+
+
+def _read_alone(premises: Premises) -> Premises:
+    return replace(premises, network=replace(premises.network, sums=OPEN))
 
 
 def moved_by_joining(network: Network) -> np.ndarray:
@@ -243,10 +219,9 @@ def check_weights(network: Network, privacy: PrivacyConfig) -> None:
 
 def _least_noise(
     mechanism: Mechanism,
-    networks: Sequence[Network],
+    premises: Sequence[Premises],
     units: Sequence[np.ndarray],
     ledger_of: Callable[[Sequence[Deviations]], Ledger],
-    privacy: PrivacyConfig,
 ) -> tuple[list[Deviations], Ledger]:
     """The least noise for which every distrusted observer stays within the target.
 
@@ -255,16 +230,16 @@ def _least_noise(
     where parts are too small for what somebody sees.
 
     Args:
-        networks: heads are the same nodes in all.
+        premises: heads are the same nodes in all.
         units: of the devices' laws in each network.
         ledger_of: the run's ledger under the noises of each network.
     """
-    silent = [list(no_noise(network.tree)) for network in networks]
-    laws = ledger_of(silent)
+    privacy = premises[0].privacy
+    laws = ledger_of(_silence(premises))
     needed = _needed_by_device(laws, privacy)
     noises = [
-        mechanism.in_parts(network, needed * unit, laws.distrusted)
-        for network, unit in zip(networks, units, strict=True)
+        mechanism.in_parts(each, needed * unit, laws.distrusted)
+        for each, unit in zip(premises, units, strict=True)
     ]
     ledger = ledger_of(noises)
     _refuse_messages_in_clear(ledger, privacy)

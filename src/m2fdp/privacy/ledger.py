@@ -23,14 +23,14 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import lines_of_split
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import (
     AlikeRounds,
     Release,
-    Traffic,
     distrusted_kinds,
     in_clear,
     joined_unseen,
-    traffic,
+    observers,
 )
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
@@ -245,40 +245,28 @@ def _quieter(noises: tuple[float, ...], than: tuple[float, ...]) -> bool:
     return noises != than and all(a <= b for a, b in zip(noises, than, strict=True))
 
 
-def build_ledger(
-    network: Network,
-    rates: np.ndarray,
-    noise: Sequence[np.ndarray],
-    units: np.ndarray,
-    plans: Sequence[RoundPlan],
-    privacy: PrivacyConfig,
-    threat: ThreatConfig,
-) -> Ledger:
+def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray) -> Ledger:
     """The ledger of a run.
 
     Args:
-        rates: float64 (N_L,), q_j.
         noise: for layer l = 0…L, float64 (N_l,): the standard deviation that the node adds, when
             the mechanism has it add some.
         units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
-        plans: the rounds t = 1…T.
 
     Raises:
         InputError: nobody whom `threat` distrusts receives anything in this network.
     """
+    privacy, threat = premises.privacy, premises.threat
     mechanism = get_mechanism(privacy.mechanism)
-    if network.participation is not None and privacy.unit == "device":
-        rates = np.ones_like(rates)  # a device as a whole is in all of its minibatches
-    laws = lru_cache(maxsize=None)(mechanism.laws(privacy, plans))
-    travelling = traffic(network, plans, privacy.downlink_noise, threat.colluding)
+    laws = lru_cache(maxsize=None)(mechanism.laws(premises))
     lines = [
         line
-        for position in mechanism.positions(network, rates, noise, units, threat.colluding)
+        for position in mechanism.positions(premises, noise, units)
         for line in lines_of_split(
-            position, mechanism.releases(position, travelling, laws, privacy), privacy, laws
+            position, mechanism.releases(premises, position, laws), privacy, laws
         )
     ]
-    distrusted = distrusted_kinds(threat, network.elected)
+    distrusted = distrusted_kinds(threat, premises.network.elected)
     present = {line.kind for line in lines}
     if "siblings" in distrusted:
         distrusted |= {"coalition"} & present
@@ -289,7 +277,7 @@ def build_ledger(
             "are nobody in this network, so that there is nothing to verify; present are "
             + ", ".join(sorted(present - {"trusted_servers", "labels"})),
         )
-    return Ledger(tuple(lines), tuple(plans), distrusted, privacy.delta, privacy.adjacency)
+    return Ledger(tuple(lines), tuple(premises.plans), distrusted, privacy.delta, privacy.adjacency)
 
 
 def behind_own_heads(ledger: Ledger) -> Ledger:
@@ -342,8 +330,7 @@ def open_ledger(
         above=(),
         parent_is_trusted=False,
     )
-    everywhere = Traffic(frozenset({0}), True, False, False, False)
-    kinds = replace(everywhere, colluding=threat.colluding, elected=network.elected).kinds
+    kinds = observers(bool(threat.colluding), network.elected)
     return Ledger(
         tuple(
             in_clear(everybody, kind, (sees or {}).get(kind, "un-noised models"), _one_release)

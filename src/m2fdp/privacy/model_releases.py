@@ -33,13 +33,13 @@ from math import inf, sqrt
 from m2fdp.config import ExposuresConfig
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
 from m2fdp.privacy.positions import ModelNoise, Position
+from m2fdp.privacy.premises import Traffic
 from m2fdp.privacy.releases import (
     OBSERVERS,
     Account,
     AlikeRounds,
     Laws,
     Release,
-    Traffic,
     in_clear,
     trusted_above,
 )

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.variance import certain_inside, family_variances, loudest_inside
-from m2fdp.topology.network import Network, heads_of, no_noise
+from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.sums import readers
 
 
@@ -142,22 +143,14 @@ def position_name(position: Position) -> str:
     return f"{where}, q = {position.sampling_rate:.3g}"
 
 
-def positions(
-    network: Network,
-    rates: np.ndarray,
-    noise: Sequence[np.ndarray],
-    units: np.ndarray,
-    colluding: int = 0,
-) -> list[Position]:
+def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray) -> list[Position]:
     """The classes of devices in equal positions, by first device.
 
-    Rates, noise and units are those of `m2fdp.privacy.ledger.build_ledger`.
-
-    Args:
-        colluding: how many of those whose noise protects a device tell what they drew.
+    Noise and units are those of `m2fdp.privacy.ledger.build_ledger`.
     """
+    network = premises.network
     depth, sums = network.tree.depth, network.sums
-    table = _by_device(network, rates, noise, units, colluding)
+    table = _by_device(premises, noise, units)
     _, first, inverse, counts = np.unique(
         np.round(np.column_stack(list(table.values())), 12),
         axis=0,
@@ -200,15 +193,12 @@ def positions(
 
 
 def _by_device(
-    network: Network,
-    rates: np.ndarray,
-    noise: Sequence[np.ndarray],
-    units: np.ndarray,
-    colluding: int,
+    premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
 ) -> dict[str, np.ndarray]:
     """What positions differ in, by name: float64 (N_L,) each."""
+    network, heads, rates = premises.network, premises.heads, premises.sampled
+    colluding = premises.threat.colluding
     tree, depth = network.tree, network.tree.depth
-    heads = heads_of(network)
     names = ("noise", "inside", "inside_but_one", "mean", "mean_but_colluders")
     table = {name: np.zeros(tree.n_devices) for name in (*names, "mean_but_super_node")}
     table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}

@@ -49,8 +49,8 @@ from typing import Literal
 from m2fdp.config import ThreatConfig
 from m2fdp.privacy.accounting import Adjacency, Composition, subsampled
 from m2fdp.privacy.positions import Position
+from m2fdp.privacy.premises import Traffic
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.topology.network import Network
 
 # The kinds of observers, by the name under which `threat` distrusts them, in words.
 OBSERVERS = {
@@ -169,59 +169,10 @@ class Release:
         return self.position.unnoticed and self.kind in _NEVER_TOLD and not their_own
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """How models travel in a run, whoever's they are.
-
-    Attributes:
-        layers: up to which they travel at some time; 0 among them.
-        every_step: whether they travel after every local step.
-        untrusted_servers: whether there are any between devices and cloud; they hand every
-            broadcast on.
-        cloud_is_trusted: whether the cloud is no adversary.
-        noised_down: whether trusted servers noise what they broadcast after a local aggregation.
-        colluding: how many of those whose noise protects a record tell what they drew.
-        elected: whether the lowest servers are devices of their own.
-        hidden: whether the lowest servers get only words of what devices send, for the cloud.
-    """
-
-    layers: frozenset[int]
-    every_step: bool
-    untrusted_servers: bool
-    cloud_is_trusted: bool
-    noised_down: bool
-    colluding: int = 0
-    elected: bool = False
-    hidden: bool = False
-
-    @property
-    def kinds(self) -> list[str]:
-        """The kinds of observers that there may be."""
-        there = {"colluders": bool(self.colluding), "super_nodes": self.elected}
-        there |= dict.fromkeys(_OF_MODELS, False)
-        return [kind for kind in OBSERVERS if there.get(kind, True)]
-
-    def last_release(self, position: Position) -> int:
-        """The lowest layer that any aggregation with a release of the position ends at."""
-        above = max(position.head_layer, 1)  # a global aggregation releases what the cloud noises
-        return max(x for x in self.layers if x < above or self.noised_down)
-
-
-def traffic(
-    network: Network, plans: Sequence[RoundPlan], noised_down: bool, colluding: int = 0
-) -> Traffic:
-    """How models travel in these rounds."""
-    layers = {layer for plan in set(plans) for layer in plan.layers}
-    return Traffic(
-        frozenset(layer for layer in layers if layer is not None),
-        None not in layers,
-        any(not trusted.all() for trusted in network.trust[1:]),
-        bool(network.trust[0][0]),
-        noised_down,
-        colluding,
-        network.elected,
-        network.tree.depth in network.sums.layers and network.sums.decode == "cloud",
-    )
+def observers(colluding: bool, elected: bool) -> list[str]:
+    """The kinds of observers that there may be, by what `threat` and the network have."""
+    there = {"colluders": colluding, "super_nodes": elected} | dict.fromkeys(_OF_MODELS, False)
+    return [kind for kind in OBSERVERS if there.get(kind, True)]
 
 
 def drawn_at_heads(position: Position, view: View, kind: str) -> float:
@@ -249,7 +200,7 @@ def unsubtractable(
         place: the kind that is shown the same, such as siblings are what a super-node is that
             does not serve; its own, unless given.
     """
-    heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position)
+    heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
     variance = heads * heads
     if last <= position.head_layer:
         variance += _inside(position, kind, place, traffic)

@@ -15,7 +15,8 @@ import numpy as np
 from m2fdp.config import ExposuresConfig, PrivacyConfig
 from m2fdp.errors import BLOCK, InputError
 from m2fdp.privacy.positions import Position
-from m2fdp.privacy.releases import Laws, Release, Traffic
+from m2fdp.privacy.premises import Premises, weights_up_to
+from m2fdp.privacy.releases import Laws, Release
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
 
@@ -162,28 +163,10 @@ class Mechanism(Protocol):
     def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
         """Which devices step together in rounds like these."""
 
-    def units(
-        self,
-        network: Network,
-        shard_sizes: np.ndarray,
-        rates: np.ndarray,
-        privacy: PrivacyConfig,
-    ) -> np.ndarray:
-        """What shift 1 of each device's laws means, over eta: float64 (N_L,).
+    def units(self, premises: Premises) -> np.ndarray:
+        """What shift 1 of each device's laws means, over eta: float64 (N_L,)."""
 
-        Args:
-            shard_sizes: int64 (N_L,), D_j.
-            rates: float64 (N_L,), q_j.
-        """
-
-    def paper_noise(
-        self,
-        network: Network,
-        shard_sizes: np.ndarray,
-        rates: np.ndarray,
-        plans: Sequence[RoundPlan],
-        privacy: PrivacyConfig,
-    ) -> list[np.ndarray]:
+    def paper_noise(self, premises: Premises) -> list[np.ndarray]:
         """The papers' noise: deviations, for layer l = 0…L, float64 (N_l,).
 
         Raises:
@@ -191,7 +174,7 @@ class Mechanism(Protocol):
         """
 
     def in_parts(
-        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
     ) -> list[np.ndarray]:
         """Deviations, for layer l = 0…L, in the proportions that a calibration keeps.
 
@@ -201,30 +184,19 @@ class Mechanism(Protocol):
         """
 
     def noise(
-        self,
-        network: Network,
-        lock_step: LockStep,
-        deviations: Sequence[np.ndarray],
-        privacy: PrivacyConfig,
+        self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
         """Where and when nodes draw noise of given deviations, for layer l = 0…L (N_l,)."""
 
     def positions(
-        self,
-        network: Network,
-        rates: np.ndarray,
-        noise: Sequence[np.ndarray],
-        units: np.ndarray,
-        colluding: int,
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
     ) -> list[Position]:
         """Devices in equal positions; see `m2fdp.privacy.positions.positions`."""
 
-    def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
+    def laws(self, premises: Premises) -> Laws:
         """How far a record moves what its head releases, in rounds like these."""
 
-    def releases(
-        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
-    ) -> list[Release]:
+    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
         """Who sees what of a position's records: its lines of the ledger."""
 
     def drift(self, privacy: PrivacyConfig) -> str:
@@ -292,7 +264,7 @@ def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep
         together = np.isin(reader, reader[of_device[:, 0] == layer])
         of_device[together] = np.stack([np.full_like(reader, top), reader], axis=1)[together]
     nodes, group_of = np.unique(of_device, axis=0, return_inverse=True)
-    return LockStep(nodes, group_of, _weights_up_to(network, nodes[group_of, 0]))
+    return LockStep(nodes, group_of, weights_up_to(network, nodes[group_of, 0]))
 
 
 def _all_end_above(plans: Sequence[RoundPlan], layer: int) -> bool:
@@ -302,7 +274,7 @@ def _all_end_above(plans: Sequence[RoundPlan], layer: int) -> bool:
 
 
 def parts_of_full_noise(
-    network: Network, protecting: np.ndarray, below_heads: bool
+    premises: Premises, protecting: np.ndarray, below_heads: bool
 ) -> list[np.ndarray]:
     """Of its full noise, each node's part.
 
@@ -316,8 +288,8 @@ def parts_of_full_noise(
         protecting: float64 (N_L,), what protects each device's records, added by its head.
         below_heads: whether messages are sent below heads; not under noise at every step.
     """
+    network, heads = premises.network, premises.heads
     tree = network.tree
-    heads = heads_of(network)
     full = list(no_noise(tree))
     for layer in np.unique(heads[:, 0]):
         members = heads[:, 0] == layer
@@ -336,20 +308,6 @@ def parts_of_full_noise(
                 sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
             np.maximum.at(result[layer], nodes, of_heads * sensitivity * (parts[nodes] > 0))
     return [part * whole for part, whole in zip(network.noise, result, strict=True)]
-
-
-def weights_to_heads(network: Network) -> np.ndarray:
-    """float64 (N_L,): the product of rho on the path from each device to its head."""
-    return _weights_up_to(network, heads_of(network)[:, 0])
-
-
-def _weights_up_to(network: Network, layers: np.ndarray) -> np.ndarray:
-    """float64 (N_L,): the product of rho on each device's path to its ancestor of a layer."""
-    weights = np.ones(network.tree.n_devices)
-    for layer in np.unique(layers):
-        here = layers == layer
-        weights[here] = network.shares(network.tree.depth, layer)[here]
-    return weights
 
 
 def step_alone(network: Network) -> LockStep:

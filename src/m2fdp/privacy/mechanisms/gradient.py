@@ -29,26 +29,26 @@ from m2fdp.privacy.mechanisms.base import (
     silence,
     smoothness_without_drift,
     step_together,
-    weights_to_heads,
 )
 from m2fdp.privacy.mechanisms.splits import split_law
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.positions import positions as positions_by_noise
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import (
     OBSERVERS,
     Laws,
     Release,
-    Traffic,
     View,
     drawn_at_heads,
     in_clear,
     in_words,
+    observers,
     of_super_node,
     trusted_above,
 )
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.topology.network import Network, heads_of
+from m2fdp.topology.network import Network
 
 _NO_PAPER = "calibration: paper is not defined for mechanism: gradient; use accountant"
 
@@ -99,44 +99,30 @@ class Gradient:
     def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
         return step_together(network, plans)
 
-    def units(
-        self,
-        network: Network,
-        shard_sizes: np.ndarray,
-        rates: np.ndarray,
-        privacy: PrivacyConfig,
-    ) -> np.ndarray:
+    def units(self, premises: Premises) -> np.ndarray:
         # The public divisor B_j = q_j D_j; a device's clipped gradient is there or not.
-        factor = 1.0 / (rates * shard_sizes) if self.clips_records(privacy) else 1.0
-        return weights_to_heads(network) * privacy.clipping_norm * factor
+        privacy, factor = premises.privacy, 1.0
+        if self.clips_records(privacy):
+            factor = 1.0 / (premises.rates * premises.sizes)
+        return premises.weights_to_heads * privacy.clipping_norm * factor
 
-    def paper_noise(
-        self,
-        network: Network,
-        shard_sizes: np.ndarray,
-        rates: np.ndarray,
-        plans: Sequence[RoundPlan],
-        privacy: PrivacyConfig,
-    ) -> list[np.ndarray]:
+    def paper_noise(self, premises: Premises) -> list[np.ndarray]:
         raise InputError("privacy", BLOCK, _NO_PAPER)
 
     def in_parts(
-        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
     ) -> list[np.ndarray]:
-        return parts_of_full_noise(network, protecting, below_heads=False)
+        return parts_of_full_noise(premises, protecting, below_heads=False)
 
     def noise(
-        self,
-        network: Network,
-        lock_step: LockStep,
-        deviations: Sequence[np.ndarray],
-        privacy: PrivacyConfig,
+        self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
         """Heads draw at every step; servers above them with their messages, nodes below never.
 
         A group below a decoding parent steps behind the noise of all heads in it.
         """
-        tree, heads = network.tree, heads_of(network)
+        network, heads = premises.network, premises.heads
+        tree = network.tree
         drawn = [np.zeros_like(of_layer) for of_layer in deviations]
         for layer, index in heads:
             drawn[layer][index] = deviations[layer][index]
@@ -159,8 +145,9 @@ class Gradient:
 
     positions = staticmethod(positions_by_noise)
 
-    def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
+    def laws(self, premises: Premises) -> Laws:
         """One release a local step; where activations are noised too, both together are it."""
+        privacy = premises.privacy
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
             if position.splits and position.is_device:
@@ -170,9 +157,8 @@ class Gradient:
 
         return laws
 
-    def releases(
-        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
-    ) -> list[Release]:
+    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
+        traffic = premises.traffic
         # Where steps are summed, every one of them must end in the sum: members that share their
         # noise never act on a part of it, others may until the next global aggregation.
         summed = position.shared or (
@@ -209,7 +195,8 @@ class Gradient:
             nobody |= {"cloud"} if traffic.untrusted_servers else {"cloud", "servers"}
         if position.head_layer == 0:  # all devices are below it
             nobody |= {"far_devices"}
-        lines = [line(kind) for kind in traffic.kinds if kind not in nobody]
+        there = observers(bool(traffic.colluding), traffic.elected)
+        lines = [line(kind) for kind in there if kind not in nobody]
         if position.is_device:
             return lines
         return [*lines, trusted_above(position, "clipped gradients", laws)]

@@ -30,6 +30,7 @@ from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw
 from m2fdp.privacy.mechanisms.base import ClientNoise, LockStep, Noise
 from m2fdp.privacy.positions import Position
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Laws, Release
 from m2fdp.topology.network import Network, heads_of
 
@@ -74,7 +75,7 @@ def exposed_splits(network: Network) -> np.ndarray:
 
 
 def with_client_noise(
-    network: Network, lock_step: LockStep, noise: Noise, units: np.ndarray, privacy: PrivacyConfig
+    premises: Premises, lock_step: LockStep, noise: Noise, units: np.ndarray
 ) -> Noise:
     """The noise with that of devices which split below a server that nobody trusts.
 
@@ -83,6 +84,7 @@ def with_client_noise(
     Args:
         units: float64 (N_L,): what a record moves each device's gradient by, over eta.
     """
+    network, privacy = premises.network, premises.privacy
     exposed = exposed_splits(network)
     if not exposed.any():
         return noise

@@ -31,11 +31,11 @@ from m2fdp.privacy.mechanisms.base import (
 )
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.positions import positions as positions_by_noise
+from m2fdp.privacy.premises import Premises, Traffic
 from m2fdp.privacy.releases import (
     OBSERVERS,
     Laws,
     Release,
-    Traffic,
     View,
     in_clear,
     in_words,
@@ -45,7 +45,7 @@ from m2fdp.privacy.releases import (
 )
 from m2fdp.privacy.taint import Pull, device_law, record_law, windows
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.topology.network import Network, heads_of
+from m2fdp.topology.network import Network
 
 # What the line of a device's siblings rests on.
 _ALONE = "siblings do not pool what they know of their own noises"
@@ -106,39 +106,28 @@ class Upload:
     def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
         return step_alone(network)
 
-    def units(
-        self,
-        network: Network,
-        shard_sizes: np.ndarray,
-        rates: np.ndarray,
-        privacy: PrivacyConfig,
-    ) -> np.ndarray:
+    def units(self, premises: Premises) -> np.ndarray:
         """The weights on the path to the head are part of the laws."""
+        privacy = premises.privacy
         factor: float | np.ndarray = 1.0
         if self.clips_records(privacy):
             # The public divisor B_j = q_j D_j.
-            factor = 1.0 / (rates * shard_sizes)
+            factor = 1.0 / (premises.rates * premises.sizes)
         elif privacy.unit == "record":
             # Two minibatch gradients of norm G are at most 2G apart.
             factor = 2.0
-        return np.ones(network.tree.n_devices) * privacy.clipping_norm * factor
+        return np.ones(len(premises.sizes)) * privacy.clipping_norm * factor
 
-    def paper_noise(
-        self,
-        network: Network,
-        shard_sizes: np.ndarray,
-        rates: np.ndarray,
-        plans: Sequence[RoundPlan],
-        privacy: PrivacyConfig,
-    ) -> list[np.ndarray]:
+    def paper_noise(self, premises: Premises) -> list[np.ndarray]:
         """J Prop. 1 with Lemma 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon, where
         Delta = 2 eta K G / (product of s_l' over the layers l' from the node's to L-1).
         """
+        network, plans, privacy = premises.network, premises.plans, premises.privacy
         tree = network.tree
         most_steps = max(len(plan.layers) for plan in plans)
         compositions = most_steps * len(plans)
         scale = sqrt(compositions * log(1 / privacy.delta)) / privacy.epsilon
-        factor = privacy.alpha * rates.max() * scale
+        factor = privacy.alpha * premises.rates.max() * scale
         noise = []
         for layer, parts in enumerate(network.noise):
             shared = prod(network.smallest_fanout(below) for below in range(layer, tree.depth))
@@ -147,22 +136,19 @@ class Upload:
         return noise
 
     def in_parts(
-        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
     ) -> list[np.ndarray]:
-        return parts_of_full_noise(network, protecting, below_heads=True)
+        return parts_of_full_noise(premises, protecting, below_heads=True)
 
     def noise(
-        self,
-        network: Network,
-        lock_step: LockStep,
-        deviations: Sequence[np.ndarray],
-        privacy: PrivacyConfig,
+        self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
+        network = premises.network
         still = silence(network, lock_step)
-        if not privacy.downlink_noise:
+        if not premises.privacy.downlink_noise:
             return replace(still, messages=tuple(deviations))
         broadcasts = [np.zeros_like(scale) for scale in still.broadcasts]
-        for device, (head_layer, head) in enumerate(heads_of(network)):
+        for device, (head_layer, head) in enumerate(premises.heads):
             for layer in range(max(head_layer, 1), network.tree.depth):
                 node = network.tree.ancestors[layer][device]
                 broadcasts[layer][node] = deviations[head_layer][head]
@@ -170,8 +156,9 @@ class Upload:
 
     positions = staticmethod(positions_by_noise)
 
-    def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
+    def laws(self, premises: Premises) -> Laws:
         """One release a window; many step sizes share laws, rounded up."""
+        plans, privacy = premises.plans, premises.privacy
         share_laws = len({plan.step_size for plan in plans}) > _MOST_STEP_SIZES
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
@@ -191,11 +178,9 @@ class Upload:
 
         return laws
 
-    def releases(
-        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
-    ) -> list[Release]:
+    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
         """Who sees which message at the end of a window."""
-        return _Lines(position, traffic, laws).all()
+        return _Lines(position, premises.traffic, laws).all()
 
     def drift(self, privacy: PrivacyConfig) -> str:
         return privacy.drift

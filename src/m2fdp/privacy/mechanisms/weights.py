@@ -30,14 +30,14 @@ from m2fdp.privacy.mechanisms.base import (
     silence,
     smoothness_without_drift,
     step_alone,
-    weights_to_heads,
 )
 from m2fdp.privacy.model_releases import BallLaw, ModelLines, composition, stretches
 from m2fdp.privacy.positions import ModelNoise, Position, positions
-from m2fdp.privacy.releases import Laws, Release, Traffic
+from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.releases import Laws, Release
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.topology.network import Network, heads_of
+from m2fdp.topology.network import Network
 
 # Whom only the noise of messages protects from; others see broadcasts alone.
 _READ_MESSAGES = frozenset({"servers", "cloud", "uplinks", "colluders"})
@@ -113,29 +113,17 @@ class Weights:
     def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
         return step_alone(network)
 
-    def units(
-        self,
-        network: Network,
-        shard_sizes: np.ndarray,
-        rates: np.ndarray,
-        privacy: PrivacyConfig,
-    ) -> np.ndarray:
+    def units(self, premises: Premises) -> np.ndarray:
         """The diameter of the ball, with its weight at the head."""
-        return 2 * privacy.clipping_norm * weights_to_heads(network)
+        return 2 * premises.privacy.clipping_norm * premises.weights_to_heads
 
-    def paper_noise(
-        self,
-        network: Network,
-        shard_sizes: np.ndarray,
-        rates: np.ndarray,
-        plans: Sequence[RoundPlan],
-        privacy: PrivacyConfig,
-    ) -> list[np.ndarray]:
+    def paper_noise(self, premises: Premises) -> list[np.ndarray]:
         """G's rule with its parts: what a node adds whose part is 1."""
-        t = exposures(plans, privacy)
+        network, privacy = premises.network, premises.privacy
+        t = exposures(premises.plans, privacy)
         c = sqrt(2 * log(1.25 / privacy.delta))
         at_edges, at_cloud = privacy.epsilon, privacy.epsilon_cloud or privacy.epsilon
-        upload = 2 * privacy.clipping_norm / int(shard_sizes.min())  # G eq. 4.3
+        upload = 2 * privacy.clipping_norm / int(premises.sizes.min())  # G eq. 4.3
         at_edge = upload * float(network.weights[1].max())  # G eq. 4.9
         in_total = upload * float(network.shares(2, 0).max())
         local, total = c * t.uplinks * upload / at_edges, c * t.cloud_rounds * upload / at_cloud
@@ -155,12 +143,12 @@ class Weights:
         return noise
 
     def in_parts(
-        self, network: Network, protecting: np.ndarray, distrusted: frozenset[str]
+        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
     ) -> list[np.ndarray]:
         """Heads noise their messages, and trusted servers what they broadcast as much. Where nobody
         who reads messages is distrusted, servers and cloud noise broadcasts, and nobody else."""
+        network, heads = premises.network, premises.head_layers
         tree = network.tree
-        heads = heads_of(network)[:, 0]
         edges = tree.parents[1]
         noise = [np.zeros((tree.n_nodes(layer), 2)) for layer in range(3)]
         # Of what a device moves its edge server's mean by.
@@ -176,14 +164,10 @@ class Weights:
         return noise
 
     def noise(
-        self,
-        network: Network,
-        lock_step: LockStep,
-        deviations: Sequence[np.ndarray],
-        privacy: PrivacyConfig,
+        self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
         total, local = of_aggregations(deviations)
-        still = silence(network, lock_step)
+        still = silence(premises.network, lock_step)
         return replace(
             still,
             messages=total,
@@ -193,17 +177,12 @@ class Weights:
         )
 
     def positions(
-        self,
-        network: Network,
-        rates: np.ndarray,
-        noise: Sequence[np.ndarray],
-        units: np.ndarray,
-        colluding: int,
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
     ) -> list[Position]:
-        found = model_noises(network, noise, colluding)
+        found = model_noises(premises.network, noise, premises.threat.colluding)
         result = []
         total, _ = of_aggregations(noise)
-        for position in positions(network, rates, total, units, colluding):
+        for position in positions(premises, total, units):
             alike: dict[ModelNoise, list[int]] = {}
             for device in position.members:
                 alike.setdefault(found[device], []).append(device)
@@ -211,23 +190,22 @@ class Weights:
                 result.append(replace(position, members=tuple(members), models=models))
         return result
 
-    def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
+    def laws(self, premises: Premises) -> Laws:
         """One release an aggregation."""
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
-            return composition(plan, _ball(position, privacy))
+            return composition(plan, _ball(position, premises.privacy))
 
         return laws
 
-    def releases(
-        self, position: Position, traffic: Traffic, laws: Laws, privacy: PrivacyConfig
-    ) -> list[Release]:
+    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
         if position.models is None:
             raise TypeError("a position of another mechanism")
+        privacy = premises.privacy
         return ModelLines(
             position,
             position.models,
-            traffic,
+            premises.traffic,
             2 * privacy.clipping_norm,
             _ball(position, privacy),
             laws,
