@@ -37,7 +37,7 @@ from m2fdp.experiments.results import Attacked
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
-from m2fdp.privacy.releases import OBSERVERS
+from m2fdp.privacy.sight import OBSERVERS
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.streams import KeyedStreams, generator, seeded

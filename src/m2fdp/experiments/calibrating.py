@@ -17,7 +17,7 @@ from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.releases import OBSERVERS
+from m2fdp.privacy.sight import OBSERVERS
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.elections import draw_offices
 from m2fdp.simulation.local_rules import adds_up

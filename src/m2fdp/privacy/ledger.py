@@ -30,8 +30,8 @@ from m2fdp.privacy.releases import (
     distrusted_kinds,
     in_clear,
     joined_unseen,
-    observers,
 )
+from m2fdp.privacy.sight import KINDS, observers
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
@@ -80,7 +80,7 @@ class Ledger:
         A head's noise is known to the head alone, so what is left is its noise, unless one of them
         sees messages in clear, or none of them draws any of a sum that is all they read.
         """
-        draw_some = bool(self.distrusted & {"siblings", "cousins", "far_devices", "super_nodes"})
+        draw_some = any(KINDS[kind].is_device for kind in self.distrusted)
 
         def left(position: Position, deviation: float) -> float:
             devices_draw = position.is_device or position.elected
@@ -330,7 +330,7 @@ def open_ledger(
         above=(),
         parent_is_trusted=False,
     )
-    kinds = observers(bool(threat.colluding), network.elected)
+    kinds = observers(threat.colluding > 0, network.elected)
     return Ledger(
         tuple(
             in_clear(everybody, kind, (sees or {}).get(kind, "un-noised models"), _one_release)

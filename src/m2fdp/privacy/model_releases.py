@@ -35,7 +35,6 @@ from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, subsample
 from m2fdp.privacy.positions import ModelNoise, Position
 from m2fdp.privacy.premises import Traffic
 from m2fdp.privacy.releases import (
-    OBSERVERS,
     Account,
     AlikeRounds,
     Laws,
@@ -43,6 +42,7 @@ from m2fdp.privacy.releases import (
     in_clear,
     trusted_above,
 )
+from m2fdp.privacy.sight import KINDS
 from m2fdp.schedule.rounds import RoundPlan
 
 # What a release shows: how far it moves, and the variance of the noise about it.
@@ -204,7 +204,7 @@ class ModelLines:
         noise = self.noise
         if not noise.edge_is_trusted:
             own = self.line("servers", self.own(), sees="the clipped model, noised, every time")
-            return [own, replace(own, kind="uplinks", observer=OBSERVERS["uplinks"])]
+            return [own, replace(own, kind="uplinks", observer=KINDS["uplinks"].words)]
         lines = [trusted_above(self.position, "clipped models", self.laws)]
         if noise.total_but_servers is not None:
             others = self.beyond(noise.total_but_servers)
@@ -292,7 +292,7 @@ class ModelLines:
         return Release(
             self.position,
             kind,
-            OBSERVERS[kind],
+            KINDS[kind].words,
             sees,
             max(leasts),
             rests,

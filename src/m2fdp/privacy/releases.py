@@ -50,26 +50,9 @@ from m2fdp.config import ThreatConfig
 from m2fdp.privacy.accounting import Adjacency, Composition, subsampled
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Traffic
+from m2fdp.privacy.sight import BELOW, BESIDE, COLLUDING, ELECTED, ELSEWHERE, KINDS, SERVERS
 from m2fdp.schedule.rounds import RoundPlan
 
-# The kinds of observers, by the name under which `threat` distrusts them, in words.
-OBSERVERS = {
-    "servers": "untrusted servers",
-    "cloud": "the cloud",
-    "siblings": "devices of the same server",
-    "cousins": "devices of other servers below the same head",
-    "far_devices": "devices elsewhere",
-    "public": "anyone with the final model",
-    "uplinks": "eavesdropper on uplinks",
-    "downlinks": "eavesdropper on downlinks",
-    "colluders": "servers and some whose noise protects the record, together",
-    "super_nodes": "another device of the zone, when it is elected",
-    "coalition": "devices of the same server, together",
-    "uplinks_caught": "who catches some uplinks",
-    "downlinks_caught": "who catches some downlinks",
-}
-# Those that only `weights` has.
-_OF_MODELS = ("coalition", "uplinks_caught", "downlinks_caught")
 # What others get of messages that are read as a sum only.
 WORDS = "uniformly random words"
 _MASKED = "secure aggregation hides the terms of its sums, computationally"
@@ -78,21 +61,6 @@ _MASKED = "secure aggregation hides the terms of its sums, computationally"
 View = Literal["message", "mean"]
 # The laws of the shifts of a position's releases in one round, with their counts.
 Laws = Callable[[Position, RoundPlan], Composition]
-
-# The highest layer whose noise on the path an observer neither draws nor reads below; others read
-# what they read before any server above the head has added noise, or are these servers.
-_HIGHEST_UNKNOWN = {
-    "cloud": 1,
-    "siblings": 0,
-    "cousins": 0,
-    "far_devices": 0,
-    "public": 0,
-    "downlinks": 0,
-}
-_BELOW_THE_HEAD = frozenset({"siblings", "cousins"})
-# Those who are never told which devices of a lowest server join a round, if a server noises what
-# leaves it.
-_NEVER_TOLD = frozenset({"servers", "cloud", "cousins", "far_devices", "public", "colluders"})
 
 
 @dataclass(frozen=True)
@@ -165,29 +133,25 @@ class Release:
     @property
     def joins_unseen(self) -> bool:
         """Whether the position's devices join rounds by chance and the observer can't tell when."""
-        their_own = self.kind == "servers" and self.position.head_layer == 0
-        return self.position.unnoticed and self.kind in _NEVER_TOLD and not their_own
-
-
-def observers(colluding: bool, elected: bool) -> list[str]:
-    """The kinds of observers that there may be, by what `threat` and the network have."""
-    there = {"colluders": colluding, "super_nodes": elected} | dict.fromkeys(_OF_MODELS, False)
-    return [kind for kind in OBSERVERS if there.get(kind, True)]
+        row = KINDS.get(self.kind)
+        if row is None or row.told or not self.position.unnoticed:
+            return False
+        return row.drew != SERVERS or self.position.head_layer > 0  # below the cloud, their own
 
 
 def drawn_at_heads(position: Position, view: View, kind: str) -> float:
     """The deviation, of the noise of heads alone, that a kind of observer can't subtract."""
     if view == "message":
         return position.noise
-    if kind == "colluders":
+    drew, but_one = KINDS[kind].drew, position.mean_but_one
+    if drew == COLLUDING:
         return position.mean_but_colluders
-    if kind == "super_nodes" and position.is_device:
+    if drew == ELECTED and position.is_device:
         return position.mean_but_super_node
-    draw_some = {"siblings", "far_devices"} if position.cloud_reads else {"siblings"}
-    if kind in draw_some and position.is_device and position.mean_but_one is not None:
-        return position.mean_but_one
-    if kind == "far_devices" and position.elected and position.mean_but_one is not None:
-        return position.mean_but_one  # it may serve in a zone of its own
+    # Devices elsewhere are in the sum that the cloud reads, or may serve in a zone of their own.
+    beside = position.is_device and drew in (BESIDE, *[ELSEWHERE] * position.cloud_reads)
+    if but_one is not None and (beside or (drew == ELSEWHERE and position.elected)):
+        return but_one
     return position.mean
 
 
@@ -201,24 +165,25 @@ def unsubtractable(
             does not serve; its own, unless given.
     """
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
-    variance = heads * heads
+    variance, unknown_from = heads * heads, KINDS[place or kind].unknown_from
     if last <= position.head_layer:
         variance += _inside(position, kind, place, traffic)
-    if (place or kind) in _HIGHEST_UNKNOWN:
+    if unknown_from is not None:
         always = 0 if last == 0 else last + 1
-        variance += sum(position.above[max(always, _HIGHEST_UNKNOWN[place or kind]) :])
+        variance += sum(position.above[max(always, unknown_from) :])
     return sqrt(variance)
 
 
 def _inside(position: Position, kind: str, place: str | None, traffic: Traffic) -> float:
     """The variance of noise from below the head that a kind of observer can't subtract."""
-    if kind == "super_nodes" and (place is None or traffic.colluding):
+    drew = KINDS[kind].drew
+    if drew == ELECTED and (place is None or traffic.colluding):
         return 0.0  # what its server adds it draws itself, and others tell what they draw
-    if (place or kind) in _BELOW_THE_HEAD:
+    if KINDS[place or kind].drew in (BESIDE, BELOW):
         return position.inside_but_one
     # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
     # messages with their noise.
-    reads_it = kind == "colluders" or (kind == "servers" and position.head_layer == 0)
+    reads_it = drew == COLLUDING or (drew == SERVERS and position.head_layer == 0)
     return 0.0 if reads_it else position.inside
 
 
@@ -244,25 +209,18 @@ def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Compo
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """A line of messages without noise."""
-    return Release(position, kind, OBSERVERS[kind], sees, 0.0, "–", laws)
+    return Release(position, kind, KINDS[kind].words, sees, 0.0, "–", laws)
 
 
 def in_words(position: Position, kind: str, laws: Laws) -> Release:
     """A line of who hears messages that only their sum's reader can make sense of."""
-    return Release(position, kind, OBSERVERS[kind], WORDS, inf, _MASKED, laws)
+    return Release(position, kind, KINDS[kind].words, WORDS, inf, _MASKED, laws)
 
 
 def trusted_above(position: Position, sees: str, laws: Laws) -> Release:
     """The line of the trusted servers below and at a head that is one of them."""
-    return Release(
-        position,
-        "trusted_servers",
-        "the trusted servers above",
-        sees,
-        0.0,
-        "trusted by declaration",
-        laws,
-    )
+    line = in_clear(position, "trusted_servers", sees, laws)
+    return replace(line, assumption="trusted by declaration")
 
 
 def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Release:

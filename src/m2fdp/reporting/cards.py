@@ -15,7 +15,7 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.experiments import Experiment
 from m2fdp.formatting import nominal, promised_epsilon, quantity, upper_bound
 from m2fdp.privacy.mechanisms import Mechanism, get_mechanism
-from m2fdp.privacy.releases import OBSERVERS
+from m2fdp.privacy.sight import OBSERVERS
 from m2fdp.reporting.tables import markdown
 
 _WHO = OBSERVERS | {"trusted_servers": "the trusted servers above"}

@@ -35,21 +35,21 @@ from m2fdp.privacy.positions import Position
 from m2fdp.privacy.positions import positions as positions_by_noise
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import (
-    OBSERVERS,
     Laws,
     Release,
     View,
     drawn_at_heads,
     in_clear,
     in_words,
-    observers,
     of_super_node,
     trusted_above,
 )
+from m2fdp.privacy.sight import ELECTED, OBSERVERS, Reading, readings
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
+_BELOW_THE_HEAD = "clipped gradients on their way to the head"
 _NO_PAPER = "calibration: paper is not defined for mechanism: gradient; use accountant"
 
 
@@ -158,48 +158,37 @@ class Gradient:
         return laws
 
     def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
-        traffic = premises.traffic
         # Where steps are summed, every one of them must end in the sum: members that share their
         # noise never act on a part of it, others may until the next global aggregation.
+        traffic, device = premises.traffic, position.is_device
         summed = position.shared or (
             position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
         )
         view: View = "mean" if summed else "message"
+        # Of steps that each end in an aggregation nobody below is shown more than their mean.
+        shown: View = "mean" if device and traffic.every_step else view
+        peers = drawn_at_heads(position, shown, "super_nodes" if device else "siblings")
 
-        def line(kind: str) -> Release:
-            if kind == "super_nodes":
-                return of_super_node(noised(kind), shown_to_peers, traffic)
-            if kind == "uplinks" and position.is_device and position.masked_up:
+        def line(reading: Reading) -> Release:
+            kind = reading.kind
+            if reading.at == "words":
                 return in_words(position, kind, laws)
-            if kind == "uplinks" and not position.is_device:
-                return in_clear(position, kind, "clipped gradients on their way to the head", laws)
-            return noised(kind)
-
-        def noised(kind: str) -> Release:
-            return Release(
+            if reading.at == "below":
+                return in_clear(position, kind, _BELOW_THE_HEAD, laws)
+            noised = Release(
                 position,
                 kind,
-                OBSERVERS[kind],
+                reading.row.words,
                 "what follows from every step's noised gradient",
                 drawn_at_heads(position, view, kind),
                 "as if every noised gradient were seen",
                 laws,
             )
+            return of_super_node(noised, peers, traffic) if reading.row.drew == ELECTED else noised
 
-        # Of steps that each end in an aggregation nobody below is shown more than their mean.
-        shown: View = "mean" if position.is_device and traffic.every_step else view
-        peers = "super_nodes" if position.is_device else "siblings"
-        shown_to_peers = drawn_at_heads(position, shown, peers)
-        nobody = set() if position.has_cousins(position.head_layer) else {"cousins"}
-        if traffic.cloud_is_trusted:
-            nobody |= {"cloud"} if traffic.untrusted_servers else {"cloud", "servers"}
-        if position.head_layer == 0:  # all devices are below it
-            nobody |= {"far_devices"}
-        there = observers(bool(traffic.colluding), traffic.elected)
-        lines = [line(kind) for kind in there if kind not in nobody]
-        if position.is_device:
-            return lines
-        return [*lines, trusted_above(position, "clipped gradients", laws)]
+        found = {reading.kind: line(reading) for reading in readings(premises, position)}
+        lines = [found[kind] for kind in OBSERVERS if kind in found]
+        return lines if device else [*lines, trusted_above(position, "clipped gradients", laws)]
 
     def drift(self, privacy: PrivacyConfig) -> str:
         return "none, noise at every step"

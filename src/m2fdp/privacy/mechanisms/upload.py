@@ -33,7 +33,6 @@ from m2fdp.privacy.positions import Position
 from m2fdp.privacy.positions import positions as positions_by_noise
 from m2fdp.privacy.premises import Premises, Traffic
 from m2fdp.privacy.releases import (
-    OBSERVERS,
     Laws,
     Release,
     View,
@@ -43,12 +42,18 @@ from m2fdp.privacy.releases import (
     trusted_above,
     unsubtractable,
 )
+from m2fdp.privacy.sight import BESIDE, COLLUDING, ELECTED, KINDS, TO_TRUSTED, Reading, readings
 from m2fdp.privacy.taint import Pull, device_law, record_law, windows
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
 # What the line of a device's siblings rests on.
 _ALONE = "siblings do not pool what they know of their own noises"
+# What carries no noise, by where it is read.
+_IN_CLEAR = {
+    "below": "un-noised models on their way to the head",
+    "local": "un-noised local aggregations",
+}
 # Beyond so many step sizes their growths are rounded up, and pulls down, to share laws, each of
 # which takes time.
 _MOST_STEP_SIZES = 8
@@ -180,7 +185,8 @@ class Upload:
 
     def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
         """Who sees which message at the end of a window."""
-        return _Lines(position, premises.traffic, laws).all()
+        lines = _Lines(position, premises.traffic, laws)
+        return [lines.of(each) for each in readings(premises, position) if each.exists]
 
     def drift(self, privacy: PrivacyConfig) -> str:
         return privacy.drift
@@ -224,116 +230,49 @@ class _Lines:
         """v of those whom the head's message is sent to."""
         return self.further if self.position.summed else "message"
 
-    @property
-    def shown_to_siblings(self) -> View:
-        """v of other devices of the same lowest server."""
-        alone = self.position.is_device or self.position.joins is not None
-        return self.further if alone else self.received
+    def of(self, reading: Reading) -> Release:
+        """The line of an observer."""
+        position, kind, row = self.position, reading.kind, reading.row
+        if row.drew == ELECTED:
+            return self.of_elected(reading)
+        if row.up == TO_TRUSTED and reading.at == "below":
+            return trusted_above(position, "un-noised models", self.laws)
+        if reading.at == "words":
+            return in_words(position, kind, self.laws)
+        if reading.at in _IN_CLEAR:
+            return in_clear(position, kind, _IN_CLEAR[reading.at], self.laws)
+        line = self.noised(kind, reading.at == "head")
+        if row.drew == COLLUDING and position.head_layer > 0:
+            sees = "the noised models, or their sums, at every release"
+            line = replace(line, sees=sees, assumption="–")
+        if row.drew == BESIDE and position.is_device:
+            line = replace(line, assumption=_ALONE)
+        return replace(line, observer=reading.observer)
 
-    def line(
-        self, kind: str, view: View, sees: str, assumption: str, who: str | None = None
-    ) -> Release:
-        deviation = unsubtractable(self.position, view, kind, self.traffic)
-        observer = OBSERVERS[kind] if who is None else who
-        return Release(self.position, kind, observer, sees, deviation, assumption, self.laws)
-
-    def words(self, kind: str) -> Release:
-        return in_words(self.position, kind, self.laws)
-
-    def near(self, kind: str, who: str | None = None) -> Release:
-        """The line of somebody whom the head's message is sent to."""
-        if self.received == "message":
-            return self.line(kind, "message", "the noised model at every release", "–", who)
-        return self.line(kind, "mean", "the sum of noised models at every release", "–", who)
-
-    def far(self, kind: str, assumption: str | None = None, who: str | None = None) -> Release:
-        """The line of somebody further away."""
-        if self.noised_below:
+    def noised(self, kind: str, sent: bool) -> Release:
+        """The line of somebody whom the head's message is sent to, or who is further away."""
+        view = self.received if sent else self.further
+        rests = "–"
+        if sent and view == "message":
+            sees = "the noised model at every release"
+        elif sent:
+            sees = "the sum of noised models at every release"
+        elif self.noised_below:
             sees, rests = "models that follow from the head's releases", "as if all were seen"
         elif self.position.head_layer == 0:
-            sees, rests = "the noised global model", "–"
+            sees = "the noised global model"
         else:
             sees = "the noised mean of the parent's children"
             rests = "as if the parent's mean were seen at every release"
-        return self.line(kind, self.further, sees, assumption or rests, who)
+        deviation = unsubtractable(self.position, view, kind, self.traffic)
+        who = KINDS[kind].words
+        return Release(self.position, kind, who, sees, deviation, rests, self.laws)
 
-    def clear(self, kind: str, sees: str) -> Release:
-        return in_clear(self.position, kind, sees, self.laws)
-
-    def all(self) -> list[Release]:
-        own = self.of_a_device() if self.position.is_device else self.below()
-        siblings = [line for line in own if line.kind == "siblings"]
-        elected = self.super_nodes(siblings[0]) if self.traffic.elected and siblings else []
-        return [*self.above(), *own, *elected]
-
-    def super_nodes(self, siblings: Release) -> list[Release]:
+    def of_elected(self, reading: Reading) -> Release:
         """The zone's other devices, which are elected by turns, and else its siblings."""
         otherwise = 0.0
-        if siblings.deviation:
-            path = (self.position, self.shown_to_siblings, "super_nodes", self.traffic)
+        if reading.at not in _IN_CLEAR:
+            view = self.received if reading.at == "head" else self.further
+            path = (self.position, view, reading.kind, self.traffic)
             otherwise = unsubtractable(*path, place="siblings")
-        return [of_super_node(self.near("super_nodes"), otherwise, self.traffic)]
-
-    def above(self) -> list[Release]:
-        """The head's parent, what lies beyond it, and whoever gets the global model."""
-        position, lines = self.position, []
-        if position.head_layer == 0:  # everybody else is below it
-            there = self.traffic.untrusted_servers, bool(self.traffic.colluding), True
-            kinds = zip(("servers", "colluders", "public"), there, strict=True)
-            return [self.far(kind) for kind, is_there in kinds if is_there]
-        if position.parent_is_trusted:
-            if position.is_device and not position.cloud_reads:
-                trusted = unsubtractable(position, "message", "trusted_servers", self.traffic)
-                sees = "the noised model at every release"
-                who = "its trusted parent"
-                lines.append(
-                    Release(position, "trusted_servers", who, sees, trusted, "–", self.laws)
-                )
-            lines.append(self.far("cloud"))
-        elif position.parent_is_cloud:
-            lines.append(self.near("cloud", "the cloud, its parent"))
-        elif position.cloud_reads:
-            lines += [self.far("servers"), self.near("cloud")]
-        else:
-            lines += [self.near("servers", "its untrusted parent"), self.far("cloud")]
-        if self.traffic.cloud_is_trusted:
-            lines = [line for line in lines if line.kind != "cloud"]
-            if position.is_device and not position.parent_is_trusted:
-                lines.append(self.far("trusted_servers", who="the trusted cloud"))
-        if self.traffic.untrusted_servers and all(line.kind != "servers" for line in lines):
-            lines.append(self.far("servers"))
-        if not (position.is_device and position.parent_is_cloud):  # in a star all are siblings
-            lines.append(self.far("far_devices"))
-        if self.traffic.colluding:
-            open_to = "mean" if position.parent_is_trusted else self.received
-            sees = "the noised models, or their sums, at every release"
-            lines.append(self.line("colluders", open_to, sees, "–"))
-        return [*lines, self.far("public")]
-
-    def of_a_device(self) -> list[Release]:
-        """Where every device is its own head: its siblings, and listeners on its links."""
-        lines = []
-        if self.position.mean_but_one is not None:
-            lines.append(self.far("siblings", _ALONE))
-        heard = self.words("uplinks") if self.position.masked_up else self.near("uplinks")
-        return [*lines, heard, self.far("downlinks")]
-
-    def below(self) -> list[Release]:
-        """Where the head is a trusted server: those below it, and listeners on their links."""
-        position, head_layer = self.position, self.position.head_layer
-        layers = set() if self.traffic.noised_down else self.traffic.layers
-        aggregated = {layer for layer in layers if layer >= max(head_layer, 1)}
-        lines = []
-        for kind in ("siblings", "downlinks"):
-            if aggregated:
-                lines.append(self.clear(kind, "un-noised local aggregations"))
-            elif position.joins is not None and not self.noised_below:
-                lines.append(self.far(kind))
-            else:
-                lines.append(self.near(kind))
-        if any(position.has_cousins(layer) for layer in aggregated):
-            lines.append(self.clear("cousins", "un-noised local aggregations"))
-        elif position.has_cousins(head_layer):
-            lines.append(self.far("cousins"))
-        lines.append(self.clear("uplinks", "un-noised models on their way to the head"))
-        return [*lines, trusted_above(position, "un-noised models", self.laws)]
+        return of_super_node(self.noised(reading.kind, sent=True), otherwise, self.traffic)

@@ -1,0 +1,275 @@
+"""Who reads what: one table, a row a kind of observer.
+
+An observer is what it reads of the messages on a record's path, which broadcasts it is handed,
+whose noise it drew itself, and whether it is told who takes part. All else follows by the one rule
+of `m2fdp.privacy.releases`: of the lowest message that it reads it learns behind the noise in it
+that it did not draw. The ledger asks by position (`readings`), attacks by node and moment
+(`m2fdp.adversaries.views`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from m2fdp.privacy.positions import Position
+from m2fdp.privacy.premises import Premises
+from m2fdp.topology.network import Network
+
+Form = Literal["alone", "sum", "words"]
+At = Literal["head", "further", "words", "below", "local"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a node sends up.
+
+    Attributes:
+        to_cloud: whether the cloud reads it; else the sender's parent does.
+        trusted: whether who reads it is trusted.
+        form: alone; as a term of a sum; or as words, which nobody on its way reads.
+    """
+
+    to_cloud: bool
+    trusted: bool
+    form: Form
+
+
+def message_of(network: Network, layer: int, node: int) -> Message:
+    """What a node of a layer sends."""
+    sums, trust = network.sums, network.trust
+    past_parents = sums.decode == "cloud"
+    holds_words = past_parents and any(at > layer for at in sums.layers)
+    summed = layer in sums.layers or (holds_words and layer == 1)
+    if layer == 1 or (summed and past_parents):
+        return Message(True, bool(trust[0][0]), "sum" if summed else "alone")
+    parent = int(network.tree.parents[layer - 1][node])
+    form: Form = "sum" if summed else "words" if holds_words else "alone"
+    return Message(False, bool(trust[layer - 1][parent]), form)
+
+
+def sent_by_head(position: Position) -> Message:
+    """What the head of a position sends; what passes a trusted parent counts as read by it."""
+    to_cloud = position.parent_is_cloud or position.cloud_reads
+    return Message(to_cloud, position.parent_is_trusted, "sum" if position.summed else "alone")
+
+
+# What is read on its way up, in words.
+TO_SERVERS = "what is sent to untrusted servers"
+TO_CLOUD = "what is sent to the cloud"
+TO_ITS_READER = "what untrusted ground reads first"
+TO_TRUSTED = "what is sent to trusted servers"
+ON_LINKS = "every message that is no masked word"
+IN_OFFICE = "when it serves: what the lowest server reads"
+NOTHING = "–"
+
+_READS: dict[str, Callable[[Message], bool]] = {
+    TO_SERVERS: lambda m: not (m.to_cloud or m.trusted or m.form == "words"),
+    TO_CLOUD: lambda m: m.to_cloud and not m.trusted,
+    TO_ITS_READER: lambda m: not m.trusted,
+    TO_TRUSTED: lambda m: m.trusted and m.form != "words",
+    ON_LINKS: lambda m: m.form == "alone",
+    IN_OFFICE: lambda m: False,
+    NOTHING: lambda m: False,
+}
+
+# Which broadcasts are handed to an observer.
+EVERY = "every one below its server"
+GLOBAL = "global ones"
+BETWEEN = "those to its server and the record's"
+FINAL = "the last one"
+SOME = "some"
+
+# Whose noise it knows.
+SERVERS = "untrusted servers"
+CLOUD = "the cloud"
+BESIDE = "a device of the same server"
+BELOW = "a device below the same head"
+ELSEWHERE = "a device elsewhere"
+COLLUDING = "threat.colluding of them"
+ELECTED = "a device of the same server, and the server in its rounds"
+NOBODY = "–"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of observers: a row of the table.
+
+    Attributes:
+        words: who, in words.
+        up: what it reads of what is sent up.
+        handed: which broadcasts it is handed.
+        drew: whose noise it knows.
+        told: whether it is told which devices join a round, where chance decides.
+        stood_for_by: the kinds whose lines hold for it where it has none.
+    """
+
+    words: str
+    up: str
+    handed: str
+    drew: str
+    told: bool
+    stood_for_by: tuple[str, ...] = ()
+
+    def reads(self, message: Message) -> bool:
+        """Whether it makes sense of a message, alone or in a sum."""
+        return _READS[self.up](message)
+
+    @property
+    def is_device(self) -> bool:
+        """Whether it is a device, or devices together."""
+        return self.drew in (BESIDE, BELOW, ELSEWHERE, ELECTED)
+
+    @property
+    def unknown_from(self) -> int | None:
+        """The highest layer whose noise on a record's path it neither draws nor reads below; None =
+        it reads what is sent before any server above the head adds noise, or is these servers."""
+        return {TO_CLOUD: 1, NOTHING: 0}.get(self.up)
+
+
+# By the name under which `threat` distrusts it.
+KINDS = {
+    "servers": Kind("untrusted servers", TO_SERVERS, GLOBAL, SERVERS, told=False),
+    "cloud": Kind("the cloud", TO_CLOUD, NOTHING, CLOUD, told=False),
+    "siblings": Kind("devices of the same server", NOTHING, EVERY, BESIDE, told=True),
+    "cousins": Kind(
+        "devices of other servers below the same head", NOTHING, BETWEEN, BELOW, told=False
+    ),
+    "far_devices": Kind(
+        "devices elsewhere", NOTHING, GLOBAL, ELSEWHERE, False, stood_for_by=("cousins", "siblings")
+    ),
+    "public": Kind("anyone with the final model", NOTHING, FINAL, NOBODY, told=False),
+    "uplinks": Kind("eavesdropper on uplinks", ON_LINKS, NOTHING, NOBODY, told=True),
+    "downlinks": Kind("eavesdropper on downlinks", NOTHING, EVERY, NOBODY, told=True),
+    "colluders": Kind(
+        "servers and some whose noise protects the record, together",
+        TO_ITS_READER,
+        NOTHING,
+        COLLUDING,
+        told=False,
+    ),
+    "super_nodes": Kind(
+        "another device of the zone, when it is elected", IN_OFFICE, EVERY, ELECTED, told=True
+    ),
+    "coalition": Kind("devices of the same server, together", NOTHING, EVERY, COLLUDING, told=True),
+    "uplinks_caught": Kind("who catches some uplinks", SOME, NOTHING, NOBODY, told=True),
+    "downlinks_caught": Kind("who catches some downlinks", NOTHING, SOME, NOBODY, told=True),
+    "trusted_servers": Kind("the trusted servers above", TO_TRUSTED, GLOBAL, SERVERS, told=True),
+}
+# Whom `threat` may distrust, in words.
+OBSERVERS = {name: kind.words for name, kind in KINDS.items() if kind.up != TO_TRUSTED}
+# Those that only bounded models have.
+_OF_MODELS = ("coalition", "uplinks_caught", "downlinks_caught")
+
+
+def observers(colluding: bool, elected: bool) -> list[str]:
+    """The kinds of observers that there may be, by what `threat` and the network have."""
+    there = {"colluders": colluding, "super_nodes": elected} | dict.fromkeys(_OF_MODELS, False)
+    return [kind for kind in OBSERVERS if there.get(kind, True)]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where an observer reads what of a position's records.
+
+    Attributes:
+        observer: who, in words.
+        at: the head's own message, as it is sent; further on, in a mean or a broadcast; masked
+            words; what is sent below the head; what local aggregations below it hand down.
+        exists: whether the network has anybody of the kind, as far as is known.
+    """
+
+    kind: str
+    observer: str
+    at: At
+    exists: bool = True
+
+    @property
+    def row(self) -> Kind:
+        """Of the table."""
+        return KINDS[self.kind]
+
+
+def readings(premises: Premises, head: Position) -> tuple[Reading, ...]:
+    """Everybody who may read something of a position's records, from its head on: above it, beyond,
+    and below.
+
+    Args:
+        head: the position, whose head everything gets out at.
+    """
+    traffic, device = premises.traffic, head.is_device
+    above = ["servers", "cloud"]
+    if head.parent_is_trusted or head.parent_is_cloud:
+        above = ["cloud", "servers"]
+    if device and head.parent_is_trusted:
+        above = ["trusted_servers", *above]
+    below = ["siblings", "downlinks", "cousins", "uplinks", "trusted_servers"]
+    if device:
+        above += ["trusted_servers"] * (traffic.cloud_is_trusted and not head.parent_is_trusted)
+        below = ["siblings", "uplinks", "downlinks"]
+    kinds = [*above, "far_devices", "colluders", "public", *below, "super_nodes"]
+    nobody = {
+        "servers": traffic.cloud_is_trusted and not traffic.untrusted_servers,
+        "cloud": traffic.cloud_is_trusted,
+        "trusted_servers": device and head.parent_is_trusted and head.cloud_reads,
+        "far_devices": head.head_layer == 0,  # all devices are below it
+        "cousins": not head.has_cousins(head.head_layer),
+        "colluders": not traffic.colluding,
+        "super_nodes": not traffic.elected,
+    }
+    siblings = not device or head.mean_but_one is not None
+    exists = {
+        "servers": traffic.untrusted_servers,
+        "siblings": siblings,
+        "super_nodes": siblings,
+        "far_devices": not (device and head.parent_is_cloud),  # in a star all are siblings
+    }
+    return tuple(
+        Reading(kind, *_place(premises, head, kind), exists.get(kind, True))
+        for kind in kinds
+        if not nobody.get(kind, False)
+    )
+
+
+def _place(premises: Premises, head: Position, kind: str) -> tuple[str, At]:
+    """Who an observer is, in words, and where it reads."""
+    row = KINDS[kind]
+    if row.up == ON_LINKS and head.is_device:
+        return row.words, "words" if head.masked_up else "head"
+    if row.up == ON_LINKS or (row.up == TO_TRUSTED and not head.is_device):
+        return row.words, "below"
+    if row.up == TO_TRUSTED:
+        if head.parent_is_trusted:
+            return "its trusted parent", "head"
+        return "the trusted cloud", "further"
+    if row.handed in (EVERY, BETWEEN) and not head.is_device:
+        return row.words, _handed_below(premises, head, row)
+    if head.head_layer > 0 and row.reads(sent_by_head(head)):
+        who = {TO_SERVERS: "its untrusted parent", TO_CLOUD: "the cloud, its parent"}
+        parents = row.up == TO_SERVERS or (row.up == TO_CLOUD and head.parent_is_cloud)
+        return who[row.up] if parents else row.words, "head"
+    return row.words, "further"
+
+
+def _handed_below(premises: Premises, head: Position, row: Kind) -> At:
+    """Where somebody below a head that is a server reads first: local aggregations, if they carry
+    no noise of the head; else as if it were sent the head's message, if nearest to it."""
+    traffic = premises.traffic
+    layers = [at for at in traffic.layers if at >= max(head.head_layer, 1)]
+    if not traffic.noised_down and any(
+        row.handed == EVERY or head.has_cousins(at) for at in layers
+    ):
+        return "local"
+    alone = head.joins is not None and not traffic.noised_down
+    return "further" if row.handed == BETWEEN or alone else "head"
+
+
+def lines_of(kind: str, there: Collection[str]) -> list[str]:
+    """The kinds whose lines are an observer's: its own, or the first that stands for it; none where
+    there is none.
+
+    Args:
+        there: the kinds that have lines.
+    """
+    return [name for name in (kind, *KINDS[kind].stood_for_by) if name in there][:1]
