@@ -9,7 +9,9 @@ from tests.builders import experiment_of
 
 from m2fdp.adversaries import overhear
 from m2fdp.errors import InputError
-from m2fdp.privacy.mechanisms.base import silence, weights_to_heads
+from m2fdp.privacy.mechanisms.base import silence
+from m2fdp.privacy.premises import weights_up_to
+from m2fdp.topology.network import heads_of
 
 SETTING = {
     "topology": {"fanouts": [3, 3], "trust": {"ratios": [0.0]}},
@@ -45,7 +47,8 @@ def noise_and_claim(experiment, observer):
         for line in experiment.calibrate().mechanism.ledger.lines
         if line.kind == observer and device in line.position.members
     )
-    of_head = float(noised.shares[0]) / weights_to_heads(experiment.network)[device]
+    network = experiment.network
+    of_head = float(noised.shares[0]) / weights_up_to(network, heads_of(network)[:, 0])[device]
     return drawn, line.deviation * line.position.unit * noised.step_size * of_head
 
 

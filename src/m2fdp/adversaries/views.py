@@ -20,16 +20,27 @@ from torch import Tensor
 from m2fdp.adversaries.messages import Message
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.privacy.sight import (
+    BESIDE,
+    ELSEWHERE,
+    EVERY,
+    FINAL,
+    GLOBAL,
+    KINDS,
+    NOBODY,
+    ON_LINKS,
+    TO_ITS_READER,
+    TO_SERVERS,
+    TO_TRUSTED,
+    Kind,
+    message_of,
+)
+from m2fdp.privacy.sight import Message as SentUp
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.process import Process
 from m2fdp.topology.network import Network
-from m2fdp.topology.sums import readers
 
 OBSERVER = "attack.observer"
-# Who is handed models on their way down.
-_BELOW = frozenset({"servers", "siblings", "far_devices", "downlinks"})
-# Who takes out what it has sent itself.
-_SENDERS = frozenset({"siblings", "far_devices"})
 
 
 @dataclass(frozen=True)
@@ -85,61 +96,48 @@ def place_of(vantage: Vantage, observer: str, device: int) -> Place | None:
     Where devices of other servers attack, the first of them does, and the device's own siblings
     where siblings do.
     """
-    network = vantage.network
-    if observer == "public":
+    network, row = vantage.network, KINDS[observer]
+    if row.handed == FINAL:
         return Place(len(vantage.stretches) - 1, "end", 0, 0)
     head = vantage.senders_layer(device)
-    if head < network.tree.depth and observer in ("uplinks", "trusted_servers"):
+    if head < network.tree.depth and row.up in (ON_LINKS, TO_TRUSTED):
         return None
+    alone = row.up != TO_ITS_READER  # who colludes is an observer by itself
     for number, (_, top) in enumerate(vantage.stretches):
         for layer in range(head, top, -1):
             node = int(network.tree.ancestors[layer][device])
-            if _reads_up(network, observer, layer, node):
-                return _upward(network, number, layer, node)
-        if observer in _BELOW and top < max(head, 1):
-            attacker = _attacker(network, observer, device, top)
+            message = message_of(network, layer, node)
+            if alone and row.reads(message):
+                return _upward(network, number, message, layer, node)
+        if top < max(head, 1):
+            attacker = _attacker(network, row, device, top)
             if attacker is not None:
                 return _downward(vantage, number, top, device, attacker)
     return None
 
 
-def _reads_up(network: Network, observer: str, layer: int, node: int) -> bool:
-    """Whether the observer makes sense of what a node of a layer sends, alone or in a sum."""
-    tree, sums = network.tree, network.sums
-    # Above nodes whose sums the cloud alone reads, nothing else can be read.
-    words = [at for at in sums.layers if sums.decode == "cloud" and at >= layer]
-    if observer == "uplinks":
-        return not words and layer not in sums.layers
-    parent = int(tree.parents[layer - 1][node])
-    trusted = bool(network.trust[layer - 1][parent])
-    if observer == "cloud" or (observer == "trusted_servers" and layer == 1):
-        return layer == 1 and trusted == (observer == "trusted_servers")
-    if words or layer == 1:
-        return False
-    return {"servers": not trusted, "trusted_servers": trusted}.get(observer, False)
-
-
-def _upward(network: Network, stretch: int, layer: int, node: int) -> Place:
-    if layer == 1 and any(at == 1 or network.sums.decode == "cloud" for at in network.sums.layers):
+def _upward(network: Network, stretch: int, message: SentUp, layer: int, node: int) -> Place:
+    if message.form == "alone":
+        return Place(stretch, "up", layer, node)
+    if message.to_cloud:
         return Place(stretch, "up", 1, 0, summed=True)
-    if layer in network.sums.layers:
-        reader = int(readers(network.tree, network.sums, layer)[node])
-        return Place(stretch, "up", layer, reader, summed=True)
-    return Place(stretch, "up", layer, node)
+    reader = int(network.tree.parents[layer - 1][node])
+    return Place(stretch, "up", layer, reader, summed=True)
 
 
-def _attacker(network: Network, observer: str, device: int, top: int) -> int | None:
+def _attacker(network: Network, row: Kind, device: int, top: int) -> int | None:
     """Who receives what travels down from the device's ancestor at a layer: -1 is no device."""
-    if observer not in _SENDERS:
-        # Servers on the device's own path have read more of it before.
-        servers = top == 0 and any(not trusted.all() for trusted in network.trust[1:])
-        return -1 if observer == "downlinks" or servers else None
+    if row.handed != EVERY and (row.handed != GLOBAL or top > 0):
+        return None  # cousins receive some others, and are an observer of their own
+    if row.drew == NOBODY:
+        return -1
+    if row.up == TO_SERVERS:  # servers on the device's own path have read more of it before
+        return -1 if any(not trusted.all() for trusted in network.trust[1:]) else None
+    if row.drew not in (BESIDE, ELSEWHERE):
+        return None
     zones = network.tree.parents[-1]
-    beside = (zones == zones[device]) == (observer == "siblings")
-    beside &= np.arange(len(zones)) != device
-    if observer == "far_devices" and top > 0:
-        return None  # cousins receive some, and are an observer of their own
-    others = np.flatnonzero(beside)
+    beside = (zones == zones[device]) == (row.drew == BESIDE)
+    others = np.flatnonzero(beside & (np.arange(len(zones)) != device))
     return int(others[0]) if len(others) else None
 
 

@@ -36,8 +36,7 @@ from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.ledger import Ledger
-from m2fdp.privacy.sight import OBSERVERS
+from m2fdp.privacy.sight import KINDS, lines_of
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.streams import KeyedStreams, generator, seeded
@@ -180,7 +179,7 @@ def _epsilon(assembly: Assembly, observer: str, devices: np.ndarray, rounds: int
     calibrated = assembly.calibration.mechanism
     if not calibrated.private:
         return inf
-    inside, kinds = set(devices.tolist()), _lines_of(calibrated.ledger, observer)
+    inside, kinds = set(devices.tolist()), lines_of(observer, calibrated.ledger.kinds)
     lines = [
         line
         for line in calibrated.ledger.lines
@@ -260,7 +259,7 @@ def _membership(
         kind: judge(
             scores_of(np.stack(values), members),
             members[half:],
-            power_of(ledger, _lines_of(ledger, kind), rounds),
+            power_of(ledger, lines_of(kind, ledger.kinds), rounds),
             config.privacy.delta,
             attack.confidence,
         )
@@ -288,14 +287,6 @@ def _membership(
         "metrics": metrics,
     }
     return Attacked(record, memberships=found)
-
-
-def _lines_of(ledger: Ledger, kind: str) -> list[str]:
-    """The kinds of lines of an observer. Where nobody is below another noised server, devices
-    elsewhere are cousins, or in a star siblings."""
-    there = {line.kind for line in ledger.lines}
-    known = [kind, "cousins", "siblings"] if kind == "far_devices" else [kind]
-    return [name for name in known if name in there][:1]
 
 
 def _shadow(
@@ -362,7 +353,7 @@ def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str,
     guarantee = "conditional" if conditions(assembly) else "verified"
     return {
         "method": config.attack.method,
-        "observers": {kind: OBSERVERS.get(kind, "the trusted servers above") for kind in kinds},
+        "observers": {kind: KINDS[kind].words for kind in kinds},
         "algorithm": config.algorithm,
         "dataset": config.dataset.name,
         "model": config.model.name,

@@ -61,10 +61,15 @@ class Ledger:
     offices: Offices | None = None
 
     @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of observers that have lines."""
+        return frozenset(line.kind for line in self.lines)
+
+    @cached_property
     def bound(self) -> frozenset[str]:
         """The distrusted kinds that have lines: whom the promise binds. Others are nobody in this
         network, or trusted in it."""
-        return self.distrusted & {line.kind for line in self.lines}
+        return self.distrusted & self.kinds
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""

@@ -55,23 +55,23 @@ def sent_by_head(position: Position) -> Message:
     return Message(to_cloud, position.parent_is_trusted, "sum" if position.summed else "alone")
 
 
-# What is read on its way up, in words.
+NOTHING = "–"
+SOME = "so many as are declared"
+# What is read on its way up, in words; when it serves, an elected device is its zone's server.
 TO_SERVERS = "what is sent to untrusted servers"
 TO_CLOUD = "what is sent to the cloud"
 TO_ITS_READER = "what untrusted ground reads first"
 TO_TRUSTED = "what is sent to trusted servers"
-ON_LINKS = "every message that is no masked word"
-IN_OFFICE = "when it serves: what the lowest server reads"
-NOTHING = "–"
+ON_LINKS = "every message that is not masked"
+IN_OFFICE = "what the lowest server reads, when it serves"
 
 _READS: dict[str, Callable[[Message], bool]] = {
     TO_SERVERS: lambda m: not (m.to_cloud or m.trusted or m.form == "words"),
     TO_CLOUD: lambda m: m.to_cloud and not m.trusted,
-    TO_ITS_READER: lambda m: not m.trusted,
+    TO_ITS_READER: lambda m: not m.trusted and m.form != "words",
     TO_TRUSTED: lambda m: m.trusted and m.form != "words",
     ON_LINKS: lambda m: m.form == "alone",
-    IN_OFFICE: lambda m: False,
-    NOTHING: lambda m: False,
+    **dict.fromkeys((IN_OFFICE, SOME, NOTHING), lambda m: False),
 }
 
 # Which broadcasts are handed to an observer.
@@ -79,10 +79,9 @@ EVERY = "every one below its server"
 GLOBAL = "global ones"
 BETWEEN = "those to its server and the record's"
 FINAL = "the last one"
-SOME = "some"
 
 # Whose noise it knows.
-SERVERS = "untrusted servers"
+SERVERS = "servers"
 CLOUD = "the cloud"
 BESIDE = "a device of the same server"
 BELOW = "a device below the same head"
@@ -167,6 +166,17 @@ def observers(colluding: bool, elected: bool) -> list[str]:
     """The kinds of observers that there may be, by what `threat` and the network have."""
     there = {"colluders": colluding, "super_nodes": elected} | dict.fromkeys(_OF_MODELS, False)
     return [kind for kind in OBSERVERS if there.get(kind, True)]
+
+
+def table() -> str:
+    """The table for readers of the documentation, in Markdown."""
+    head = "| kind | who | reads on the way up | is handed broadcasts | knows the noise of | told |"
+    rows = [
+        f"| `{name}` | {row.words} | {row.up} | {row.handed} | {row.drew} | "
+        f"{'yes' if row.told else 'no'} |"
+        for name, row in KINDS.items()
+    ]
+    return "\n".join([head, "|---|---|---|---|---|---|", *rows])
 
 
 @dataclass(frozen=True)
