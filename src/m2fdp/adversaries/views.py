@@ -19,23 +19,8 @@ from torch import Tensor
 
 from m2fdp.adversaries.messages import Message
 from m2fdp.errors import InputError
+from m2fdp.privacy import sight
 from m2fdp.privacy.mechanisms import LockStep
-from m2fdp.privacy.sight import (
-    BESIDE,
-    ELSEWHERE,
-    EVERY,
-    FINAL,
-    GLOBAL,
-    KINDS,
-    NOBODY,
-    ON_LINKS,
-    TO_ITS_READER,
-    TO_SERVERS,
-    TO_TRUSTED,
-    Kind,
-    message_of,
-)
-from m2fdp.privacy.sight import Message as SentUp
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.process import Process
 from m2fdp.topology.network import Network
@@ -96,17 +81,17 @@ def place_of(vantage: Vantage, observer: str, device: int) -> Place | None:
     Where devices of other servers attack, the first of them does, and the device's own siblings
     where siblings do.
     """
-    network, row = vantage.network, KINDS[observer]
-    if row.handed == FINAL:
+    network, row = vantage.network, sight.KINDS[observer]
+    if row.handed == sight.FINAL:
         return Place(len(vantage.stretches) - 1, "end", 0, 0)
     head = vantage.senders_layer(device)
-    if head < network.tree.depth and row.up in (ON_LINKS, TO_TRUSTED):
+    if head < network.tree.depth and row.up in (sight.ON_LINKS, sight.TO_TRUSTED):
         return None
-    alone = row.up != TO_ITS_READER  # who colludes is an observer by itself
+    alone = row.up != sight.TO_ITS_READER  # who colludes is an observer by itself
     for number, (_, top) in enumerate(vantage.stretches):
         for layer in range(head, top, -1):
             node = int(network.tree.ancestors[layer][device])
-            message = message_of(network, layer, node)
+            message = sight.message_of(network, layer, node)
             if alone and row.reads(message):
                 return _upward(network, number, message, layer, node)
         if top < max(head, 1):
@@ -116,7 +101,7 @@ def place_of(vantage: Vantage, observer: str, device: int) -> Place | None:
     return None
 
 
-def _upward(network: Network, stretch: int, message: SentUp, layer: int, node: int) -> Place:
+def _upward(network: Network, stretch: int, message: sight.Message, layer: int, node: int) -> Place:
     if message.form == "alone":
         return Place(stretch, "up", layer, node)
     if message.to_cloud:
@@ -125,18 +110,18 @@ def _upward(network: Network, stretch: int, message: SentUp, layer: int, node: i
     return Place(stretch, "up", layer, reader, summed=True)
 
 
-def _attacker(network: Network, row: Kind, device: int, top: int) -> int | None:
+def _attacker(network: Network, row: sight.Kind, device: int, top: int) -> int | None:
     """Who receives what travels down from the device's ancestor at a layer: -1 is no device."""
-    if row.handed != EVERY and (row.handed != GLOBAL or top > 0):
+    if row.handed != sight.EVERY and (row.handed != sight.GLOBAL or top > 0):
         return None  # cousins receive some others, and are an observer of their own
-    if row.drew == NOBODY:
+    if row.drew == sight.NOBODY:
         return -1
-    if row.up == TO_SERVERS:  # servers on the device's own path have read more of it before
+    if row.up == sight.TO_SERVERS:  # servers on the device's own path have read more of it before
         return -1 if any(not trusted.all() for trusted in network.trust[1:]) else None
-    if row.drew not in (BESIDE, ELSEWHERE):
+    if row.drew not in (sight.BESIDE, sight.ELSEWHERE):
         return None
     zones = network.tree.parents[-1]
-    beside = (zones == zones[device]) == (row.drew == BESIDE)
+    beside = (zones == zones[device]) == (row.drew == sight.BESIDE)
     others = np.flatnonzero(beside & (np.arange(len(zones)) != device))
     return int(others[0]) if len(others) else None
 

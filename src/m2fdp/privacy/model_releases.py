@@ -30,10 +30,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 
-from m2fdp.config import ExposuresConfig
+from m2fdp.privacy import sight
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
 from m2fdp.privacy.positions import ModelNoise, Position
-from m2fdp.privacy.premises import Traffic
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import (
     Account,
     AlikeRounds,
@@ -42,15 +42,25 @@ from m2fdp.privacy.releases import (
     in_clear,
     trusted_above,
 )
-from m2fdp.privacy.sight import KINDS
+from m2fdp.privacy.sight import Reading, readings
 from m2fdp.schedule.rounds import RoundPlan
 
 # What a release shows: how far it moves, and the variance of the noise about it.
 Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
-# Who reads the device's own messages.
-_AT_THE_EDGE = frozenset({"servers", "uplinks", "uplinks_caught", "colluders"})
+_IN_ORDER = (
+    "trusted_servers",
+    "servers",
+    "uplinks",
+    "cloud",
+    "siblings",
+    "coalition",
+    "far_devices",
+    "public",
+    "downlinks",
+    "colluders",
+)
 
 
 @dataclass(frozen=True)
@@ -165,54 +175,56 @@ class ModelLines:
     """The lines of one position, put together.
 
     Attributes:
-        diameter: 2C.
         law: of its records.
         laws: for who reads lines of all mechanisms alike.
-        exposures: how many messages who does not catch all of them does catch.
     """
 
+    premises: Premises
     position: Position
     noise: ModelNoise
-    traffic: Traffic
-    diameter: float
     law: BallLaw
     laws: Laws
-    exposures: ExposuresConfig
+
+    @property
+    def diameter(self) -> float:
+        """2C."""
+        return 2 * self.premises.privacy.clipping_norm
 
     def all(self) -> list[Release]:
         """All lines of the position."""
-        noise, colluding = self.noise, self.traffic.colluding
-        lines = [*self.at_the_edge(), self.line("cloud", *self.cloud(), rests=_AS_IF_SEEN)]
-        if noise.mean_but_one is not None:
-            lines.append(self.line("siblings", self.beside(noise.mean_but_one), rests=_ALONE))
-            if colluding:
-                told = self.line("coalition", self.beside(noise.mean_but_coalition))
-                who = f"{colluding + 1} devices of the same server, together"
-                lines.append(replace(told, observer=who))
-        if noise.total_but_far is not None:
-            far = self.beyond(noise.total_but_far)
-            lines.append(self.line("far_devices", *far, rests=_AS_IF_SEEN))
-        lines.append(self.line("public", *self.beyond(noise.total), rests=_AS_IF_SEEN))
-        lines.append(self.line("downlinks", self.beside(noise.mean)))
-        if colluding:
-            above = self.cloud() if noise.edge_is_trusted else (self.own(),)
-            lines.append(self.line("colluders", *above))
-        return [*lines, *self.caught()]
+        found = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
+        colluding = self.premises.threat.colluding
+        if colluding and found["siblings"] is not None:
+            told = self.line("coalition", self.beside(self.noise.mean_but_coalition))
+            who = f"{colluding + 1} devices of the same server, together"
+            found["coalition"] = replace(told, observer=who)
+        lines = (found.get(kind) for kind in _IN_ORDER)
+        return [*(line for line in lines if line is not None), *self.caught()]
 
-    def at_the_edge(self) -> list[Release]:
-        """The own edge server, other servers, and who listens on the device's uplink."""
-        noise = self.noise
-        if not noise.edge_is_trusted:
-            own = self.line("servers", self.own(), sees="the clipped model, noised, every time")
-            return [own, replace(own, kind="uplinks", observer=KINDS["uplinks"].words)]
-        lines = [trusted_above(self.position, "clipped models", self.laws)]
-        if noise.total_but_servers is not None:
-            others = self.beyond(noise.total_but_servers)
-            lines.append(self.line("servers", *others, rests=_AS_IF_SEEN))
-        if noise.own == (0.0, 0.0):
-            clear = "un-noised models on their way to the edge server"
-            return [*lines, in_clear(self.position, "uplinks", clear, self.laws)]
-        return [*lines, self.line("uplinks", self.own())]
+    def of(self, reading: Reading) -> Release | None:
+        """The line of an observer; None = there is none."""
+        noise, kind, row = self.noise, reading.kind, reading.row
+        if reading.at == "below":
+            if row.up == sight.TO_TRUSTED:
+                return trusted_above(self.position, "clipped models", self.laws)
+            if noise.own == (0.0, 0.0):
+                clear = "un-noised models on their way to the edge server"
+                return in_clear(self.position, kind, clear, self.laws)
+            return self.line(kind, self.own())
+        if row.drew == sight.COLLUDING:
+            return self.line(kind, *(self.cloud() if noise.edge_is_trusted else (self.own(),)))
+        if row.up == sight.TO_CLOUD:
+            return self.line(kind, *self.cloud(), rests=_AS_IF_SEEN)
+        if reading.at == "head" and row.up != sight.NOTHING:
+            return self.line(kind, self.own(), sees="the clipped model, noised, every time")
+        if row.handed == sight.EVERY:
+            alone = row.drew == sight.BESIDE
+            mean = noise.mean_but_one if alone else noise.mean
+            rests = _ALONE if alone else "–"
+            return None if mean is None else self.line(kind, self.beside(mean), rests=rests)
+        but = {sight.SERVERS: noise.total_but_servers, sight.ELSEWHERE: noise.total_but_far}
+        total = but.get(row.drew, noise.total)
+        return None if total is None else self.line(kind, *self.beyond(total), rests=_AS_IF_SEEN)
 
     def own(self) -> EveryRelease:
         """Of the device's own messages."""
@@ -247,7 +259,7 @@ class ModelLines:
 
     def caught(self) -> list[Release]:
         """Of who catches only so many messages as are declared: t_1…t_5."""
-        noise, said = self.noise, self.exposures
+        noise, said = self.noise, self.premises.privacy.exposures
         lines = []
         # Those before a global aggregation may hold less noise: who catches uplinks says how many.
         if said.uplinks is not None and said.cloud_rounds is not None and not noise.edge_is_trusted:
@@ -287,12 +299,12 @@ class ModelLines:
         rests: str = "–",
     ) -> Release:
         """Of an observer, by its accounts."""
-        there = 1 in self.traffic.layers
+        there = 1 in self.premises.traffic.layers
         leasts = [one.least(there) for one in accounts if isinstance(one, EveryRelease)]
         return Release(
             self.position,
             kind,
-            KINDS[kind].words,
+            sight.KINDS[kind].words,
             sees,
             max(leasts),
             rests,
@@ -303,14 +315,14 @@ class ModelLines:
 
     def alone(self, kind: str) -> EveryRelease:
         """Of the noise on the device's own path alone, as if all other noise were told."""
-        noise = self.noise
-        if kind in _AT_THE_EDGE and not noise.edge_is_trusted:
+        noise, up = self.noise, sight.KINDS[kind].up
+        if up not in (sight.NOTHING, sight.TO_CLOUD) and not noise.edge_is_trusted:
             return self.own()
         share, at_cloud = noise.share, noise.edge_share
         local, total = (
             (share * own) ** 2 + added for own, added in zip(noise.own, noise.added, strict=True)
         )
-        if kind not in {"cloud", "colluders"}:
+        if up not in (sight.TO_CLOUD, sight.TO_ITS_READER):
             broadcast = at_cloud**2 * total + noise.cloud
             return self.every((share, local), (share * at_cloud, broadcast))
         return self.every((share, local) if local else None, (share if local else 1.0, total))

@@ -35,12 +35,10 @@ from m2fdp.privacy.model_releases import BallLaw, ModelLines, composition, stret
 from m2fdp.privacy.positions import ModelNoise, Position, positions
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Laws, Release
+from m2fdp.privacy.sight import KINDS, NOTHING
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
-
-# Whom only the noise of messages protects from; others see broadcasts alone.
-_READ_MESSAGES = frozenset({"servers", "cloud", "uplinks", "colluders"})
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class Weights:
         noise = [np.zeros((tree.n_nodes(layer), 2)) for layer in range(3)]
         # Of what a device moves its edge server's mean by.
         in_mean = protecting * np.where(heads == 2, network.weights[1], 1.0)
-        if not distrusted & _READ_MESSAGES:
+        if all(KINDS[kind].up == NOTHING for kind in distrusted):
             np.maximum.at(noise[1][:, 1], edges, in_mean)
             noise[0][:, 0] = (in_mean * network.weights[0][edges]).max()
             return noise
@@ -201,16 +199,8 @@ class Weights:
     def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
         if position.models is None:
             raise TypeError("a position of another mechanism")
-        privacy = premises.privacy
-        return ModelLines(
-            position,
-            position.models,
-            premises.traffic,
-            2 * privacy.clipping_norm,
-            _ball(position, privacy),
-            laws,
-            privacy.exposures,
-        ).all()
+        ball = _ball(position, premises.privacy)
+        return ModelLines(premises, position, position.models, ball, laws).all()
 
     def drift(self, privacy: PrivacyConfig) -> str:
         return "none, models are clipped"
