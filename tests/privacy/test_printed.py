@@ -12,7 +12,7 @@ from m2fdp.privacy.accounting import epsilon, subsampled
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.printed import epsilon_of_scale, printed_multiplier
-from m2fdp.privacy.zones import Releases, Shown, Zones, zone_epsilons
+from m2fdp.privacy.zones import Releases, Zones, zone_epsilons
 
 DELTA = 1e-5
 
@@ -84,7 +84,7 @@ def test_noise_on_the_sum_or_on_the_mean_is_the_same(m):
     shape = (np.zeros(m, dtype=int), np.ones(m), np.ones(1), np.ones(m), np.zeros(m))
     on_sum = Zones(*shape, np.array([z]), 0.0, np.ones(m))
     on_mean = Zones(shape[0], np.full(m, 1 / m), *shape[2:], np.array([z / m]), 0.0, np.ones(m))
-    one, other = (zone_epsilons(its, once, Shown(), DELTA)["epsilon"] for its in (on_sum, on_mean))
+    one, other = (zone_epsilons(its, once, DELTA)["epsilon"] for its in (on_sum, on_mean))
     assert one.to_numpy() == pytest.approx(other.to_numpy(), rel=1e-6)
 
 

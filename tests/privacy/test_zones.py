@@ -10,12 +10,13 @@ from tests.builders import experiment_of
 
 from m2fdp.privacy.accounting import epsilon, least_noise, subsampled
 from m2fdp.privacy.zone_table import COLUMNS
-from m2fdp.privacy.zones import Releases, Shown, Zones, views, zone_epsilons
+from m2fdp.privacy.zones import Releases, Zones, views, zone_epsilons
+from m2fdp.topology.sums import SecureSums
 
 DELTA = 1e-5
 S = M = 10
 ONCE = Releases(((subsampled(1.0), 1),), ((subsampled(1.0), 1),))
-OFF, IN_ZONES, EVERYWHERE = Shown(), Shown(zone_sums=True), Shown(zone_sums=True, sum_of_zones=True)
+OFF, IN_ZONES, EVERYWHERE = (SecureSums(frozenset(layers)) for layers in ((), (2,), (1, 2)))
 
 
 def case(name, z=1.0):
@@ -31,8 +32,9 @@ def case(name, z=1.0):
     return Zones.alike([M] * S, devices.ravel(), super_nodes, cloud)
 
 
-def found(zones, shown, observer, releases=ONCE):
-    rows = zone_epsilons(zones, [releases], shown, DELTA).set_index("observer").loc[[observer]]
+def found(zones, sums, observer, releases=ONCE):
+    zones = replace(zones, sums=sums)
+    rows = zone_epsilons(zones, [releases], DELTA).set_index("observer").loc[[observer]]
     return dict(zip(rows["about"], rows["epsilon"], strict=True))
 
 
@@ -131,7 +133,7 @@ _WHO = ["cloud", "devices elsewhere", "devices of the zone", "public"]
 def test_zones_of_unequal_sizes_share_the_broadcast_s_noise_unequally():
     """Five zones of 2 and five of 18: z D sqrt(sum of 1/D^2), so 1.75 and 0.158; 1.199 if equal."""
     zones = Zones.alike([2, 18] * 5, 0.0, 1.0, 0.0)
-    rows = zone_epsilons(zones, [ONCE], OFF, DELTA).set_index("observer")
+    rows = zone_epsilons(zones, [ONCE], DELTA).set_index("observer")
     assert rows.loc["public", "epsilon"] == pytest.approx(1.75, rel=5e-3)
     assert rows.loc["public", "least_epsilon"] == pytest.approx(0.158, rel=5e-3)
     assert rows.loc["cloud", "epsilon"] == rows.loc["cloud", "least_epsilon"]
@@ -144,13 +146,13 @@ def test_zones_of_unequal_sizes_share_the_broadcast_s_noise_unequally():
 def test_colluding_super_nodes_tell_their_parts_of_a_shared_noise(colluding, expected):
     whole = least_noise(ONCE.told, 1.0, DELTA)
     zones = case("C2", whole / sqrt(10))
-    shown = replace(EVERYWHERE, colluding=colluding)
-    assert found(zones, shown, "cloud")[SERVERS] == pytest.approx(1.0, rel=5e-3)
+    zones = replace(zones, colluding=colluding)
+    assert found(zones, EVERYWHERE, "cloud")[SERVERS] == pytest.approx(1.0, rel=5e-3)
     observer = f"cloud with {colluding} super-nodes of other zones"
-    assert found(zones, shown, observer)[SERVERS] == pytest.approx(expected, rel=1e-2)
+    assert found(zones, EVERYWHERE, observer)[SERVERS] == pytest.approx(expected, rel=1e-2)
     # Their own zone's members are at the mercy of the super-node.
     own = f"super-node with {colluding} devices of the zone"
-    assert found(zones, shown, own)[SERVERS] == inf
+    assert found(zones, EVERYWHERE, own)[SERVERS] == inf
 
 
 def test_one_part_less_of_ten():
@@ -195,21 +197,23 @@ class Forms:
         return sqrt(float((along[~free] ** 2 / values[~free]).sum()))
 
 
-def by_algebra(zones, owner, shown, present):
+def by_algebra(zones, owner, present):
     """The largest shift of each observer, who sees everything that it is sent in a round."""
     its = Forms(zones, owner, present)
     n, zone = its.n, zones.zone_of[owner]
     members = [j for j in np.flatnonzero(zones.zone_of == zone) if j != owner]
     others = np.flatnonzero(zones.zone_of != zone)
     cloud_s = its.size - 2
+    summed = 2 in zones.sums.layers
+    zone_sums, sum_of_devices = (summed and zones.sums.decode == by for by in ("parent", "cloud"))
 
     def at_super_node(known):
-        if shown.sum_of_devices:  # words, and what the cloud broadcasts
+        if sum_of_devices:  # words, and what the cloud broadcasts
             return [its.broadcast], [*known, n + zone]
-        seen = [its.sums[zone]] if shown.zone_sums else its.messages[zones.zone_of == zone]
+        seen = [its.sums[zone]] if zone_sums else its.messages[zones.zone_of == zone]
         return [*seen, its.zones[zone], its.broadcast], [*known, n + zone]
 
-    summed = shown.sum_of_zones or shown.sum_of_devices
+    summed = 1 in zones.sums.layers or sum_of_devices
     of_cloud = [its.sum] if summed else list(its.zones)
     found = {
         "cloud": its.shift([*of_cloud, its.broadcast], [cloud_s]),
@@ -219,9 +223,9 @@ def by_algebra(zones, owner, shown, present):
     if members:
         found["elected super-node"] = max(its.shift(*at_super_node([j])) for j in members)
         found["devices of the zone"] = max(its.shift([its.broadcast], [j]) for j in members)
-    if shown.colluding and members:
-        together = combinations(members, min(shown.colluding, len(members)))
-        who = f"super-node with {shown.colluding} devices of the zone"
+    if zones.colluding and members:
+        together = combinations(members, min(zones.colluding, len(members)))
+        who = f"super-node with {zones.colluding} devices of the zone"
         found[who] = max(its.shift(*at_super_node(known)) for known in together)
 
     def drawn_elsewhere(device):
@@ -258,14 +262,14 @@ def test_nobody_learns_more_than_the_lowest_message_tells(seed):
         rounds = rng.random((4, n)) < 0.6
         zones = replace(zones, attendance=(rounds, zones.in_zone))
     if rng.random() < 0.3:
-        shown = Shown(sum_of_devices=True)
+        sums = SecureSums(frozenset({2}), "cloud")
     else:
-        shown = Shown(zone_sums=bool(rng.random() < 0.5), sum_of_zones=bool(rng.random() < 0.5))
-    shown = replace(shown, colluding=int(rng.integers(3)))
-    ours = {view.observer: view for view in views(zones, shown)}
+        sums = SecureSums(frozenset(layer for layer in (2, 1) if rng.random() < 0.5))
+    zones = replace(zones, sums=sums, colluding=int(rng.integers(3)))
+    ours = {view.observer: view for view in views(zones)}
     for owner in range(n):
         with_it = rounds | (np.arange(n) == owner)
-        exact = [by_algebra(zones, owner, shown, present) for present in with_it]
+        exact = [by_algebra(zones, owner, present) for present in with_it]
         for observer in exact[0]:
             view = ours[observer]
             counted = rounds[:, owner] | (not view.told[owner])
@@ -312,7 +316,7 @@ def test_a_run_s_table_is_of_the_noise_that_it_adds(name, changes, mechanism):
     table = table_of(**changes)
     assert tuple(table.columns) == COLUMNS
     assert set(table["case"]) == {name}
-    expected = zone_epsilons(case(name), [ONCE], OFF, DELTA).set_index(["observer", "about"])
+    expected = zone_epsilons(case(name), [ONCE], DELTA).set_index(["observer", "about"])
     ours = table.set_index(["observer", "about"])
     assert set(ours.index) == set(expected.index)
     for column in ("devices", "noise_over_shift", "epsilon", "least_epsilon"):

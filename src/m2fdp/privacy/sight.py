@@ -4,18 +4,19 @@ An observer is what it reads of the messages on a record's path, which broadcast
 whose noise it drew itself, and whether it is told who takes part. All else follows by the one rule
 of `m2fdp.privacy.releases`: of the lowest message that it reads it learns behind the noise in it
 that it did not draw. The ledger asks by position (`readings`), attacks by node and moment
-(`m2fdp.adversaries.views`).
+(`m2fdp.adversaries.views`), the table of zones as if nobody were trusted (`m2fdp.privacy.zones`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises
 from m2fdp.topology.network import Network
+from m2fdp.topology.sums import SecureSums
 
 Form = Literal["alone", "sum", "words"]
 At = Literal["head", "further", "words", "below", "local"]
@@ -36,17 +37,20 @@ class Message:
     form: Form
 
 
-def message_of(network: Network, layer: int, node: int) -> Message:
-    """What a node of a layer sends."""
-    sums, trust = network.sums, network.trust
+def message_in(sums: SecureSums, layer: int) -> Message:
+    """What nodes of a layer send, whose readers nobody trusts."""
     past_parents = sums.decode == "cloud"
     holds_words = past_parents and any(at > layer for at in sums.layers)
     summed = layer in sums.layers or (holds_words and layer == 1)
-    if layer == 1 or (summed and past_parents):
-        return Message(True, bool(trust[0][0]), "sum" if summed else "alone")
-    parent = int(network.tree.parents[layer - 1][node])
     form: Form = "sum" if summed else "words" if holds_words else "alone"
-    return Message(False, bool(trust[layer - 1][parent]), form)
+    return Message(layer == 1 or (summed and past_parents), False, form)
+
+
+def message_of(network: Network, layer: int, node: int) -> Message:
+    """What a node of a layer sends."""
+    message = message_in(network.sums, layer)
+    reader, at = (0, 0) if message.to_cloud else (network.tree.parents[layer - 1][node], layer - 1)
+    return replace(message, trusted=bool(network.trust[at][reader]))
 
 
 def sent_by_head(position: Position) -> Message:
@@ -65,7 +69,7 @@ TO_TRUSTED = "what is sent to trusted servers"
 ON_LINKS = "every message that is not masked"
 IN_OFFICE = "what the lowest server reads, when it serves"
 
-_READS: dict[str, Callable[[Message], bool]] = {
+READS: dict[str, Callable[[Message], bool]] = {
     TO_SERVERS: lambda m: not (m.to_cloud or m.trusted or m.form == "words"),
     TO_CLOUD: lambda m: m.to_cloud and not m.trusted,
     TO_ITS_READER: lambda m: not m.trusted and m.form != "words",
@@ -113,7 +117,7 @@ class Kind:
 
     def reads(self, message: Message) -> bool:
         """Whether it makes sense of a message, alone or in a sum."""
-        return _READS[self.up](message)
+        return READS[self.up](message)
 
     @property
     def is_device(self) -> bool:

@@ -17,7 +17,7 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import exposed_splits
 from m2fdp.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
 from m2fdp.privacy.releases import Release
-from m2fdp.privacy.zones import Releases, Shown, Zones, zone_epsilons
+from m2fdp.privacy.zones import Releases, Zones, zone_epsilons
 from m2fdp.topology.network import Network, heads_of
 
 # The first five are the run's, the same in every row.
@@ -82,19 +82,12 @@ def zones_table(
         return empty
     if exposed_splits(network).any() or network.sums.dropout or _weighs_noise(network):
         return empty
-    zones = _zones(network, mechanism, lines, steps, rounds)
+    zones = replace(_zones(network, mechanism, lines, steps, rounds), colluding=colluding)
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
     for number, line in enumerate(lines):
         of_device[list(line.position.members)] = number
     releases = [_releases(line, ledger, rounds) for line in lines]
-    sums = network.sums
-    shown = Shown(
-        zone_sums=2 in sums.layers and sums.decode == "parent",
-        sum_of_zones=1 in sums.layers,
-        sum_of_devices=2 in sums.layers and sums.decode == "cloud",
-        colluding=colluding,
-    )
-    found = zone_epsilons(zones, releases, shown, ledger.delta, ledger.adjacency, of_device)
+    found = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
     v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
     nominal = nominal_epsilon(ledger, rounds, privacy)
     found = found.assign(
@@ -143,6 +136,7 @@ def _zones(
         network.odds,
         _attendance(network, drawn[2], None if joined is None else joined[:rounds]),
         network.elected,
+        network.sums,
     )
 
 

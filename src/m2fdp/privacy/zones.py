@@ -26,7 +26,9 @@ import pandas as pd
 from m2fdp.privacy.accounting import Adjacency, Composition, epsilon, scaled
 from m2fdp.privacy.ledger import undominated
 from m2fdp.privacy.releases import WORDS
+from m2fdp.privacy.sight import ON_LINKS, READS, TO_SERVERS, message_in
 from m2fdp.privacy.variance import with_quietest
+from m2fdp.topology.sums import OPEN, SecureSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,8 @@ class Zones:
             float64 (n,), the variance that each device there adds to its zone's sum for certain, as
             the others may count on it; None = all are, with what they add.
         elected: whether super-nodes are devices of the zone, who draw what it adds.
+        sums: which messages of devices (2) and super-nodes (1) are read as sums only.
+        colluding: how many devices, or super-nodes, pool what they know.
     """
 
     zone_of: np.ndarray
@@ -58,6 +62,8 @@ class Zones:
     on_line: np.ndarray
     attendance: tuple[np.ndarray, np.ndarray] | None = None
     elected: bool = False
+    sums: SecureSums = OPEN
+    colluding: int = 0
 
     @classmethod
     def alike(
@@ -145,23 +151,6 @@ _CASES = {
     (False, True, True): "C6",
     (True, True, True): "C7",
 }
-
-
-@dataclass(frozen=True)
-class Shown:
-    """Which messages are read as sums only.
-
-    Attributes:
-        zone_sums: those of a zone's devices, by their super-node.
-        sum_of_zones: those of all zones, by the cloud.
-        sum_of_devices: those of all devices, by the cloud; super-nodes read nothing.
-        colluding: how many devices, or super-nodes, pool what they know.
-    """
-
-    zone_sums: bool = False
-    sum_of_zones: bool = False
-    sum_of_devices: bool = False
-    colluding: int = 0
 
 
 @dataclass(frozen=True)
@@ -254,7 +243,7 @@ class _Round:
         return of_zone[zones.zone_of]
 
 
-def views(zones: Zones, shown: Shown) -> list[View]:
+def views(zones: Zones) -> list[View]:
     """Every observer, whoever is trusted: at the super-node, at the cloud, on links, and beyond.
 
     Where not all devices are there in every round, with the least noise of those rounds that count:
@@ -262,11 +251,11 @@ def views(zones: Zones, shown: Shown) -> list[View]:
     without any noise knows them.
     """
     if zones.attendance is None:
-        return _views_of(_Round(zones, zones.in_zone), shown)
+        return _views_of(_Round(zones, zones.in_zone))
     attendance, others = zones.attendance
     always = there = np.array(inf)
     for present in attendance:
-        found = _views_of(_Round(zones, np.where(present, others, 0.0)), shown)
+        found = _views_of(_Round(zones, np.where(present, others, 0.0)))
         variances = np.stack([view.variance for view in found])
         always = np.minimum(always, variances)
         counts = present | np.isnan(variances)
@@ -278,7 +267,7 @@ def views(zones: Zones, shown: Shown) -> list[View]:
     return result
 
 
-def _views_of(here: _Round, shown: Shown) -> list[View]:
+def _views_of(here: _Round) -> list[View]:
     """Of one round."""
     zones = here.zones
     weights, shows = zones.global_weights, zones.devices > 0
@@ -286,43 +275,44 @@ def _views_of(here: _Round, shown: Shown) -> list[View]:
     peers = broadcast - zones.to_cloud[zones.zone_of] * here.known(1)
     far = broadcast - here.loudest_elsewhere
     result = [
-        _at_the_super_node(here, shown, "super-node", 0),
-        _at_the_super_node(here, shown, "elected super-node", 1),
-        *_at_the_cloud(here, shown),
-        _on_the_lower_link(zones, shown),
+        _at_the_super_node(here, "super-node", 0),
+        _at_the_super_node(here, "elected super-node", 1),
+        *_at_the_cloud(here),
+        _on_the_lower_link(zones),
         View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(shows)),
         View("devices elsewhere", _BROADCAST, far, weights, shows),
         View("public", _BROADCAST, broadcast, weights, shows),
     ]
-    if not shown.colluding:
+    if not zones.colluding:
         return result
-    who = f"super-node with {shown.colluding} devices of the zone"
-    return [*result, _at_the_super_node(here, shown, who, shown.colluding)]
+    who = f"super-node with {zones.colluding} devices of the zone"
+    return [*result, _at_the_super_node(here, who, zones.colluding)]
 
 
 _BROADCAST = "the broadcast"
 
 
-def _at_the_super_node(here: _Round, shown: Shown, observer: str, knows: int) -> View:
+def _at_the_super_node(here: _Round, observer: str, knows: int) -> View:
     """Somebody in its place, who knows what so many devices drew, the loudest but the owner."""
     zones, known = here.zones, here.known(knows)
     weights, told = zones.device_weights, np.ones(len(known), dtype=bool)
-    if shown.sum_of_devices:  # it is handed every broadcast, and knows what it added itself
+    sent = message_in(zones.sums, 2)
+    if not READS[TO_SERVERS](sent):  # it is handed every broadcast, and knows what it added itself
         own = zones.to_cloud[zones.zone_of] * known + zones.of_super_nodes[zones.zone_of]
         left = here.in_all + zones.of_servers - own
         return View(observer, f"{WORDS}, and broadcasts", left, zones.global_weights, told)
-    if not shown.zone_sums:
+    if sent.form == "alone":
         return View(observer, "the device's message", zones.in_zone, weights, told)
     return View(observer, "the sum of the zone's messages", here.in_zone - known, weights, told)
 
 
-def _at_the_cloud(here: _Round, shown: Shown) -> list[View]:
+def _at_the_cloud(here: _Round) -> list[View]:
     """The cloud, alone and with super-nodes of other zones, and who listens below it."""
     zones, of_zone = here.zones, here.zones.zone_of
     shows = zones.devices > 0
     listener = "listener between super-node and cloud"
     weights = zones.global_weights
-    if not (shown.sum_of_zones or shown.sum_of_devices):
+    if READS[ON_LINKS](message_in(zones.sums, 1)):
         variance = here.in_zone + (zones.super_nodes**2)[of_zone]
         seen = ("the zone's message", variance, zones.device_weights, shows)
         return [View("cloud", *seen), View(listener, *seen)]
@@ -331,30 +321,29 @@ def _at_the_cloud(here: _Round, shown: Shown) -> list[View]:
         View("cloud", "the sum over all zones", variance, weights, shows),
         View(listener, WORDS, np.full_like(weights, inf), weights, shows),
     ]
-    if shown.colluding and shown.sum_of_zones:
+    if zones.colluding and 1 in zones.sums.layers:
         drawn = zones.of_super_nodes
         others = np.full(len(drawn), len(drawn) - 1)
-        left = with_quietest(np.zeros_like(others), drawn, others - shown.colluding)
+        left = with_quietest(np.zeros_like(others), drawn, others - zones.colluding)
         left = np.where(others > 0, left, np.nan)
-        who = f"cloud with {shown.colluding} super-nodes of other zones"
+        who = f"cloud with {zones.colluding} super-nodes of other zones"
         variance = here.in_all + left[of_zone]
         result.append(View(who, "the sum over all zones", variance, weights, shows))
     return result
 
 
-def _on_the_lower_link(zones: Zones, shown: Shown) -> View:
+def _on_the_lower_link(zones: Zones) -> View:
     """Somebody who hears every device send, or not."""
     observer, weights = "listener between device and super-node", zones.device_weights
     told = np.ones(len(weights), dtype=bool)
-    if shown.zone_sums or shown.sum_of_devices:
-        return View(observer, WORDS, np.full_like(weights, inf), weights, told)
-    return View(observer, "the device's message", zones.in_zone, weights, told)
+    if READS[ON_LINKS](message_in(zones.sums, 2)):
+        return View(observer, "the device's message", zones.in_zone, weights, told)
+    return View(observer, WORDS, np.full_like(weights, inf), weights, told)
 
 
 def zone_epsilons(
     zones: Zones,
     releases: Sequence[Releases],
-    shown: Shown,
     delta: float,
     adjacency: Adjacency = "add_remove",
     releases_of: np.ndarray | None = None,
@@ -383,7 +372,7 @@ def zone_epsilons(
         return epsilon(scaled(composition, 1.0 / noise), delta, adjacency) if noise else inf
 
     rows = []
-    for view in views(zones, shown):
+    for view in views(zones):
         over = np.sqrt(np.maximum(view.variance, 0.0)) / (view.weights * zones.moves)
         for about in dict.fromkeys(abouts.tolist()):
             members = np.flatnonzero((abouts == about) & ~np.isnan(over))
