@@ -94,11 +94,7 @@ class Ledger:
 
         together = [
             replace(
-                line,
-                deviation=left(line.position, line.deviation),
-                elsewhere=tuple((other, left(other, noise)) for other, noise in line.elsewhere),
-                otherwise=None if line.otherwise is None else left(line.position, line.otherwise),
-                accounts=line.accounts if line.alone is None else (line.alone,),
+                line.behind(left), accounts=line.accounts if line.alone is None else (line.alone,)
             )
             for line in self.lines
             if line.kind in self.distrusted
@@ -296,16 +292,7 @@ def behind_own_heads(ledger: Ledger) -> Ledger:
     def behind(position: Position, deviation: float) -> float:
         return deviation if deviation == inf else min(deviation, position.noise)
 
-    lines = [
-        replace(
-            line,
-            deviation=behind(line.position, line.deviation),
-            otherwise=None if line.otherwise is None else behind(line.position, line.otherwise),
-            elsewhere=tuple((other, behind(other, noise)) for other, noise in line.elsewhere),
-        )
-        for line in ledger.lines
-    ]
-    return replace(ledger, lines=tuple(lines))
+    return replace(ledger, lines=tuple(line.behind(behind) for line in ledger.lines))
 
 
 def open_ledger(

@@ -125,6 +125,13 @@ class Release:
         """Position and deviation in each network of the run."""
         return ((self.position, self.deviation), *self.elsewhere)
 
+    def behind(self, left: Callable[[Position, float], float]) -> Release:
+        """The line with each of its deviations replaced."""
+        otherwise = None if self.otherwise is None else left(self.position, self.otherwise)
+        elsewhere = tuple((other, left(other, noise)) for other, noise in self.elsewhere)
+        own = left(self.position, self.deviation)
+        return replace(self, deviation=own, elsewhere=elsewhere, otherwise=otherwise)
+
     @property
     def by_turns(self) -> bool:
         """Whether the observer sees more in the rounds that it serves as a super-node."""

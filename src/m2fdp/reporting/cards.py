@@ -15,10 +15,10 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.experiments import Experiment
 from m2fdp.formatting import nominal, promised_epsilon, quantity, upper_bound
 from m2fdp.privacy.mechanisms import Mechanism, get_mechanism
-from m2fdp.privacy.sight import OBSERVERS
+from m2fdp.privacy.sight import KINDS
 from m2fdp.reporting.tables import markdown
 
-_WHO = OBSERVERS | {"trusted_servers": "the trusted servers above"}
+_WHO = {name: row.words for name, row in KINDS.items()}
 _NEIGHBOURS = {
     "add_remove": "is there or is not",
     "zero_out": "is there or is replaced by nothing",
