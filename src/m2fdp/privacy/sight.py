@@ -270,10 +270,9 @@ def _handed_below(premises: Premises, head: Position, row: Kind) -> At:
     """Where somebody below a head that is a server reads first: local aggregations, if they carry
     no noise of the head; else as if it were sent the head's message, if nearest to it."""
     traffic = premises.traffic
-    layers = [at for at in traffic.layers if at >= max(head.head_layer, 1)]
-    if not traffic.noised_down and any(
-        row.handed == EVERY or head.has_cousins(at) for at in layers
-    ):
+    tops = [top for top in traffic.layers if top >= max(head.head_layer, 1)]
+    reached = [top for top in tops if row.handed == EVERY or head.has_cousins(top)]
+    if reached and not traffic.noised_down:
         return "local"
     alone = head.joins is not None and not traffic.noised_down
     return "further" if row.handed == BETWEEN or alone else "head"
