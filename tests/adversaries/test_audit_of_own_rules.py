@@ -17,7 +17,7 @@ from m2fdp.algorithms import ALGORITHMS, Algorithm
 from m2fdp.algorithms.hfl_dp import HFL_DP
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.errors import InputError
-from m2fdp.experiments import promise
+from m2fdp.experiments import calibrating
 from m2fdp.simulation import stretches
 from m2fdp.simulation.local_rules import OwnRule, ProximalStep, adds_up
 from m2fdp.simulation.simulation import Rules
@@ -263,5 +263,5 @@ def test_others_noise_is_not_counted_on_behind_a_rule(own, monkeypatch):
         return most_told(1 / noise, 16, delta)
 
     assert told(own(Longer(), SUMMED)) < 1.0
-    monkeypatch.setattr(promise, "adds_up", lambda rule: True)
+    monkeypatch.setattr(calibrating, "adds_up", lambda rule: True)
     assert told(own(Longer(), SUMMED)) > 1.5
