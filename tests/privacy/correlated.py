@@ -17,6 +17,7 @@ from m2fdp.privacy.accounting import Composition, subsampled
 from m2fdp.privacy.mechanisms import LockStep, Noise
 from m2fdp.privacy.mechanisms.gradient import Gradient
 from m2fdp.privacy.positions import Position
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Laws
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
@@ -48,7 +49,7 @@ class Correlated(Gradient):
             problem = "is for stars whose devices all take part, without secure aggregation"
             raise InputError("privacy.mechanism", privacy.mechanism, problem)
 
-    def laws(self, privacy: PrivacyConfig, plans: Sequence[RoundPlan]) -> Laws:
+    def laws(self, premises: Premises) -> Laws:
         """Sampling protects nobody: a record's earlier steps are in what is seen later."""
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
@@ -57,13 +58,9 @@ class Correlated(Gradient):
         return laws
 
     def noise(
-        self,
-        network: Network,
-        lock_step: LockStep,
-        deviations: Sequence[np.ndarray],
-        privacy: PrivacyConfig,
+        self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
-        return replace(super().noise(network, lock_step, deviations, privacy), past=(-self.part,))
+        return replace(super().noise(premises, lock_step, deviations), past=(-self.part,))
 
 
 CORRELATED = Correlated()
