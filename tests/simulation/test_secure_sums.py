@@ -11,6 +11,7 @@ from m2fdp.errors import InputError
 from m2fdp.secure_aggregation import Group, Scale
 from m2fdp.simulation import masked_sums
 from m2fdp.simulation.masked_sums import Senders
+from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.step_sums import step_sums
 from m2fdp.simulation.survivors import LostSumError, SumRules, draw_survivors
 from m2fdp.streams import seeded
@@ -205,10 +206,8 @@ def test_a_step_s_noise_is_that_of_those_who_are_in_its_sum():
     (network,), (mechanism,) = simulation.networks, simulation.mechanisms
     process = experiment.process(simulation)
     plan = experiment.run_plan.rounds[0]
-    from m2fdp.simulation.learners import draw_learners
-
-    learners = draw_learners(network, mechanism, simulation.randomness.sampling, 1)
-    steps = step_sums(simulation, plan, learners, 1)
+    present = draw_participants(network, simulation.randomness.sampling, 1)
+    steps = step_sums(simulation, plan, present, 1)
     sizes = {int(step.members[1].sum()) for step in steps}
     assert len(steps) == 3 and process is not None
     for step in steps:

@@ -174,16 +174,25 @@ class Aggregator:
         return sums[top]
 
 
-def build_aggregator(network: Network, dtype: torch.dtype, device: torch.device) -> Aggregator:
-    """The network's aggregator."""
+def build_aggregator(
+    network: Network, dtype: torch.dtype, device: torch.device, blocks: np.ndarray | None = None
+) -> Aggregator:
+    """The network's aggregator.
+
+    Args:
+        blocks: int64 (N_1,), the sum at the cloud that each node of layer 1 is added to; None = one
+            sum of all.
+    """
     tree = network.tree
 
     def indices(array: np.ndarray) -> Tensor:
         return torch.as_tensor(array, dtype=torch.int64, device=device)
 
+    to_cloud = tree.parents[0] if blocks is None else blocks
+    servers = (tree.n_nodes(layer) for layer in range(1, tree.depth + 1))
     return Aggregator(
-        tuple(tree.n_nodes(layer) for layer in range(tree.depth + 1)),
-        tuple(indices(parents) for parents in tree.parents),
+        (int(to_cloud.max()) + 1, *servers),
+        tuple(indices(parents) for parents in (to_cloud, *tree.parents[1:])),
         tuple(
             torch.as_tensor(weights, dtype=dtype, device=device)[:, None]
             for weights in network.weights

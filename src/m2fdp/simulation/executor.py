@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from m2fdp.simulation.backends.sequential import SequentialBackend
 from m2fdp.simulation.learners import minibatch_law
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.splits import Splitter, build_splitter
+from m2fdp.simulation.subtrees import Part, blocks_of, can_be_cut, part_of, whole_of
 from m2fdp.simulation.workers import Workers, shared_tensor
 
 # A tile's models should stay in the processor's cache between two of its steps, or keep a GPU busy.
@@ -22,9 +24,11 @@ _TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
 _SMALLEST_TILE = 8
 # Models kept between two sums.
 _RESULT_BYTES = 2**26
-# Models of a head layer begin at a multiple of so many rows of the results, whose place in memory
-# is then the same for all that is computed with it: convolutions round by where their filters lie.
+# A learner's model has its place among the results up to a multiple of so many rows, whatever part
+# it is stepped in: convolutions round by where their filters lie.
 ALIGNED_ROWS = 16
+# A step of a learner costs as much as so many records, whatever records it uses.
+_STEP_COST = 8.0
 
 
 @dataclass(frozen=True)
@@ -44,23 +48,52 @@ class ExecutionSettings:
 
 
 @dataclass(eq=False)
-class Executor:
-    """The means to run a simulation; they are written to.
+class Means:
+    """What a part of a simulation is computed by; they are written to.
 
     Attributes:
         tile: learners stepped at a time.
         results: (n, M), the models of the learners that are stepped between two sums; used again
             and again, since fresh memory costs more than a step reads.
-        aggregators: of each of the simulation's networks.
+        aggregators: those of the part's networks.
         splitter: steps the devices, where they split the model.
     """
 
     backend: Backend
-    workers: Workers
     tile: int
     results: Tensor
     aggregators: tuple[Aggregator, ...]
     splitter: Splitter | None = None
+
+
+@dataclass(eq=False)
+class Executor:
+    """The means to run a simulation.
+
+    Attributes:
+        settings: what a user chose.
+        workers: processes that share the blocks.
+        costs: float64 (n,), what a round of each block costs about, in records a local step.
+        in_blocks: whether rounds can be cut into blocks; else there is one.
+        sums: (n, M), what each block adds to the cloud's sum, in memory that processes share.
+        whole: all of the simulation, computed in one.
+        parts: those that this process computes, by their blocks.
+    """
+
+    settings: ExecutionSettings
+    workers: Workers
+    costs: np.ndarray
+    in_blocks: bool
+    sums: Tensor
+    whole: tuple[Part, Means]
+    parts: dict[range, tuple[Part, Means]] = field(default_factory=dict)
+
+    def part(self, blocks: range) -> tuple[Part, Means]:
+        """Some blocks, and what they are computed by."""
+        if blocks not in self.parts:
+            part = part_of(self.whole[0].whole, blocks)
+            self.parts[blocks] = part, build_means(part, self.settings)
+        return self.parts[blocks]
 
 
 def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Executor:
@@ -72,28 +105,40 @@ def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Execu
     shards, model, mechanism = simulation.shards, simulation.model, simulation.mechanisms[0]
     if mechanism.clipping.by_class and not model.linear:
         raise ValueError("gradients of models that are not linear have no part of a class")
-    device, dtype = shards.features.device, shards.features.dtype
+    device, tree = shards.features.device, simulation.networks[0].tree
+    whole = whole_of(simulation)
+    means = build_means(whole, settings)
+    # Kernels that take several learners at once round by which they are.
+    in_blocks = means.backend.group == 1 and can_be_cut(simulation)
+    blocks = blocks_of(tree) if in_blocks else np.zeros(tree.n_nodes(1), dtype=np.int64)
+    costs = np.bincount(blocks[tree.ancestors[1]], weights=_STEP_COST + shards.rates * shards.sizes)
+    sums = shared_tensor(len(costs), model.n_parameters, shards.features.dtype).to(device)
+    workers = Workers(settings.workers if device.type == "cpu" else 1)
+    return Executor(settings, workers, costs, in_blocks, sums, (whole, means))
+
+
+def build_means(part: Part, settings: ExecutionSettings) -> Means:
+    """What a part is computed by; the same arithmetic for all parts."""
+    whole, simulation = part.whole, part.simulation
+    features, model = simulation.shards.features, simulation.model
     backend = build_backend(
         model,
         settings.backend,
-        minibatch_law(mechanism, shards),
-        device,
+        minibatch_law(whole.mechanisms[0], whole.shards),
+        features.device,
         simulation.rules.clip_factor,
     )
-    learners = len(mechanism.lock_step.nodes)
-    tile = min(settings.chunk_size or _fitting_tile(model.n_parameters, device), learners)
+    learners = len(part.groups)
+    tile = min(settings.chunk_size or _fitting_tile(model.n_parameters, features.device), learners)
     tile = -(-tile // backend.group) * backend.group
     at_a_time = min(max(tile, _fitting_results(model.n_parameters)), learners)
-    at_a_time = -(-at_a_time // backend.group) * backend.group
-    at_a_time += ALIGNED_ROWS * simulation.networks[0].tree.depth
-    return Executor(
-        backend,
-        Workers(settings.workers if device.type == "cpu" else 1),
-        tile,
-        shared_tensor(at_a_time, model.n_parameters, dtype).to(device),
-        tuple(build_aggregator(network, dtype, device) for network in simulation.networks),
-        _splitter(simulation, settings.backend),
+    at_a_time = -(-at_a_time // backend.group) * backend.group + ALIGNED_ROWS
+    results = shared_tensor(at_a_time, model.n_parameters, features.dtype).to(features.device)
+    aggregators = tuple(
+        build_aggregator(network, features.dtype, features.device, part.blocks)
+        for network in simulation.networks
     )
+    return Means(backend, tile, results, aggregators, _splitter(simulation, settings.backend))
 
 
 def _splitter(simulation: Simulation, backend: str) -> Splitter | None:

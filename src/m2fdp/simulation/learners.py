@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.simulation.minibatches import Minibatches, Shards
-from m2fdp.simulation.sampling import draw_participants, poisson_draw
+from m2fdp.simulation.sampling import poisson_draw
 from m2fdp.streams import Streams
 from m2fdp.topology.network import Network
 
@@ -57,25 +58,22 @@ class Learners:
         return slice(int(start), int(stop))
 
 
-def draw_learners(
+def form_learners(
     network: Network,
     mechanism: CalibratedMechanism,
-    streams: Streams,
-    round_: int,
+    present: np.ndarray,
     by_device: bool = False,
 ) -> Learners:
-    """The learners of round t, some devices of which take part.
+    """The learners of a round, some devices of which take part.
 
     A server with all devices below it is one whoever does: that nobody came would tell.
 
     Args:
+        present: bool (N_L,), the devices that do.
         by_device: whether every device sums a gradient of its own, whatever is clipped.
     """
     lock_step = mechanism.lock_step
-    present = draw_participants(network, streams, round_)
-    head_layers = lock_step.nodes[lock_step.group_of, 0]
-    learning = np.flatnonzero(present | (head_layers < network.tree.depth))
-    groups, first = np.unique(lock_step.group_of[learning], return_index=True)
+    groups, first_devices = _learning(lock_step, present, network.tree.depth)
     heads = lock_step.nodes[groups]
     layers, starts = np.unique(heads[:, 0], return_index=True)
     ends = [*starts[1:].tolist(), len(groups)] if len(groups) else []
@@ -97,7 +95,7 @@ def draw_learners(
         present,
         groups,
         heads,
-        learning[first],
+        first_devices,
         {
             int(layer): range(int(start), end)
             for layer, start, end in zip(layers, starts, ends, strict=True)
@@ -108,6 +106,26 @@ def draw_learners(
     )
 
 
+def learning_groups(lock_step: LockStep, present: np.ndarray, depth: int) -> np.ndarray:
+    """The lock-step groups that are learners of a round: int64 (n,).
+
+    Args:
+        present: bool (N_L,), the devices that take part.
+        depth: L.
+    """
+    return _learning(lock_step, present, depth)[0]
+
+
+def _learning(
+    lock_step: LockStep, present: np.ndarray, depth: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same, and one device of each."""
+    head_layers = lock_step.nodes[lock_step.group_of, 0]
+    learning = np.flatnonzero(present | (head_layers < depth))
+    groups, first = np.unique(lock_step.group_of[learning], return_index=True)
+    return groups, learning[first]
+
+
 def draw_minibatches(
     learners: Learners,
     mechanism: CalibratedMechanism,
@@ -115,6 +133,7 @@ def draw_minibatches(
     streams: Streams,
     round_: int,
     taking_part: Sequence[np.ndarray],
+    first_record: int = 0,
 ) -> tuple[Minibatches, ...]:
     """The records that every unit uses in each local step k = 1…K, with weights such that their
     sum is the unit's gradient.
@@ -122,6 +141,7 @@ def draw_minibatches(
     Args:
         taking_part: for every step, bool (N_L,): the devices whose gradients count, all of them
             learners'.
+        first_record: place of the first of these shards' records among all.
     """
     n_devices = len(shards.sizes)
     owners = np.repeat(np.arange(n_devices), shards.sizes)
@@ -132,7 +152,7 @@ def draw_minibatches(
     def minibatches(step: int) -> Minibatches:
         here = taking_part[step - 1]
         rates = np.repeat(shards.rates * here, shards.sizes)
-        positions = poisson_draw(rates, streams, round_, step)
+        positions = poisson_draw(rates, streams, round_, step, first_record)
         devices = owners[positions]
         units = learners.unit_of_device[devices]
         weights = _device_weights(mechanism, shards, np.bincount(devices, minlength=n_devices))

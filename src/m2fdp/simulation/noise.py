@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import pi
 from typing import cast
 
@@ -12,12 +13,58 @@ from torch import Tensor
 
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.simulation.philox import WORDS, random_words
+from m2fdp.streams import Streams
 from m2fdp.topology.network import Network
 
 # Vectors are made several at a time: so many numbers save calls and stay near the processor, or
 # fit a GPU's memory.
 _NUMBERS_AT_A_TIME = 2**16
 _NUMBERS_ON_A_GPU = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class RoundNoise:
+    """The noise of a round: a stream for each purpose, step and layer, and in it a place for each
+    node.
+
+    Attributes:
+        streams: those of the mechanism.
+        number: t.
+        unit: what a deviation of 1 is in a model.
+        first: for layer l = 0…L, the place of the first node; 0 but for a part of a tree.
+    """
+
+    streams: Streams
+    number: int
+    unit: float
+    first: tuple[int, ...]
+
+    def of_round(self, number: int) -> RoundNoise:
+        """That of another round."""
+        return replace(self, number=number)
+
+    def add(
+        self,
+        step: int,
+        purpose: str,
+        layer: int,
+        scales: np.ndarray,
+        models: Tensor,
+        nodes: np.ndarray | None = None,
+    ) -> None:
+        """Add independent Gaussian noise to models (n, M), in place.
+
+        Args:
+            step: the local step that it belongs to.
+            scales: float64 (n,), its standard deviations, in the unit of the mechanism's noise.
+            nodes: int64 (n,), the nodes of the layer that draw it; all of them, unless given.
+        """
+        rows = np.flatnonzero(scales)
+        if not len(rows):
+            return
+        stream = self.streams.generator(purpose, self.number, step, layer)
+        nodes = rows if nodes is None else nodes[rows]
+        add_noise(models, rows, self.unit * scales[rows], stream, nodes + self.first[layer])
 
 
 def add_noise(

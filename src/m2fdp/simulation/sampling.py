@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
+from m2fdp.simulation.philox import WORDS
 from m2fdp.streams import Streams
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
@@ -16,7 +19,9 @@ def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
     return np.minimum(1.0, batch_size / sizes)
 
 
-def poisson_draw(rates: np.ndarray, streams: Streams, round_: int, step: int) -> np.ndarray:
+def poisson_draw(
+    rates: np.ndarray, streams: Streams, round_: int, step: int, first: int = 0
+) -> np.ndarray:
     """The records that one local step uses: each enters independently with its probability.
 
     A step has a stream of its own; a record's number in it is its
@@ -24,13 +29,18 @@ def poisson_draw(rates: np.ndarray, streams: Streams, round_: int, step: int) ->
 
     Args:
         rates: float64 (R,), each record's probability.
+        first: position of the first of these records, where they are a part of all.
 
     Returns:
         int64 (m,), the positions of the chosen records, in order.
     """
     if ((rates == 0.0) | (rates == 1.0)).all():
         return np.flatnonzero(rates)
-    return np.flatnonzero(streams.generator("minibatch", round_, step).random(len(rates)) < rates)
+    stream = streams.generator("minibatch", round_, step)
+    skipped_words, rest = divmod(first, WORDS)  # a number is made of one word
+    cast(np.random.Philox, stream.bit_generator).advance(skipped_words)
+    stream.random(rest)
+    return np.flatnonzero(stream.random(len(rates)) < rates)
 
 
 def draw_participants(network: Network, streams: Streams, round_: int) -> np.ndarray:

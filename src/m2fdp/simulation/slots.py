@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.learners import learning_groups
 from m2fdp.simulation.local_rules import keeping
 from m2fdp.simulation.process import Named, Slots, State
 from m2fdp.simulation.server_rules import HearingRule
 from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.stretches import Round
 from m2fdp.simulation.workers import Workers
 from m2fdp.topology.network import Network
 
@@ -37,21 +38,28 @@ def slots_in_use(simulation: Simulation, workers: Workers, state: State) -> Name
     return slots
 
 
-def slots_after(current: Round, before: Slots) -> Slots:
+def slots_after(
+    simulation: Simulation, plan: RoundPlan, present: np.ndarray, written: Named, before: Slots
+) -> Slots:
     """All slots at the end of a round, once the cloud has heard what learners report.
 
     Reports travel with the models, by the same weights, those of who stays away being nothing.
+
+    Args:
+        present: bool (N_L,), the devices that took part.
+        written: those of the devices as their steps left them.
+        before: all of them at the start of the round.
     """
-    simulation, plan = current.simulation, current.plan
-    rule, groups = keeping(simulation.rules.local), current.learners.groups
+    rule, lock_step = keeping(simulation.rules.local), simulation.mechanisms[plan.network].lock_step
     if rule is None:
         return before
+    network = simulation.networks[plan.network]
+    groups = learning_groups(lock_step, present, network.tree.depth)
     rows = torch.as_tensor(groups, device=simulation.shards.features.device)
-    own = {name: slots[rows] for name, slots in current.slots.items()}
+    own = {name: slots[rows] for name, slots in written.items()}
     kept, reported = rule.report(own, len(plan.layers), plan.step_size)
-    device = {name: current.slots[name].clone().index_copy_(0, rows, kept[name]) for name in kept}
-    everybody = replace(current.simulation.networks[plan.network], participants=None)
-    shares = _shares(everybody, current.mechanism.lock_step)[groups]
+    device = {name: written[name].clone().index_copy_(0, rows, kept[name]) for name in kept}
+    shares = _shares(replace(network, participants=None), lock_step)[groups]
     sums = {
         name: torch.as_tensor(shares, dtype=vectors.dtype, device=vectors.device) @ vectors
         for name, vectors in reported.items()

@@ -15,7 +15,6 @@ from torch import Tensor
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.learners import Learners
 from m2fdp.simulation.masked_sums import Messages, masked_sums, noise_bound, step_bound
 from m2fdp.simulation.noise import add_noise
 from m2fdp.simulation.simulation import Simulation
@@ -42,25 +41,26 @@ class StepSums:
 
 
 def step_sums(
-    simulation: Simulation, plan: RoundPlan, learners: Learners, number: int
+    simulation: Simulation, plan: RoundPlan, present: np.ndarray, number: int
 ) -> tuple[StepSums, ...]:
     """The local steps k = 1…K of round t = `number`.
+
+    Args:
+        present: bool (N_L,), the devices that take part in it.
 
     Raises:
         LostSumError: see `draw_survivors`.
     """
     network, mechanism = simulation.networks[plan.network], simulation.mechanisms[plan.network]
     if not step_in_sums(network, mechanism):
-        step = StepSums(learners.present, learners.present, {}, mechanism.noise.steps)
+        step = StepSums(present, present, {}, mechanism.noise.steps)
         return (step,) * len(plan.layers)
 
     def drawn(step: int) -> StepSums:
         streams, rules = simulation.randomness.sampling, simulation.sums
-        alive = draw_survivors(network, learners.present, streams, rules, (number, step))
-        devices = learners.present & devices_in(network, alive)
-        return StepSums(
-            learners.present, devices, alive, _noise(network, mechanism, devices, alive)
-        )
+        alive = draw_survivors(network, present, streams, rules, (number, step))
+        devices = present & devices_in(network, alive)
+        return StepSums(present, devices, alive, _noise(network, mechanism, devices, alive))
 
     if network.sums.dropout:
         return tuple(drawn(step) for step in range(1, len(plan.layers) + 1))

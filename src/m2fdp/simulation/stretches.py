@@ -7,7 +7,7 @@ on several processes, and only sums of models are kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,32 +15,39 @@ import torch
 from torch import Tensor
 
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import Noise
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.aggregation import Aggregator
 from m2fdp.simulation.clipping import clip_layers
-from m2fdp.simulation.executor import ALIGNED_ROWS, Executor
+from m2fdp.simulation.executor import ALIGNED_ROWS, Means
 from m2fdp.simulation.learners import Learners
 from m2fdp.simulation.local_rules import LocalRule, ProximalStep, adds_up, is_known, keeping
 from m2fdp.simulation.minibatches import Minibatches
-from m2fdp.simulation.noise import add_noise
+from m2fdp.simulation.noise import RoundNoise
 from m2fdp.simulation.process import Named, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.starts import Starts
 from m2fdp.simulation.step_sums import StepSums, summed_step
+from m2fdp.simulation.subtrees import Part
 from m2fdp.topology.network import Network
-
-# A step of a learner costs as much as so many records, whatever records it uses.
-_STEP_COST = 8.0
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """Round t = `number`: what is planned, and who takes part.
+    """Round t = `number` of a part of a simulation: what is planned, and who takes part.
 
     Attributes:
+        simulation: the part's.
+        means: what the part is computed by.
         network: with the weights that those have who take part.
         aggregator, weighing: with those of what is added up as it is.
+        noise: the round's draws.
         missing: see `Updates`; None where all weights sum to one, and models are aggregated.
+        part: what of the whole it is.
+        by_chance: whether devices join by chance.
+        learners_before: by head layer, the learners that come before the part's in the whole.
+        alive: by the step that an aggregation follows, and by layer l of sums, bool (N_l,), who has
+            not fallen silent by then.
         slots: of the devices, (G, M) each, which steps write in place.
         received: of the server, (M,) each.
     """
@@ -48,18 +55,22 @@ class Round:
     number: int
     plan: RoundPlan
     simulation: Simulation
-    executor: Executor
+    means: Means
     network: Network
     mechanism: CalibratedMechanism
     aggregator: Aggregator
     learners: Learners
     steps: tuple[StepSums, ...]
+    noise: RoundNoise
     missing: tuple[Tensor | None, ...] | None
     tap: Tap | None
     weighing: Network
-    alive: Mapping[int, np.ndarray] = field(default_factory=dict)
-    slots: Named = field(default_factory=dict)
-    received: Named = field(default_factory=dict)
+    part: Part
+    by_chance: bool
+    learners_before: Mapping[int, int]
+    alive: Mapping[int, Mapping[int, np.ndarray]]
+    slots: Named
+    received: Named
 
     @property
     def local(self) -> LocalRule:
@@ -79,23 +90,13 @@ class Round:
 
     @property
     def noised_inside(self) -> bool:
-        """Whether a step is noised inside `descend`: what its rule makes of it is not known, or its
-        noise is no step's alone."""
-        return not adds_up(self.local) or bool(self.mechanism.noise.past)
+        """See `noises_inside`."""
+        return noises_inside(self.local, self.mechanism.noise)
 
     @property
     def masked(self) -> bool:
         """Whether the protocol of secure aggregation is run."""
         return self.simulation.sums.masks
-
-    @property
-    def fixed(self) -> tuple[object, ...]:
-        """What no round changes: other processes have it already."""
-        simulation, shards = self.simulation, self.simulation.shards
-        parts = (simulation, simulation.randomness, shards.features, shards.labels)
-        networks = (*simulation.networks, *(network.tree for network in simulation.networks))
-        means = (self.executor, *self.executor.aggregators)
-        return (*parts, *means, *networks, *simulation.mechanisms, *self.slots.values())
 
     @property
     def separate(self) -> bool:
@@ -119,6 +120,12 @@ class Stretch:
     minibatches: tuple[Minibatches, ...]
 
 
+def noises_inside(local: LocalRule, noise: Noise) -> bool:
+    """Whether a step is noised inside `descend`: what its rule makes of it is not known, or its
+    noise is no step's alone."""
+    return not adds_up(local) or bool(noise.past)
+
+
 def stepped(
     current: Round, stretch: Stretch, starts: dict[int, Starts]
 ) -> Iterator[tuple[int, range, Tensor]]:
@@ -126,96 +133,29 @@ def stepped(
 
     The next ones overwrite those before.
     """
-    executor, blocks = current.executor, current.learners.blocks
-    results, group = executor.results, executor.backend.group
-    none = np.zeros(0, dtype=np.int64)
-    ends = np.concatenate([none, *(_group_ends(block, group) for block in blocks.values())])
-    costs = np.diff(np.cumsum(_costs(current, stretch))[ends - 1], prepend=0.0)
-    done = 0
-    while done < len(ends):
-        first = int(ends[done - 1]) if done else 0
-        room = len(results) - ALIGNED_ROWS * (len(blocks) - 1)
-        until = int(np.searchsorted(ends, first + room, side="right"))
-        work = partial(_step_groups, _sendable(current), stretch, starts, first, ends[done:until])
-        kind = f"{len(stretch.minibatches)} steps of {first}"
-        executor.workers.share(kind, costs[done:until], work, fixed=current.fixed)
-        for head_layer, part, row in _rows(blocks, range(first, int(ends[until - 1]))):
-            yield head_layer, part, results[row : row + len(part)]
-        done = until
-
-
-def _rows(blocks: Mapping[int, range], wave: range) -> Iterator[tuple[int, range, int]]:
-    """Of some learners those of each head layer, and the row of the results for the first."""
-    row = 0
-    for head_layer, block in blocks.items():
-        part = range(max(block.start, wave.start), min(block.stop, wave.stop))
-        if part:
-            yield head_layer, part, row
-            row += -(-len(part) // ALIGNED_ROWS) * ALIGNED_ROWS
-
-
-def _group_ends(block: range, group: int) -> np.ndarray:
-    """Where groups of so many learners of a block end, the last of which may be smaller."""
-    return np.append(np.arange(block.start + group, block.stop, group), block.stop)
-
-
-def _costs(current: Round, stretch: Stretch) -> np.ndarray:
-    """What each learner's part of the stretch costs about, in records: float64 (n,)."""
-    units = current.learners.learner_of_unit
-    costs = np.full(len(current.learners.heads), _STEP_COST * len(stretch.minibatches))
-    for minibatches in stretch.minibatches:
-        costs += np.bincount(units, weights=minibatches.counts, minlength=len(costs))
-    return costs
-
-
-def _sendable(current: Round) -> Round:
-    """The round without what no step asks for; what it has anew can be sent to another process."""
-    aggregator = current.executor.aggregators[current.plan.network]
-    heard = None if current.tap is None else _nothing_heard
-    weighing = current.network
-    return replace(
-        current, aggregator=aggregator, missing=None, tap=heard, weighing=weighing, alive={}
-    )
-
-
-def _nothing_heard(direction: str, layer: int, messages: Tensor) -> None:
-    """A tap for processes whose steps nobody hears."""
-
-
-def _step_groups(
-    current: Round,
-    stretch: Stretch,
-    starts: dict[int, Starts],
-    first: int,
-    ends: np.ndarray,
-    part: range,
-) -> None:
-    """Take some groups of learners through the stretch; their models are left in `results`.
-
-    Args:
-        first: the learner whose model is the first of the results.
-        ends: int64 (g,), where groups end, the first of which begins with that learner.
-    """
-    executor = current.executor
-    bounds = [first, *ends.tolist()]
-    learners = range(bounds[part.start], bounds[part.stop])
+    means = current.means
+    results, group = means.results, means.backend.group
+    room = (len(results) - ALIGNED_ROWS) // group * group
     center = current.plan.center if current.plan.proximal else "received"
     # A rule that is not known sees one learner, so that it carries nothing from one to another.
-    size = executor.tile if is_known(current.local) else 1
-    blocks = current.learners.blocks
-    for head_layer, all_here, row in _rows(blocks, range(first, bounds[-1])):
-        start, stop = max(all_here.start, learners.start), min(all_here.stop, learners.stop)
-        for begin in range(start, stop, size):
-            tile = range(begin, min(begin + size, stop))
-            before = blocks[head_layer].start
-            inside = slice(tile.start - before, tile.stop - before)
-            at = row + tile.start - all_here.start
-            models = executor.results[at : at + len(tile)]
-            starts[head_layer].own.of(inside, out=models)
-            anchors = None
-            if current.local.anchored:
-                anchors = starts[head_layer].anchors(center).of(inside)
-            _step_tile(current, stretch, tile, models, anchors)
+    size = means.tile if is_known(current.local) else 1
+    for head_layer, block in current.learners.blocks.items():
+        # A learner's place in memory is the same, up to a multiple, whatever part it is in.
+        row = current.learners_before[head_layer] % ALIGNED_ROWS
+        for first in range(block.start, block.stop, room):
+            wave = range(first, min(first + room, block.stop))
+            models = results[row : row + len(wave)]
+            for start in range(wave.start, wave.stop, size):
+                tile = range(start, min(start + size, wave.stop))
+                inside = slice(tile.start - block.start, tile.stop - block.start)
+                own = models[tile.start - first : tile.stop - first]
+                starts[head_layer].own.of(inside, out=own)
+                anchors = None
+                if current.local.anchored:
+                    anchors = starts[head_layer].anchors(center).of(inside)
+                _step_tile(current, stretch, tile, own, anchors)
+            yield head_layer, wave, models
+            row = (row + len(wave)) % ALIGNED_ROWS
 
 
 def _step_tile(
@@ -241,12 +181,11 @@ def _step_tile(
             models.add_(noise[torch.as_tensor(nodes, device=models.device)], alpha=eta)
         elif not together and (separate or step < stretch.last):
             scales = current.steps[step - 1].noise[groups]
-            add_round_noise(current, step, "step-noise", int(layer), scales, models, nodes)
+            current.noise.add(step, "step-noise", int(layer), scales, models, nodes)
             for lag, part in enumerate(current.mechanism.noise.past, start=1):
                 if (then := _earlier(current, step, lag)) is not None:
-                    earlier, at = replace(current, number=then[0]), then[1]
-                    again = part * scales
-                    add_round_noise(earlier, at, "step-noise", int(layer), again, models, nodes)
+                    earlier, again = current.noise.of_round(then[0]), part * scales
+                    earlier.add(then[1], "step-noise", int(layer), again, models, nodes)
 
     def descend(step: int, minibatches: Minibatches, models: Tensor) -> None:
         _descend(current, tile, step, minibatches, models)
@@ -291,10 +230,10 @@ def _descend(
     current: Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
-    if (splitter := current.executor.splitter) is not None:
+    if (splitter := current.means.splitter) is not None:
         return splitter.descend(current, tile, step, minibatches, models)
     learners, clipping = current.learners, current.mechanism.clipping
-    backend, eta = current.executor.backend, current.plan.step_size
+    backend, eta = current.means.backend, current.plan.step_size
     units = learners.units_of(tile)
     batches = minibatches.select(units)
     record_clip = (clipping.record_norm, clipping.by_class)
@@ -319,28 +258,3 @@ def _descend(
         models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)
         return
     models.index_add_(0, owners, gradients, alpha=-eta)
-
-
-def add_round_noise(
-    current: Round,
-    step: int,
-    purpose: str,
-    layer: int,
-    scales: np.ndarray,
-    models: Tensor,
-    nodes: np.ndarray | None = None,
-) -> None:
-    """Add independent Gaussian noise to models (n, M), in place.
-
-    Args:
-        step: when.
-        scales: float64 (n,), its standard deviations, in the unit of the mechanism's noise.
-        nodes: int64 (n,), the nodes of the layer that draw it; all of them, unless given.
-    """
-    rows = np.flatnonzero(scales)
-    if not len(rows):
-        return
-    stream = current.simulation.randomness.noise.generator(purpose, current.number, step, layer)
-    nodes = rows if nodes is None else nodes[rows]
-    unit = current.mechanism.noise.scale(current.plan.step_size)
-    add_noise(models, rows, unit * scales[rows], stream, nodes)
