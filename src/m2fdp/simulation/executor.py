@@ -13,7 +13,6 @@ from m2fdp.simulation.aggregation import Aggregator, build_aggregator
 from m2fdp.simulation.backends import Backend, build_backend
 from m2fdp.simulation.backends.reference import ReferenceBackend
 from m2fdp.simulation.backends.sequential import SequentialBackend
-from m2fdp.simulation.learners import minibatch_law
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.splits import Splitter, build_splitter
 from m2fdp.simulation.subtrees import Part, blocks_of, can_be_cut, part_of, whole_of
@@ -91,7 +90,7 @@ class Executor:
     def part(self, blocks: range) -> tuple[Part, Means]:
         """Some blocks, and what they are computed by."""
         if blocks not in self.parts:
-            part = part_of(self.whole[0].whole, blocks)
+            part = part_of(self.whole[0].simulation, blocks)
             self.parts[blocks] = part, build_means(part, self.settings)
         return self.parts[blocks]
 
@@ -119,12 +118,12 @@ def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Execu
 
 def build_means(part: Part, settings: ExecutionSettings) -> Means:
     """What a part is computed by; the same arithmetic for all parts."""
-    whole, simulation = part.whole, part.simulation
+    simulation = part.simulation
     features, model = simulation.shards.features, simulation.model
     backend = build_backend(
         model,
         settings.backend,
-        minibatch_law(whole.mechanisms[0], whole.shards),
+        part.law,
         features.device,
         simulation.rules.clip_factor,
     )

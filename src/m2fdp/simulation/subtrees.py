@@ -17,6 +17,7 @@ import numpy as np
 
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import LockStep, Noise
+from m2fdp.simulation.learners import minibatch_law
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.step_sums import StepSums
@@ -33,21 +34,25 @@ class Part:
     """Consecutive subtrees of layer 1 of a simulation.
 
     Attributes:
-        whole: simulation that the part is cut out of.
-        simulation: networks, mechanisms and shards of the part alone; of weights at the cloud and
-            of records a part only.
+        simulation: networks, mechanisms and shards of the part alone.
         first: for layer l = 0…L, the place in the whole of the part's first node.
         first_record: place of the part's first record among all.
         groups: int64 (g,), places of the part's lock-step groups among all.
+        heads_before: by layer, how many groups of the whole have their head there, before the
+            part's; devices are heads where they do not step with others.
+        devices_before: int64, the places of those devices.
+        law: mean and variance of the records that each unit of the whole uses in a step.
         blocks: int64 (n_1,), for each node of layer 1, the part's block that it belongs to.
         in_blocks: whether the blocks' sums are the cloud's to add up; the whole does so itself.
     """
 
-    whole: Simulation
     simulation: Simulation
     first: tuple[int, ...]
     first_record: int
     groups: np.ndarray
+    heads_before: Mapping[int, int]
+    devices_before: np.ndarray
+    law: tuple[np.ndarray, np.ndarray]
     blocks: np.ndarray
     in_blocks: bool = True
 
@@ -55,10 +60,6 @@ class Part:
     def devices(self) -> slice:
         """The places of the part's devices among all."""
         return slice(self.first[-1], self.first[-1] + self.simulation.networks[0].tree.n_devices)
-
-    def cut(self, network: Network) -> Network:
-        """The part of a network that differs from the whole's in weights alone."""
-        return _cut_network(network, _spans(network.tree, self._children))
 
     def of_layers(self, of_all: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """What belongs to the part's nodes, by layer."""
@@ -89,18 +90,9 @@ class Part:
         Args:
             present: bool (N_L,), the devices of the whole that take part.
         """
-        lock_step, depth = self.whole.mechanisms[0].lock_step, len(self.first) - 1
-        layers, nodes = lock_step.nodes.T
-        before = nodes < np.array(self.first)[layers]
-        counts = {int(layer): int((before & (layers == layer)).sum()) for layer in set(layers)}
-        if depth in counts:  # devices that stay away are no learners
-            devices = nodes[before & (layers == depth)]
-            counts[depth] = int(present[devices].sum())
-        return counts
-
-    @property
-    def _children(self) -> range:
-        return range(self.first[1], self.first[1] + len(self.blocks))
+        # Devices that stay away are no learners.
+        at_devices = {len(self.first) - 1: int(present[self.devices_before].sum())}
+        return {**self.heads_before, **at_devices}
 
 
 def blocks_of(tree: Tree) -> np.ndarray:
@@ -128,23 +120,45 @@ def part_of(simulation: Simulation, blocks: range) -> Part:
     spans = _spans(network.tree, range(int(start), int(stop)))
     ends = np.concatenate([[0], np.cumsum(shards.sizes)])
     records = slice(int(ends[spans[-1].start]), int(ends[spans[-1].stop]))
-    groups = _groups_in(simulation.mechanisms[0].lock_step, spans)
     part = replace(
         simulation,
         networks=tuple(_cut_network(of, spans) for of in simulation.networks),
         mechanisms=tuple(_cut_mechanism(of, spans) for of in simulation.mechanisms),
         shards=_cut_shards(shards, spans[-1], records),
     )
-    first = tuple(span.start for span in spans)
-    return Part(simulation, part, first, records.start, groups, block_of[start:stop] - blocks.start)
+    return _part(simulation, part, spans, records.start, block_of[start:stop] - blocks.start)
 
 
 def whole_of(simulation: Simulation) -> Part:
     """All of it as one part, with the cloud."""
     tree = simulation.networks[0].tree
-    groups = np.arange(len(simulation.mechanisms[0].lock_step.nodes))
+    spans = [range(tree.n_nodes(layer)) for layer in range(tree.depth + 1)]
     nothing = np.zeros(tree.n_nodes(1), dtype=np.int64)
-    return Part(simulation, simulation, (0,) * (tree.depth + 1), 0, groups, nothing, False)
+    return replace(_part(simulation, simulation, spans, 0, nothing), in_blocks=False)
+
+
+def _part(
+    simulation: Simulation,
+    part: Simulation,
+    spans: Sequence[range],
+    first_record: int,
+    blocks: np.ndarray,
+) -> Part:
+    """The part with its place in a simulation."""
+    lock_step = simulation.mechanisms[0].lock_step
+    layers, nodes = lock_step.nodes.T
+    first = np.array([span.start for span in spans])
+    earlier = nodes < first[layers]
+    return Part(
+        part,
+        tuple(first.tolist()),
+        first_record,
+        _groups_in(lock_step, spans),
+        {int(layer): int((earlier & (layers == layer)).sum()) for layer in np.unique(layers)},
+        nodes[earlier & (layers == len(first) - 1)],
+        minibatch_law(simulation.mechanisms[0], simulation.shards),
+        blocks,
+    )
 
 
 def _spans(tree: Tree, children: range) -> list[range]:

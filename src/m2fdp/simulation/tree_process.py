@@ -100,6 +100,8 @@ class Announcement:
         received: the server's slots, (M,) each.
         present: bool (N_L,), the devices that take part.
         steps: local steps k = 1…K.
+        weights: float64 (N_L,), what the devices' updates count with, where they join by chance;
+            else None.
         alive: by the step that an aggregation follows, and by layer l of sums, bool (N_l,), who has
             not fallen silent by then; empty where all that are summed bring what they send.
     """
@@ -110,6 +112,7 @@ class Announcement:
     received: Named
     present: np.ndarray
     steps: tuple[StepSums, ...]
+    weights: np.ndarray | None
     alive: dict[int, dict[int, np.ndarray]]
 
     def noise(self, simulation: Simulation, first: tuple[int, ...] | None = None) -> RoundNoise:
@@ -138,8 +141,9 @@ def announce(simulation: Simulation, plan: RoundPlan, state: State) -> Announcem
         for step, top in enumerate(plan.layers, start=1):
             if top is not None:
                 alive[step] = draw_survivors(network, present, streams, rules, (number, step))
+    weights = None if network.participation is None else network.among(present).weights[-1]
     server = state.slots.server
-    return Announcement(number, plan, state.weights, server, present, steps, alive)
+    return Announcement(number, plan, state.weights, server, present, steps, weights, alive)
 
 
 def _run_blocks(process: TreeProcess, announced: Announcement, slots: Named, blocks: range) -> None:
@@ -188,9 +192,10 @@ def _at_cloud(simulation: Simulation, announced: Announcement, sums: Tensor) -> 
     mechanism, present = simulation.mechanisms[which], announced.present
     blocks = torch.zeros(len(sums), dtype=torch.int64, device=sums.device)
     model = torch.zeros_like(sums[:1]).index_add_(0, blocks, sums)
-    network, alive = simulation.networks[which].among(present), announced.alive.get(last, {})
+    network = _weighed(simulation.networks[which], announced.weights)
+    alive = announced.alive.get(last, {})
     weighing = network.without(alive) if alive else network
-    by_chance = simulation.networks[which].participation is not None
+    by_chance = announced.weights is not None
     missing = _missing(weighing, mechanism, present, by_chance, alive, sums)
     if missing is not None and missing[0] is not None:
         model.addcmul_(missing[0], announced.model[None])
@@ -213,10 +218,8 @@ def _begin(
         network, mechanism, present, steps_by_device(simulation, network, mechanism)
     )
     aggregator, missing = means.aggregators[plan.network], None
-    whole = part.whole.networks[plan.network]
-    if whole.participation is not None:
-        everybody = whole.among(announced.present)
-        network = part.cut(everybody) if part.in_blocks else everybody
+    if announced.weights is not None:
+        network = _weighed(network, announced.weights[part.devices])
         aggregator = build_aggregator(network, like.dtype, like.device, part.blocks)
         missing = _missing(network, mechanism, present, True, {}, like)
     return Round(
@@ -234,12 +237,19 @@ def _begin(
         tap,
         network,
         part,
-        whole.participation is not None,
+        announced.weights is not None,
         part.learners_before(announced.present),
         {step: part.of_layers(alive) for step, alive in announced.alive.items()},
         slots,
         announced.received,
     )
+
+
+def _weighed(network: Network, weights: np.ndarray | None) -> Network:
+    """The network with the weights of a round's devices, float64 (N_L,), if they have any."""
+    if weights is None:
+        return network
+    return replace(network, participation=None, rho=(*network.weights[:-1], weights))
 
 
 def _missing(
