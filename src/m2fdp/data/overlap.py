@@ -33,8 +33,8 @@ def refuse_records(public: str, dataset: Dataset) -> None:
     images = read_images("features.public", public, "x")
     if images.shape[1:] != dataset.images.shape[1:]:
         return  # nothing can be fitted on these, which is told in its place
-    own = set(looks(images)) - {None}
-    shared = [number for number, look in enumerate(looks(dataset.images)) if look in own]
+    public_looks = set(looks(images)) - {None}
+    shared = [number for number, look in enumerate(looks(dataset.images)) if look in public_looks]
     if shared:
         raise InputError(
             "features.public",

@@ -8,6 +8,8 @@ records themselves are dealt at random. A user's own scheme is a function.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from m2fdp.config import PartitionConfig
@@ -94,35 +96,27 @@ def _by_own_code(
     of each record, -1 for one that is left out.
     """
     key, name = "partition.scheme", config.scheme
+    refuse = partial(InputError, key, name)
     function = load(key, name)
     takes_block = n_positional(function) == 5
 
     def dealt() -> np.ndarray:
-        given = (labels.copy(), n_classes, edge_of_device.copy(), generator(seed, "partition-own"))
+        rng = generator(seed, "partition-own")
+        arguments = labels.copy(), n_classes, edge_of_device.copy(), rng, config
         with guarded(key, name, f"can't deal {len(labels)} records"):
-            return np.asarray(function(*given, config) if takes_block else function(*given))
+            return np.asarray(function(*arguments[: 5 if takes_block else 4]))
 
     device, n_devices = dealt(), len(edge_of_device)
     if device.shape != labels.shape or device.dtype.kind not in "iu":
-        raise InputError(
-            key,
-            name,
-            f"returns {device.dtype} of shape {device.shape}; valid: a whole number a record, "
-            f"{labels.shape}",
-        )
+        kind = f"{device.dtype} of shape {device.shape}"
+        raise refuse(f"returns {kind}; valid: a whole number a record, {labels.shape}")
     if device.min() < -1 or device.max() >= n_devices:
         wrong = device[(device < -1) | (device >= n_devices)][0]
-        raise InputError(
-            key,
-            name,
-            f"deals a record to device {wrong}; valid: 0 to {n_devices - 1}, and -1 = left out",
-        )
+        valid = f"0 to {n_devices - 1}, and -1 = left out"
+        raise refuse(f"deals a record to device {wrong}; valid: {valid}")
     if not np.array_equal(device, dealt()):
-        raise InputError(
-            key,
-            name,
-            "deals otherwise when it is called again; draw from the generator that it is given",
-        )
+        remedy = "draw from the generator that it is given"
+        raise refuse(f"deals otherwise when it is called again; {remedy}")
     return device.astype(np.int64)
 
 
@@ -169,23 +163,20 @@ def _labels_per_group(
     Like dealing from a shuffled deck of classes: each group takes the k classes that the fewest
     devices hold so far, large groups first, ties at random.
     """
+    refuse = partial(InputError, "partition.labels_per_device", k)
     if k > n_classes:
-        raise InputError(
-            "partition.labels_per_device", k, f"valid: 1 to {n_classes}, the number of classes"
-        )
+        raise refuse(f"valid: 1 to {n_classes}, the number of classes")
     if k * len(group_sizes) < n_classes:
-        raise InputError(
-            "partition.labels_per_device",
-            k,
+        raise refuse(
             f"{len(group_sizes)} label sets of {k} leave some of the {n_classes} classes without "
             f"a holder; valid: {-(-n_classes // len(group_sizes))} to {n_classes}",
         )
     rows = np.zeros((len(group_sizes), n_classes))
     holders = np.zeros(n_classes, dtype=np.int64)
     for group in np.lexsort((rng.permutation(len(group_sizes)), -group_sizes)):
-        taken = np.lexsort((rng.permutation(n_classes), holders))[:k]
-        rows[group, taken] = 1
-        holders[taken] += group_sizes[group]
+        classes = np.lexsort((rng.permutation(n_classes), holders))[:k]
+        rows[group, classes] = 1
+        holders[classes] += group_sizes[group]
     return rows
 
 
@@ -218,8 +209,8 @@ def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) ->
         ideal = np.round(column / column.sum() * len(records), 9)
         counts = np.floor(ideal).astype(np.int64)
         debt = np.round(debt + ideal - counts, 9)
-        left = len(records) - counts.sum()
-        shorted = np.argsort(np.where(ideal > counts, -debt, np.inf), kind="stable")[:left]
+        n_remaining = len(records) - counts.sum()
+        shorted = np.argsort(np.where(ideal > counts, -debt, np.inf), kind="stable")[:n_remaining]
         counts[shorted] += 1
         debt[shorted] -= 1
         device[records] = np.repeat(np.arange(len(affinity)), counts)

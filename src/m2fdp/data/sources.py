@@ -27,7 +27,7 @@ from m2fdp.config import DatasetConfig
 from m2fdp.data.arrays import make_own, read_npz
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.torchvision_ops import import_datasets
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, one_line
 from m2fdp.own_code import is_own
 
 # The number of classes of every data set that has a fixed one.
@@ -48,7 +48,7 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
 
     Args:
         config: name, root (the `.npz` file itself for `npz`) and whether to download.
-        unpack_root: where archives found in a root that may not be written to are unpacked.
+        unpack_root: folder that archives of a root that may not be written to are unpacked in.
 
     Raises:
         InputError: for files that are missing, damaged or not what the name promises, and for
@@ -166,7 +166,7 @@ def _torchvision(config: DatasetConfig, unpack_root: Path) -> Dataset:
         raise InputError(
             "dataset.root",
             config.root,
-            f"the {config.name} files in {root.absolute()} are damaged ({_one_line(error)}); "
+            f"the {config.name} files in {root.absolute()} are damaged ({one_line(error)}); "
             f"replace {_listed(source.unpacked)}, or remove them and set dataset.download=true",
         ) from error
 
@@ -203,7 +203,7 @@ def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
             raise InputError(
                 "dataset.download",
                 True,
-                f"could not download {config.name} into {root.absolute()} ({_one_line(error)}); "
+                f"could not download {config.name} into {root.absolute()} ({one_line(error)}); "
                 f"copy {_listed(source.unpacked)} there, or try again",
             ) from error
         return root
@@ -217,7 +217,7 @@ def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
                 "dataset.root",
                 config.root,
                 f"holds only archives, which could not be unpacked into {unpack_root.absolute()} "
-                f"({_one_line(error)}); make room there, or unpack them yourself",
+                f"({one_line(error)}); make room there, or unpack them yourself",
             ) from error
     return unpack_root
 
@@ -239,10 +239,10 @@ def _unpack(source: _Source, archives: Path, target: Path) -> None:
 
 
 def _what_is_missing(source: _Source, root: Path) -> str:
-    missing = [file for file in source.unpacked if not (root / file).is_file()]
+    absent = [file for file in source.unpacked if not (root / file).is_file()]
     damaged = source.damaged_in(root)
     return (
-        f"{_listed(missing)} not found in {root.absolute()}; set dataset.download=true, or copy "
+        f"{_listed(absent)} not found in {root.absolute()}; set dataset.download=true, or copy "
         f"there these files or the archives {_listed(file for file, _ in source.archives)}"
         + (f" (its {_listed(damaged)} has the wrong MD5)" if damaged else "")
     )
@@ -258,7 +258,3 @@ def _md5(path: Path) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -30,8 +30,8 @@ def deformed(images: Tensor, rng: np.random.Generator) -> Tensor:
     """
     n, _, *size = images.shape
 
-    def up_to(most: float) -> np.ndarray:
-        return rng.uniform(-most, most, n)
+    def up_to(limit: float) -> np.ndarray:
+        return rng.uniform(-limit, limit, n)
 
     angle, wide, high = up_to(_ROTATION), np.exp(up_to(_LOG_SCALE)), np.exp(up_to(_LOG_SCALE))
     rows = [

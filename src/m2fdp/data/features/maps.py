@@ -45,8 +45,8 @@ class ScatteringMap:
 
     def _cells(self, shape: Shape) -> tuple[int, int]:
         channels, height, width = shape
-        most = self._CELLS[channels]
-        return min(-(-height // STRIDE), most), min(-(-width // STRIDE), most)
+        limit = self._CELLS[channels]
+        return min(-(-height // STRIDE), limit), min(-(-width // STRIDE), limit)
 
     def count(self, shape: Shape) -> int:
         height, width = self._cells(shape)

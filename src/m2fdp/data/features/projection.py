@@ -83,8 +83,7 @@ def by_invariance(variances: Tensor, ridge: float, moved: Tensor) -> Tensor:
     tells things apart lies where that share is small.
 
     Args:
-        variances: as for `by_variance`.
-        ridge: the same.
+        variances, ridge: see `by_variance`.
         moved: (d, d); see `moved_by`.
     """
     factors = by_variance(variances, ridge).double()

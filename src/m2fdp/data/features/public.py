@@ -119,7 +119,7 @@ def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int
     """
     rng = np.random.default_rng(_SEED)
     channels, *sides = shape
-    of = rng.integers(len(pictures), size=count)
+    drawn = rng.integers(len(pictures), size=count)
     places = rng.random((count, 3))
     result = np.empty((count, *shape), dtype=np.float32)
     for number, picture in enumerate(pictures):
@@ -129,7 +129,7 @@ def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int
         white = 255 * 3 // channels
         sums = np.pad(colours, ((1, 0), (1, 0), (0, 0))).cumsum(axis=0).cumsum(axis=1)
         largest = min(have / want for have, want in zip(picture.shape, sides, strict=False))
-        every = np.flatnonzero(of == number)
+        every = np.flatnonzero(drawn == number)
         # Sums have eight bytes each: of few crops at a time they fit beside the images.
         for mine in np.split(every, range(_AT_A_TIME, len(every), _AT_A_TIME)):
             scales = largest ** places[mine, 0]

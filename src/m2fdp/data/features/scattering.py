@@ -52,7 +52,7 @@ def morlet(scale: int, orientation: float) -> np.ndarray:
 
     Args:
         scale: 0 for the finest.
-        orientation: of the wave's direction, in radians.
+        orientation: direction of the wave, in radians.
     """
     sigma, frequency = 0.8 * 2**scale, 0.75 * pi / 2**scale
     reach = int(np.ceil(2.5 * 2 * sigma))
@@ -78,9 +78,9 @@ def averaging(size: int, sigma: float, stride: int) -> np.ndarray:
     return result
 
 
-def mirrored_indices(size: int, by: int) -> np.ndarray:
+def mirrored_indices(size: int, margin: int) -> np.ndarray:
     """The pixels of a line that goes on over both ends, as often mirrored as it takes."""
-    return np.pad(np.arange(size), by, mode="symmetric")
+    return np.pad(np.arange(size), margin, mode="symmetric")
 
 
 @cache

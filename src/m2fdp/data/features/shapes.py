@@ -60,8 +60,8 @@ def smooth_fields(
     """Gaussian random fields (n, H, W) of mean 0 and variance 1 each.
 
     Args:
-        lengths: between which, in pixels of the usual side, the deviation of the Gaussian that
-            smoothes white noise is drawn, each scale equally often.
+        lengths: bounds, in pixels of the usual side, that the deviation of the Gaussian that
+            smoothes white noise is drawn between, each scale equally often.
     """
     # A field goes round; a part of it does not.
     height, width = (side * 3 // 2 for side in size)
