@@ -17,6 +17,7 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.sources import load_dataset
 from m2fdp.experiments import Experiment
 from m2fdp.models.registry import Model
+from m2fdp.models.split import SplitModel
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.process import State
@@ -77,6 +78,15 @@ class Offset(nn.Module):
 def quadratic() -> Model:
     """The model of one number w with the loss (w - c)²/2, so the gradient w - c and beta = 1."""
     return Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
+
+
+def split_scores(
+    model: SplitModel, tier: int, features: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The server's scores and the client's, (B, classes) each, at the initial weights; no gradient
+    of the server's flows back through what is sent (D eqs 3 and 4)."""
+    sent = model.module.client(tier, features)
+    return model.module.server(tier, sent.detach()), model.heads[str(tier)](sent)
 
 
 def process_of(

@@ -33,7 +33,7 @@ class Served:
     """A model that labels records.
 
     Attributes:
-        weights: of the model, (M,).
+        weights: the model's, (M,).
         shape: (C, H, W) of one input.
     """
 
@@ -95,11 +95,11 @@ def _load_pyfunc(path: str) -> Served:
     shape = (channels, height, width)
     state = torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True)
     model = _model_of(config, shape, about["n_classes"], state)
-    wanted = model.unflatten(model.initial_vector())
-    for name in wanted.keys() | state.keys():
-        if name not in state or name not in wanted or state[name].shape != wanted[name].shape:
+    expected = model.unflatten(model.initial_vector())
+    for name in expected.keys() | state.keys():
+        if name not in state or name not in expected or state[name].shape != expected[name].shape:
             raise ValueError(f"{folder}: {name} does not fit the model that is described")
-    return Served(model, torch.cat([state[name].flatten() for name in wanted]), shape)
+    return Served(model, torch.cat([state[name].flatten() for name in expected]), shape)
 
 
 def _model_of(config: ModelConfig, shape: Shape, n_classes: int, names: Iterable[str]) -> Model:

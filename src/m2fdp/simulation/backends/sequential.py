@@ -91,7 +91,7 @@ class SequentialBackend:
     def _outer_products(self) -> BookKeeper | None:
         """Whose products of errors and inputs can go straight to where gradients are added."""
         keeper = self.book_keeper
-        if keeper is None or self.model.own:
+        if keeper is None or self.model.is_own:
             return None
         return keeper if all(isinstance(lay, nn.Linear) for lay in keeper.layers) else None
 
@@ -99,7 +99,7 @@ class SequentialBackend:
         self, features: Tensor, labels: Tensor
     ) -> RecordGradients | StackedGradients:
         parameters = {name: p.detach() for name, p in self.model.module.named_parameters()}
-        if self.model.own and self._output_shapes is None:
+        if self.model.is_own and self._output_shapes is None:
             self._output_shapes = self._faithful_shapes(features)
             self.book_keeper = self.book_keeper if self._output_shapes else None
         if self.book_keeper is not None:
