@@ -86,27 +86,27 @@ def _check_groups(network: Network, layer: int, colluding: int) -> None:
     sums, tree = network.sums, network.tree
     sizes = network.group_sizes(layer)
     thresholds = sums.least_members(sizes)
-    given = sums.threshold
+    threshold = sums.threshold
     for wrong, key, value, text in (
         (sizes < 2, "layers", layer, "adds up {n} message below {reader}, which hides nothing"),
         (
             2 * thresholds <= sizes,
             "threshold",
-            given,
+            threshold,
             "is not above half of the {n} below {reader}: two halves could each be read",
         ),
-        (thresholds > sizes, "threshold", given, "is more than the {n} below {reader}"),
+        (thresholds > sizes, "threshold", threshold, "is more than the {n} below {reader}"),
         (
             thresholds <= colluding,
             "threshold",
-            given if given is not None else "null",
+            threshold if threshold is not None else "null",
             "must be above threat.colluding = {colluding} of the {n} below {reader}: here it is "
             "{threshold}",
         ),
     ):
-        found = np.flatnonzero(wrong)
-        if found.size:
-            node = int(found[0])
+        nodes = np.flatnonzero(wrong)
+        if nodes.size:
+            node = int(nodes[0])
             top = sums.reader_layer(layer)
             details = {
                 "n": sizes[node],
@@ -136,20 +136,20 @@ def _shared(network: Network, colluding: int) -> Network:
         shares = True
         of_node = readers(tree, sums, layer)
         sizes = network.group_sizes(layer)
-        missing = sizes - sums.fewest(layer, sizes, colluding)
+        n_absent = sizes - sums.fewest(layer, sizes, colluding)
         # Where not all take part, those who do are as many heads as all the group's are alike.
         present = sizes / np.bincount(of_node)[of_node]
         adding = np.bincount(of_node[nodes], minlength=of_node.max() + 1)[of_node] * present
         by_member = int(network.read_by_member(layer))
-        certain = np.floor(adding + 1e-9) - missing - colluding - by_member
-        alone = nodes[certain[nodes] < 1]
-        if alone.size:
-            reader = tree.names[sums.reader_layer(layer)][of_node[alone[0]]]
+        certain = np.floor(adding + 1e-9) - n_absent - colluding - by_member
+        unsure = nodes[certain[nodes] < 1]
+        if unsure.size:
+            reader = tree.names[sums.reader_layer(layer)][of_node[unsure[0]]]
             raise InputError(
                 f"{_BLOCK}.noise",
                 "shared",
                 f"leaves no honest noise in a sum that {reader} reads: of "
-                f"{int(adding[alone[0]])} who add noise {int(missing[alone[0]])} may be missing "
+                f"{int(adding[unsure[0]])} who add noise {int(n_absent[unsure[0]])} may be missing "
                 f"and {colluding} collude (threat.colluding)"
                 + (", and the elected super-node reads it" if by_member else ""),
             )
