@@ -92,7 +92,7 @@ def local_gradients(
     """Evaluate every F_j (J eq. 5) and its gradient at the parameters (M,).
 
     Args:
-        features: of all training records in device order, (R, C, H, W).
+        features: (R, C, H, W), all training records' in device order.
         labels: theirs, (R,).
         sizes: int64 (N_L,), D_j.
     """

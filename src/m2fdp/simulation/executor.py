@@ -51,7 +51,7 @@ class Executor:
         tile: learners stepped at a time.
         results: (n, M), the models of the learners that are stepped between two sums; used again
             and again, since fresh memory costs more than a step reads.
-        aggregators: of each of the simulation's networks.
+        aggregators: one for each of the simulation's networks.
         splitter: steps the devices, where they split the model.
     """
 

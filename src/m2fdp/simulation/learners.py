@@ -120,7 +120,7 @@ def draw_minibatches(
     sum is the unit's gradient.
 
     Args:
-        taking_part: for every step, bool (N_L,): the devices whose gradients count, all of them
+        taking_part: bool (N_L,), for every step: the devices whose gradients count, all of them
             learners'.
     """
     n_devices = len(shards.sizes)
@@ -130,8 +130,8 @@ def draw_minibatches(
     dtype = np.float64 if shards.features.dtype == torch.float64 else np.float32
 
     def minibatches(step: int) -> Minibatches:
-        here = taking_part[step - 1]
-        rates = np.repeat(shards.rates * here, shards.sizes)
+        counting = taking_part[step - 1]
+        rates = np.repeat(shards.rates * counting, shards.sizes)
         positions = poisson_draw(rates, streams, round_, step)
         devices = owners[positions]
         units = learners.unit_of_device[devices]
@@ -148,11 +148,11 @@ def draw_minibatches(
             np.append(weights, 0.0).astype(dtype),
             np.concatenate([[0], np.cumsum(counts)]),
             # Devices of one learner are neighbours, and so are their whole shards.
-            consecutive=whole and bool(here.all()),
+            consecutive=whole and bool(counting.all()),
         )
 
     steps = range(1, len(taking_part) + 1)
-    if whole and all(here is taking_part[0] for here in taking_part):
+    if whole and all(devices is taking_part[0] for devices in taking_part):
         return (minibatches(1),) * len(taking_part)
     return tuple(minibatches(step) for step in steps)
 

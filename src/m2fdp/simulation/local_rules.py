@@ -96,7 +96,7 @@ class ProximalStep:
     the loss's own gradient, in `local`, is clipped: the anchor and the model are known already.
 
     Attributes:
-        mu: of which eta mu is at most 1, so that no step goes past the anchor.
+        mu: its factor; eta mu is at most 1, so that no step goes past the anchor.
         local: the rule whose step it is.
     """
 
@@ -124,8 +124,8 @@ class OwnRule:
     does to what it gets there, or to the model, is post-processing of a noised step.
 
     Attributes:
-        rule: of the user.
-        name: of it or of its algorithm, for errors.
+        rule: the user's.
+        name: its own or its algorithm's, for errors.
     """
 
     rule: LocalRule

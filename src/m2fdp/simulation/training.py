@@ -29,7 +29,7 @@ class Decision:
     """What is decided of the next round.
 
     Attributes:
-        plan: of the round.
+        plan: the round's.
         logged: what it rests on and what was chosen, by the name of the metric.
     """
 
@@ -62,7 +62,7 @@ class Measures:
 
     Attributes:
         every: rounds between two evaluations.
-        evaluate: of the global model (M,).
+        evaluate: evaluation of a global model (M,).
         spent: joules and seconds after t rounds.
         epsilon: verified after t rounds; NaN where nothing is promised.
     """
@@ -79,7 +79,7 @@ class Listener:
 
     Attributes:
         on_round: (t, what was decided for the round, its wall seconds), after every round.
-        on_evaluation: after every evaluated round.
+        on_evaluation: (its record), after every evaluated round.
     """
 
     on_round: Callable[[int, Mapping[str, float], float], None]
@@ -94,10 +94,10 @@ class Progress:
     """What a run has reached.
 
     Attributes:
-        state: after the last finished round.
-        records: of the evaluated rounds.
+        state: the state after the last finished round.
+        records: one for each evaluated round.
         decisions: what was logged of every round's decision.
-        course_state: of what decides the rounds.
+        course_state: what decides the rounds has seen it.
     """
 
     state: State
