@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.builders import split_resnet
 from torch import nn
 
 from m2fdp.errors import InputError
 from m2fdp.models.resnet import blocks_of_depth
-from m2fdp.models.split import split_resnet
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.builders import split_scores
+from tests.builders import split_resnet, split_scores
 from torch.utils.flop_counter import FlopCounterMode
 
-from m2fdp.models.split import split_resnet
 from m2fdp.tiering.costs import (
     fedavg_costs,
     module_costs,

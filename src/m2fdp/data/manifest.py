@@ -22,12 +22,12 @@ DIGEST = "sha256"  # of a table's `attrs`: of the file that it was read from
 
 
 def make_manifest(
-    dataset: Dataset, config: PartitionConfig, edge_of_device: np.ndarray, seed: int
+    dataset: Dataset, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> pd.DataFrame:
     """Deal the training records to the devices; validation and test records stay with the cloud.
 
     Args:
-        edge_of_device: (n_devices,), the edge server above each device.
+        edges: (n_devices,), the edge server above each device.
 
     Returns:
         One row a record that is used, with the columns `dataset, sample, split, label, device`;
@@ -39,7 +39,7 @@ def make_manifest(
     training_labels = dataset.labels[: dataset.n_train]
     is_validation = _validation_mask(training_labels, config.validation_fraction, seed)
     training = np.flatnonzero(~is_validation)
-    device = partition(training_labels[training], dataset.n_classes, config, edge_of_device, seed)
+    device = partition(training_labels[training], dataset.n_classes, config, edges, seed)
     training, device = training[device >= 0], device[device >= 0]
     by_device = np.argsort(device, kind="stable")
     parts = [

@@ -19,17 +19,13 @@ from m2fdp.streams import generator
 
 
 def partition(
-    labels: np.ndarray,
-    n_classes: int,
-    config: PartitionConfig,
-    edge_of_device: np.ndarray,
-    seed: int,
+    labels: np.ndarray, n_classes: int, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> np.ndarray:
     """The device that holds each record, -1 for a record left out by `samples_per_device`.
 
     Args:
         labels: (n,), the labels of the training records, in 0…n_classes-1.
-        edge_of_device: (n_devices,), the edge server above each device.
+        edges: (n_devices,), the edge server above each device.
 
     Returns:
         (n,) int64.
@@ -38,7 +34,7 @@ def partition(
         InputError: if a device would hold nothing, or not as many classes as asked for, or if own
             code does not deal the records.
     """
-    n_devices = len(edge_of_device)
+    n_devices = len(edges)
     if n_devices > len(labels):
         raise InputError(
             "topology",
@@ -46,10 +42,8 @@ def partition(
             f"at most one device a training record, here {len(labels)}; use fewer devices "
             "or a larger data set",
         )
-    if is_own(config.scheme):
-        device = _by_own_code(labels, n_classes, config, edge_of_device, seed)
-    else:
-        device = _by_affinity(labels, n_classes, config, edge_of_device, seed)
+    deal = _by_own_code if is_own(config.scheme) else _by_affinity
+    device = deal(labels, n_classes, config, edges, seed)
     if config.samples_per_device is not None:
         position = stratified_position(device, labels, generator(seed, "partition-cap"))
         device[position >= config.samples_per_device] = -1
@@ -58,15 +52,11 @@ def partition(
 
 
 def _by_affinity(
-    labels: np.ndarray,
-    n_classes: int,
-    config: PartitionConfig,
-    edge_of_device: np.ndarray,
-    seed: int,
+    labels: np.ndarray, n_classes: int, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> np.ndarray:
     """The schemes of this module; all records are dealt."""
     rng = generator(seed, "partition-affinity")
-    groups = edge_of_device if config.level == "edge" else np.arange(len(edge_of_device))
+    groups = edges if config.level == "edge" else np.arange(len(edges))
     _, group_of_device, group_sizes = np.unique(groups, return_inverse=True, return_counts=True)
     match config.scheme:
         case "labels_per_device":
@@ -83,11 +73,7 @@ def _by_affinity(
 
 
 def _by_own_code(
-    labels: np.ndarray,
-    n_classes: int,
-    config: PartitionConfig,
-    edge_of_device: np.ndarray,
-    seed: int,
+    labels: np.ndarray, n_classes: int, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> np.ndarray:
     """The devices (n,) that the user's function `partition.scheme` deals the records to.
 
@@ -102,11 +88,11 @@ def _by_own_code(
 
     def dealt() -> np.ndarray:
         rng = generator(seed, "partition-own")
-        arguments = labels.copy(), n_classes, edge_of_device.copy(), rng, config
+        arguments = labels.copy(), n_classes, edges.copy(), rng, config
         with guarded(key, name, f"can't deal {len(labels)} records"):
             return np.asarray(function(*arguments[: 5 if takes_block else 4]))
 
-    device, n_devices = dealt(), len(edge_of_device)
+    device, n_devices = dealt(), len(edges)
     if device.shape != labels.shape or device.dtype.kind not in "iu":
         kind = f"{device.dtype} of shape {device.shape}"
         raise refuse(f"returns {kind}; valid: a whole number a record, {labels.shape}")

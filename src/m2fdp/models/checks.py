@@ -12,7 +12,7 @@ from m2fdp.errors import InputError
 from m2fdp.models.losses import Loss, OneByOne
 from m2fdp.own_code import guarded
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, int, int]  # of one image: (C, H, W)
 
 _KEY = "model.name"
 _LOSS = "model.loss"

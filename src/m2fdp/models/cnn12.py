@@ -19,7 +19,6 @@ def cnn12_modules(
 
     Args:
         channels: widths of the three convolutions; null = those of M = 7840 parameters.
-        shape: (C, H, W) of the images.
 
     Raises:
         InputError: images too small for three poolings.

@@ -73,9 +73,6 @@ def resnet_modules(plan: ResnetPlan, shape: Shape, n_classes: int) -> list[nn.Se
     for the first of md4 and md6 beside a projection of stride 2, and a pooling in md1 that the
     printed sizes have no room for: stride 2, and no pooling.
 
-    Args:
-        shape: (C, H, W) of the images.
-
     Raises:
         InputError: images too small for the strides.
         ValueError: no such depth.

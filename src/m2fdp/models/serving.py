@@ -34,7 +34,6 @@ class Served:
 
     Attributes:
         weights: the model's, (M,).
-        shape: (C, H, W) of one input.
     """
 
     model: Model
@@ -69,7 +68,6 @@ def write_model(
     """Write what `_load_pyfunc` reads into a folder that is there.
 
     Args:
-        shape: (C, H, W) of one input.
         state_dict: the parameters by name.
     """
     about = {

@@ -21,7 +21,7 @@ from m2fdp.models.checks import Shape
 from m2fdp.models.cnn12 import cnn12_channels, cnn12_modules
 from m2fdp.models.losses import cross_entropy
 from m2fdp.models.registry import Model, resnet_plan
-from m2fdp.models.resnet import ResnetPlan, averaging_head, resnet_modules, small_network
+from m2fdp.models.resnet import averaging_head, resnet_modules, small_network
 from m2fdp.streams import torch_seed
 
 # The places where each can be cut.
@@ -58,26 +58,20 @@ class SplitChain(nn.Module):
 
     def __init__(self, modules: Sequence[nn.Module], heads: dict[int, nn.Module]) -> None:
         super().__init__()
-        self.chain = nn.ModuleList(modules)
+        self.chain = nn.Sequential(*modules)
         self.heads = nn.ModuleDict({str(tier): head for tier, head in heads.items()})
 
     def forward(self, features: Tensor) -> Tensor:
         """Scores (B, classes) of images (B, C, H, W)."""
-        for module in self.chain:
-            features = module(features)
-        return features
+        return self.chain(features)
 
     def client(self, tier: int, features: Tensor) -> Tensor:
         """What the client of a tier sends for images (B, C, H, W)."""
-        for module in self.chain[:tier]:
-            features = module(features)
-        return features
+        return self.chain[:tier](features)
 
     def server(self, tier: int, sent: Tensor) -> Tensor:
         """The server's scores (B, classes) of what a client of a tier sends."""
-        for module in self.chain[tier:]:
-            sent = module(sent)
-        return sent
+        return self.chain[tier:](sent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +82,13 @@ class SplitModel(Model):
 
     Attributes:
         module: the chain and its heads.
-        shape: (C, H, W) of the images.
     """
 
     module: SplitChain
     shape: Shape = field(kw_only=True)
 
     @property
-    def modules(self) -> nn.ModuleList:
+    def modules(self) -> nn.Sequential:
         """md1 … md_n; the last maps to scores (B, classes)."""
         return self.module.chain
 
@@ -188,7 +181,6 @@ def build_split_model(
     The chain starts as the same model that is not cut does; heads have a stream of their own.
 
     Args:
-        shape: (C, H, W) of the images.
         seed: seed of the initial weights; null = shapes only, without numbers, for whoever counts.
         tiers: m, the cuts whose heads are in use.
         small: whether a head is the small network that FedGKT's clients have behind md1, which
@@ -207,7 +199,15 @@ def build_split_model(
     if config.loss is not None:
         raise InputError("model.loss", config.loss, "is not for models in tiers; use null")
     if config.name == "resnet":
-        return _split_resnet(resnet_plan(config), shape, n_classes, seed, tiers, small)
+        plan = resnet_plan(config)
+
+        def head_of(tier: int) -> nn.Module:
+            if small:
+                return small_network(plan, n_classes)
+            return averaging_head(plan.outputs[tier - 1], n_classes)
+
+        chain = _drawn(seed, "initialisation", lambda: resnet_modules(plan, shape, n_classes))
+        return _split(plan.name, chain, head_of, shape, seed, tiers)
     widths = cnn12_channels(config.channels, shape)
 
     def head(tier: int) -> nn.Module:
@@ -217,49 +217,6 @@ def build_split_model(
 
     chain = _drawn(seed, "initialisation", lambda: cnn12_modules(widths, shape, n_classes))
     return _split("cnn12", chain, head, shape, seed, tiers)
-
-
-def split_resnet(
-    depth: int,
-    width: int,
-    shape: Shape,
-    n_classes: int,
-    seed: int | None = None,
-    small: bool = False,
-) -> SplitModel:
-    """D's ResNet in eight modules, with the heads of its seven tiers.
-
-    Args:
-        depth: 18 b + 2 layers, such as 56 and 110.
-        width: channels of md1; D's is 16.
-        shape: (C, H, W) of the images.
-        seed: seed of the initial weights (He et al. 2015, fan out); null = shapes only.
-        small: whether tier 1's head alone is there, FedGKT's small network.
-
-    Raises:
-        InputError: images too small for the two strides.
-        ValueError: no such depth.
-    """
-    tiers = (1,) if small else range(1, 8)
-    return _split_resnet(ResnetPlan(depth, width), shape, n_classes, seed, tiers, small)
-
-
-def _split_resnet(
-    plan: ResnetPlan,
-    shape: Shape,
-    n_classes: int,
-    seed: int | None,
-    tiers: Sequence[int],
-    small: bool,
-) -> SplitModel:
-    chain = _drawn(seed, "initialisation", lambda: resnet_modules(plan, shape, n_classes))
-
-    def head(tier: int) -> nn.Module:
-        if small:
-            return small_network(plan, n_classes)
-        return averaging_head(plan.outputs[tier - 1], n_classes)
-
-    return _split(plan.name, chain, head, shape, seed, tiers)
 
 
 def _split(

@@ -140,12 +140,8 @@ def build_transfer_model(
     own.
 
     Args:
-        shape: (C, H, W) of the images.
         seed: seed of the initial weights.
         n_clients: K.
-
-    Raises:
-        InputError: see `build_split_model`.
     """
     split = build_split_model(config, shape, n_classes, seed, (1,), small=True)
     first, *others = split.modules

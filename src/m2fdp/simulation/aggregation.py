@@ -165,18 +165,13 @@ class Aggregator:
         return sums[top]
 
 
-def build_aggregator(network: Network, dtype: torch.dtype, device: torch.device) -> Aggregator:
-    """The network's aggregator."""
-    tree = network.tree
-
-    def indices(array: np.ndarray) -> Tensor:
-        return torch.as_tensor(array, dtype=torch.int64, device=device)
-
+def build_aggregator(network: Network, features: Tensor) -> Aggregator:
+    """The network's aggregator, with weights of the type of features, and where they are."""
+    tree, device = network.tree, features.device
     return Aggregator(
         tuple(tree.n_nodes(layer) for layer in range(tree.depth + 1)),
-        tuple(indices(parents) for parents in tree.parents),
         tuple(
-            torch.as_tensor(weights, dtype=dtype, device=device)[:, None]
-            for weights in network.weights
+            torch.as_tensor(parents, dtype=torch.int64, device=device) for parents in tree.parents
         ),
+        tuple(torch.as_tensor(weights).to(features)[:, None] for weights in network.weights),
     )

@@ -302,14 +302,12 @@ def build_splitter(
     halves = {}
     for tier in np.unique(cut).tolist():
         head = model.heads[str(tier)]
-        client = nn.Sequential(*model.modules[:tier], head)
-        server = nn.Sequential(*model.modules[tier:])
+        client, server = nn.Sequential(model.modules[:tier], head), model.modules[tier:]
         halves[tier] = (
             _half(model, client, partial(_before, tier), backend_of),
             _half(model, server, partial(_behind, tier), backend_of),
         )
-    chain = nn.Sequential(*model.modules)
-    whole = _half(model, chain, partial(_behind, 0), backend_of)
+    whole = _half(model, model.modules, partial(_behind, 0), backend_of)
     noise = tuple(mechanism.noise.clients for mechanism in mechanisms)
     return Splitter(splits, model, norm, whole, halves, noise, randomness)
 

@@ -44,11 +44,7 @@ class StepSums:
 def step_sums(
     simulation: Simulation, plan: RoundPlan, learners: Learners, number: int
 ) -> tuple[StepSums, ...]:
-    """The local steps k = 1…K of round t = `number`.
-
-    Raises:
-        LostSumError: see `draw_survivors`.
-    """
+    """The local steps k = 1…K of round t = `number`."""
     network, mechanism = simulation.networks[plan.network], simulation.mechanisms[plan.network]
     if not step_in_sums(network, mechanism):
         step = StepSums(learners.present, learners.present, {}, mechanism.noise.steps)

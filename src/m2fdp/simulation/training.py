@@ -39,7 +39,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One evaluated round; `m2fdp.simulation.training.train` keeps a row of each.
+    """One evaluated round; `train` keeps a row of each.
 
     Attributes:
         round: t.
@@ -156,14 +156,7 @@ class DivergenceError(ArithmeticError):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run that is put together, ready to be trained.
-
-    Attributes:
-        process: how a round is computed.
-        policy: how the rounds are decided.
-        rounds: how many of them are trained.
-        measures: what is measured meanwhile.
-    """
+    """A run that is put together, to be trained for so many rounds."""
 
     process: Process
     policy: RoundPolicy

@@ -93,7 +93,7 @@ def _begin(process: TreeProcess, plan: RoundPlan, state: State, tap: Tap | None)
     aggregator, lacking = executor.aggregators[plan.network], None
     if network.participation is not None:
         network = network.among(present)
-        aggregator = build_aggregator(network, features.dtype, features.device)
+        aggregator = build_aggregator(network, features)
         lacking = shortfalls(network, mechanism.lock_step, present, {network.tree.depth}, features)
     return Round(
         number,
@@ -128,7 +128,7 @@ def _before_sums(current: Round, stretch: Stretch) -> Round:
     layers = by_chance | set(network.sums.layers)
     return replace(
         current,
-        aggregator=build_aggregator(remaining, features.dtype, features.device),
+        aggregator=build_aggregator(remaining, features),
         shortfalls=shortfalls(remaining, current.mechanism.lock_step, present, layers, features),
         weighing=remaining,
         alive=alive,

@@ -175,9 +175,6 @@ def weighted(
     Args:
         shard_sizes: int64 (N_L,), D_j.
         kind: `topology.weights`; uniform leaves an algorithm's own weights as they are.
-
-    Raises:
-        InputError: see `Network`.
     """
     if kind == "uniform":
         return network
@@ -189,9 +186,6 @@ def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.n
 
     Args:
         shard_sizes: (N_L,), D_j; they count where `example_cap` is given.
-
-    Raises:
-        InputError: see `Network`.
     """
     if config.participation is None and config.estimator == "mean":
         return network

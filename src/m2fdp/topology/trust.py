@@ -19,11 +19,7 @@ Trust = tuple[np.ndarray, ...]
 
 
 def build_trust(tree: Tree, config: TrustConfig, seed: int) -> Trust:
-    """The trust a configuration describes; without one, no server is trusted.
-
-    Raises:
-        InputError: see `explicit_trust` and `draw_trust`.
-    """
+    """The trust a configuration describes; without one, no server is trusted."""
     if config.untrusted is not None:
         return explicit_trust(tree, config.untrusted)
     if config.ratios is not None:
