@@ -39,10 +39,7 @@ def read_npz(file: str) -> Dataset:
 
 
 def read_images(key: str, file: str, name: str) -> np.ndarray:
-    """The images (N, H, W, C), uint8 or float32, under a name in a file `.npz`.
-
-    Args:
-        key: that names the file.
+    """The images (N, H, W, C), uint8 or float32, under a name in a file `.npz` of a key's.
 
     Raises:
         InputError: no such file, it holds something else, or no image of it has any contrast.

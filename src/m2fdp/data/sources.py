@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
-from hashlib import md5
+from hashlib import file_digest, md5
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
@@ -193,6 +193,7 @@ def _read(source: _Source, name: str, root: Path) -> Dataset:
 
 def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
     """The folder that holds the unpacked files, after downloading or unpacking them if need be."""
+    refuse = partial(InputError, "dataset.root", config.root)
     root = Path(os.path.expanduser(config.root))  # of a user that there is not, as it stands
     if source.is_unpacked_in(root):
         return root
@@ -208,16 +209,14 @@ def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
             ) from error
         return root
     if not source.is_archived_in(root):
-        raise InputError("dataset.root", config.root, _what_is_missing(source, root))
+        raise refuse(_what_is_missing(source, root))
     if not source.is_unpacked_in(unpack_root):
         try:
             _unpack(source, archives=root, target=unpack_root)
         except OSError as error:
-            raise InputError(
-                "dataset.root",
-                config.root,
+            raise refuse(
                 f"holds only archives, which could not be unpacked into {unpack_root.absolute()} "
-                f"({one_line(error)}); make room there, or unpack them yourself",
+                f"({one_line(error)}); make room there, or unpack them yourself"
             ) from error
     return unpack_root
 
@@ -249,11 +248,8 @@ def _what_is_missing(source: _Source, root: Path) -> str:
 
 
 def _md5(path: Path) -> str:
-    digest = md5(usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -103,11 +103,7 @@ class Model:
 
 
 def unflattened(tensors: Mapping[str, Tensor], vector: Tensor) -> dict[str, Tensor]:
-    """Tensors by name, as views of a flat vector that holds them one after the other.
-
-    Args:
-        tensors: whose shapes they have.
-    """
+    """Tensors of the same names and shapes, as views of a vector that holds them in order."""
     result, start = {}, 0
     for name, tensor in tensors.items():
         end = start + tensor.numel()

@@ -30,11 +30,7 @@ WEIGHTS, DESCRIPTION = "model.pt", "model.json"
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A model that labels records.
-
-    Attributes:
-        weights: the model's, (M,).
-    """
+    """A model that labels records, and its weights (M,)."""
 
     model: Model
     weights: Tensor
@@ -65,16 +61,8 @@ def write_model(
     n_classes: int,
     state_dict: Mapping[str, Tensor],
 ) -> None:
-    """Write what `_load_pyfunc` reads into a folder that is there.
-
-    Args:
-        state_dict: the parameters by name.
-    """
-    about = {
-        "model": config.model_dump(mode="json"),
-        "shape": list(shape),
-        "n_classes": n_classes,
-    }
+    """Write what `_load_pyfunc` reads, parameters by name, into a folder that is there."""
+    about = {"model": config.model_dump(mode="json"), "shape": list(shape), "n_classes": n_classes}
     (folder / DESCRIPTION).write_text(json.dumps(about, indent=2))
     weights = {name: tensor.detach().cpu().clone() for name, tensor in state_dict.items()}
     torch.save(weights, folder / WEIGHTS)

@@ -79,9 +79,6 @@ class SplitModel(Model):
     """Modules in a chain, and the heads that train each beginning of it by a loss of its own.
 
     As a `Model` it is the whole chain, with batch norm's running means and variances.
-
-    Attributes:
-        module: the chain and its heads.
     """
 
     module: SplitChain

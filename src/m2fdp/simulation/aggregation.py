@@ -148,10 +148,8 @@ class Aggregator:
     ) -> Tensor:
         """The models (N_top, M) of layer `top`, once all that enters the tree is in `sums`.
 
-        What servers send is noised, and heard, by `send`, if it is given.
-
-        Args:
-            updates: what completes the sums, where weights do not sum to one.
+        What servers send is noised, and heard, by `send`, if it is given; `updates` complete the
+        sums where weights do not sum to one.
         """
         if updates is not None:
             updates.complete(sums, len(self.parents) - 1)

@@ -90,10 +90,7 @@ def clip_layers(
 ) -> Tensor:
     """The vectors (n, M), each of their n layers clipped to norm / sqrt(n), or zero if nothing
     bounds it: in place. So the whole is at most of that norm (McMahan et al. 2018, PerLayerClip).
-
-    Args:
-        layers: places in a vector; None clips it as a whole.
-    """
+    Without layers, their places in a vector, it is clipped as a whole."""
     if layers is None:
         return clip_rows(vectors, norm, factor)
     for layer in layers:

@@ -203,14 +203,8 @@ def _miscalled(name: str, how: str) -> InputError:
 
 
 def try_local_rule(rule: LocalRule, n_parameters: int, eta: float, server: Named) -> None:
-    """One step of a rule of a user's own, on nobody's records, before anything is written.
-
-    Args:
-        server: what the server rule begins with.
-
-    Raises:
-        InputError: see `OwnRule.step`.
-    """
+    """One step of a rule of a user's own (`OwnRule.step`), on nobody's records, before anything is
+    written; `server` is what the server rule begins with."""
     model = torch.zeros(1, n_parameters)
     if not isinstance(rule, OwnRule):
         return

@@ -76,8 +76,6 @@ class Splitter:
     """Steps units, each of which is a device, in their tiers.
 
     Attributes:
-        splits: see there.
-        model: the model in its tiers.
         norm: C, of a whole record's gradient.
         whole: the chain without heads, for devices that keep it.
         halves: client's and server's by tier.
@@ -98,11 +96,8 @@ class Splitter:
     def descend(
         self, current: UnderWay, tile: range, step: int, minibatches: Minibatches, models: Tensor
     ) -> None:
-        """One clipped gradient step of some learners' models (n, M), in place.
-
-        Args:
-            minibatches: all units'.
-        """
+        """One clipped gradient step of some learners' models (n, M), in place; minibatches are all
+        units'."""
         learners, eta = current.learners, current.plan.step_size
         units = learners.units_of(tile)
         batches, devices = minibatches.select(units), learners.device_of_unit[units]

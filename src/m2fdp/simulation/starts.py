@@ -70,12 +70,12 @@ def next_starts(
         models: (N_l, M), that layer's.
         unreached: models (n, M), by head layer, of the learners that keep their own.
     """
-    ancestors = tree.ancestors[layer][learners.first_devices]
     result = {}
     for head_layer, block in learners.blocks.items():
         before = starts[head_layer]
         if head_layer > layer:
-            received = Rows(models, ancestors[block.start : block.stop])
+            heads = learners.heads[block.start : block.stop, 1]
+            received = Rows(models, tree.ancestors_of(head_layer, layer)[heads])
             result[head_layer] = Starts(received, received, before.first)
         else:
             rows = Rows(unreached[head_layer], np.arange(len(block)))

@@ -67,11 +67,8 @@ class Round:
         return self.local_of({})
 
     def local_of(self, slots: Named) -> LocalRule:
-        """One local step of learners: the algorithm's, with the proximal term that is planned.
-
-        Args:
-            slots: theirs, (n, M) each.
-        """
+        """One local step of learners with these slots, (n, M) each: the algorithm's, with the
+        proximal term that is planned."""
         rule, mu = self.simulation.rules.local, self.plan.proximal
         if slots and (with_slots := keeping(rule)) is not None:
             rule = with_slots.of(slots, self.received)

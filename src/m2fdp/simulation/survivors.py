@@ -55,11 +55,7 @@ class SumRules:
 
 
 def stays(network: Network, streams: Streams, layer: int, at: tuple[int, int]) -> np.ndarray:
-    """Which nodes of a layer of sums do not fall silent after a local step: bool (N_layer,).
-
-    Args:
-        at: round and step.
-    """
+    """Which nodes of a layer of sums do not fall silent after a round's step: bool (N_layer,)."""
     n_nodes = network.tree.n_nodes(layer)
     if not network.sums.dropout:
         return np.ones(n_nodes, dtype=bool)

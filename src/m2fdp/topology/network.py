@@ -132,11 +132,8 @@ class Network:
         return replace(self, participation=None, rho=(*self.weights[:-1], weights))
 
     def without(self, alive: Mapping[int, np.ndarray]) -> Network:
-        """The network in which what some nodes send weighs nothing.
-
-        Args:
-            alive: {layer l: bool (N_l,), the nodes whose messages keep their weights}.
-        """
+        """The network in which messages weigh nothing but those of the nodes that are `alive`,
+        {layer l: bool (N_l,)}, or of another layer."""
         rho = list(self.weights)
         for layer, members in alive.items():
             rho[layer - 1] = rho[layer - 1] * members

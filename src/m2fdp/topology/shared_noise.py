@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -61,23 +62,16 @@ def _check_layers(network: Network, local_aggregation: Collection[int]) -> None:
     sums, depth = network.sums, network.tree.depth
     for layer in sorted(sums.layers):
         if layer > depth:
-            raise InputError(
-                f"{_BLOCK}.layers",
-                layer,
-                f"is no layer of senders in this tree; valid: 1 to {depth}",
-            )
+            problem = f"is no layer of senders in this tree; valid: 1 to {depth}"
+            raise InputError(f"{_BLOCK}.layers", layer, problem)
+    refuse = partial(InputError, f"{_BLOCK}.decode", "cloud")
     if sums.decode == "cloud" and len(sums.layers) > 1:
-        raise InputError(
-            f"{_BLOCK}.decode",
-            "cloud",
-            f"reads one sum of one layer, not of the {len(sums.layers)} of {_BLOCK}.layers",
-        )
+        several = f"not of the {len(sums.layers)} of {_BLOCK}.layers"
+        raise refuse(f"reads one sum of one layer, {several}")
     if sums.decode == "cloud" and local_aggregation:
-        raise InputError(
-            f"{_BLOCK}.decode",
-            "cloud",
+        raise refuse(
             f"leaves servers nothing that they can read, so nothing to aggregate at layer "
-            f"{min(local_aggregation)} (training.local_aggregation); use null there",
+            f"{min(local_aggregation)} (training.local_aggregation); use null there"
         )
 
 
@@ -125,6 +119,7 @@ def _shared(network: Network, colluding: int) -> Network:
     those who add noise, and knows its own.
     """
     tree, sums = network.tree, network.sums
+    refuse = partial(InputError, f"{_BLOCK}.noise", "shared")
     heads = heads_of(network)
     noise = [of_layer.copy() for of_layer in network.noise]
     shares = False
@@ -145,20 +140,16 @@ def _shared(network: Network, colluding: int) -> Network:
         unsure = nodes[certain[nodes] < 1]
         if unsure.size:
             reader = tree.names[sums.reader_layer(layer)][of_node[unsure[0]]]
-            raise InputError(
-                f"{_BLOCK}.noise",
-                "shared",
+            raise refuse(
                 f"leaves no honest noise in a sum that {reader} reads: of "
                 f"{int(adding[unsure[0]])} who add noise {int(n_absent[unsure[0]])} may be missing "
                 f"and {colluding} collude (threat.colluding)"
-                + (", and the elected super-node reads it" if by_member else ""),
+                + (", and the elected super-node reads it" if by_member else "")
             )
         noise[layer][nodes] /= np.sqrt(certain[nodes])
     if not shares:
-        raise InputError(
-            f"{_BLOCK}.noise",
-            "shared",
+        raise refuse(
             f"finds no noise to share: nobody at {_BLOCK}.layers {sorted(sums.layers)} protects "
-            "devices by adding some; use the layer of those who do, or separate",
+            "devices by adding some; use the layer of those who do, or separate"
         )
     return replace(network, noise=tuple(noise))

@@ -63,11 +63,8 @@ class Filters:
 
 
 def fit_filters(images: Tensor, settings: PatchSettings) -> Filters:
-    """Random patches of public images, whitened by the statistics of many and their mirror images.
-
-    Args:
-        images: float32 (n, C, H, W), in [0, 1].
-    """
+    """Random patches of public images, float32 (n, C, H, W) in [0, 1], whitened by the statistics
+    of many and their mirror images."""
     rng = np.random.default_rng(_SEED)
     patches = _draw(pad(images, (settings.padding,) * 4), settings.side, rng)
     both_ways = torch.cat([patches, patches.flip(-1)]).flatten(1)

@@ -56,11 +56,8 @@ def fit_projection(coefficients: Tensor, dimension: int) -> Projection:
 
 
 def moved_by(changes: Tensor) -> Tensor:
-    """How deformations move components: half the second moment of their changes, (d, d).
-
-    Args:
-        changes: (n, d), components of public images less those of the deformed ones.
-    """
+    """How deformations move components: half the second moment, (d, d), of their changes (n, d),
+    those of public images less those of the deformed ones."""
     rows = changes.numpy()
     with threadpool_limits(1, user_api="blas"):
         return torch.as_tensor(rows.T @ rows / (2 * len(rows)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -57,21 +57,18 @@ def public_images(name: str) -> PublicImages:
 
 def _of_file(file: str) -> PublicImages:
     """A user's own images, of the data set's shape."""
+    refuse = partial(InputError, "features.public", file)
     if not is_file(file):
-        raise InputError(
-            "features.public", file, f"no such file; valid: {', '.join(GENERATED)}, or a file .npz"
-        )
+        raise refuse(f"no such file; valid: {', '.join(GENERATED)}, or a file .npz")
     images = read_images("features.public", file, "x")
     channels_first = features(images)
 
     def draw(count: int, shape: tuple[int, int, int]) -> np.ndarray:
         if channels_first.shape[1:] != shape:
             height, width, channels = images.shape[1:]
-            raise InputError(
-                "features.public",
-                file,
+            raise refuse(
                 f"holds images of {height} x {width} pixels and {channels} channels; valid: those "
-                f"of the data set, {shape[1]} x {shape[2]} and {shape[0]}",
+                f"of the data set, {shape[1]} x {shape[2]} and {shape[0]}"
             )
         return channels_first[:count]
 

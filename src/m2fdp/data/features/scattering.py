@@ -21,12 +21,9 @@ STRIDE = 4
 
 
 def scattering(images: Tensor) -> Tensor:
-    """Paths up to the second order at two scales.
+    """Paths up to the second order at two scales, of images (n, C, H, W).
 
     Before the wavelets, the image goes on as its own mirror image over each border.
-
-    Args:
-        images: (n, C, H, W).
 
     Returns:
         (n, 81 C, ceil(H / 4), ceil(W / 4)), the paths of a channel together: the mean, the fine

@@ -137,11 +137,8 @@ class BookKeeper:
         shapes: list[tuple[int, ...]],
     ) -> RecordGradients:
         """The record gradients at some parameters, where each of the records, features and labels,
-        passes the module alone (`torch.func.vmap`), so that the module can't mix them.
-
-        Args:
-            shapes: what `output_shapes` gives.
-        """
+        passes the module alone (`torch.func.vmap`), so that the module can't mix them; shapes are
+        what `output_shapes` gives."""
 
         def loss(
             shifts: list[Tensor], feature: Tensor, label: Tensor
