@@ -189,15 +189,8 @@ def _check_labels(called: str, y: np.ndarray, x: np.ndarray, refuse: Refuse) -> 
 
 
 def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: Refuse) -> int:
-    """Refuse arrays that are no images and labels that can be learnt.
-
-    Args:
-        arrays: images and labels by the names in `_ARRAYS`.
-        called: what the user calls them.
-
-    Returns:
-        The number of classes.
-    """
+    """The number of classes; refuses arrays, by the names in `_ARRAYS`, that are no images and
+    labels that can be learnt. `called` is what the user calls them."""
     x_train, y_train, x_test, y_test = (arrays[name] for name in _ARRAYS)
     for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         images, labels = called[f"x_{split}"], called[f"y_{split}"]

@@ -21,14 +21,11 @@ from m2fdp.streams import generator
 def partition(
     labels: np.ndarray, n_classes: int, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> np.ndarray:
-    """The device that holds each record, -1 for a record left out by `samples_per_device`.
+    """The device that holds each record, int64 (n,); -1 for one left out by `samples_per_device`.
 
     Args:
         labels: (n,), the labels of the training records, in 0…n_classes-1.
         edges: (n_devices,), the edge server above each device.
-
-    Returns:
-        (n,) int64.
 
     Raises:
         InputError: if a device would hold nothing, or not as many classes as asked for, or if own
@@ -109,17 +106,11 @@ def _by_own_code(
 def stratified_position(
     group: np.ndarray, label: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Each record's place, from 0, in a random order of its group that spreads the labels evenly.
+    """Each record's place, from 0, in a random order of its group that spreads the labels evenly:
+    int64 (n,), of integers (n,).
 
     The first m records of a group are then a random subset with the group's label mix: seats
     apportioned to the labels by the method of Webster and Sainte-Laguë.
-
-    Args:
-        group: (n,) integers.
-        label: (n,) integers.
-
-    Returns:
-        (n,) int64.
     """
     shuffle = rng.permutation(len(group))
     order = np.lexsort((shuffle, label, group))

@@ -47,7 +47,6 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
     """The data set that the configuration names, training records first.
 
     Args:
-        config: name, root (the `.npz` file itself for `npz`) and whether to download.
         unpack_root: folder that archives of a root that may not be written to are unpacked in.
 
     Raises:

@@ -36,10 +36,7 @@ DROPOUTS = (
 def check_module(
     name: str, module: object, shape: Shape, n_classes: int, at_once: int = FEW
 ) -> None:
-    """Refuse what is no module that can be trained, on images (C, H, W), with privacy.
-
-    Args:
-        at_once: so many records may be a minibatch.
+    """Refuse what is no module that can be trained with privacy, `at_once` records a minibatch.
 
     Raises:
         InputError: it is no module, does not fit the images and classes, can't be trained with
@@ -77,11 +74,8 @@ def check_one_by_one(name: str, module: nn.Module, shape: Shape) -> None:
 
 
 def check_loss(name: str, loss: Loss, n_classes: int, at_once: int = FEW) -> None:
-    """Refuse what is no loss a record, each a function of the record's scores and label alone.
-
-    Args:
-        loss: scores (B, C) and labels (B,) to losses (B,).
-        at_once: so many records may be a minibatch.
+    """Refuse what is no loss a record, each a function of the record's scores and label alone, of
+    `at_once` records a minibatch.
 
     Raises:
         InputError: what it makes of some scores is not that.
@@ -237,11 +231,8 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
 
 
 def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
-    """Refuse images (C, H, W) with a side of fewer pixels than a named model needs.
-
-    Args:
-        need: what it does with images, up to "need".
-    """
+    """Refuse images with a side of fewer pixels than a named model needs, `need` being what it does
+    with them, up to this word."""
     _, height, width = shape
     if min(height, width) < fewest:
         size = f"{fewest} x {fewest} pixels; these have {height} x {width}"

@@ -138,10 +138,6 @@ def build_transfer_model(
 
     The whole starts as the same model that is not cut does; the small network has a stream of its
     own.
-
-    Args:
-        seed: seed of the initial weights.
-        n_clients: K.
     """
     split = build_split_model(config, shape, n_classes, seed, (1,), small=True)
     first, *others = split.modules

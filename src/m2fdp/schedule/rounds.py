@@ -38,15 +38,8 @@ class RoundPlan:
 
 
 def check_pull(proximal: float, step_size: float) -> None:
-    """A pull past its centre would widen what it is to contract.
-
-    Args:
-        proximal: mu.
-        step_size: eta, the largest.
-
-    Raises:
-        InputError: eta mu is above 1.
-    """
+    """Refuse a pull eta mu above 1, for the largest step size: past its centre it would widen what
+    it is to contract."""
     if step_size * proximal > 1:
         raise InputError(
             "training.proximal",

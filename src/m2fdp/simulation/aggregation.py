@@ -50,11 +50,6 @@ class References:
         return replace(self, handed=(*self.handed[:layer], *handed_down))
 
 
-def first_references(tree: Tree, model: Tensor) -> References:
-    """Everybody has the global model (M,)."""
-    return References(tree, ((0, model[None]),) * tree.depth)
-
-
 @dataclass(frozen=True, eq=False)
 class Updates:
     """That updates are aggregated, not models.

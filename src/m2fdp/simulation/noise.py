@@ -139,6 +139,6 @@ def summed_deviations(
 
     Args:
         present: bool (N_L,), the devices that send.
-        deviations: (N_l,), l = 0…L: the noise's that each node adds to its message.
+        deviations: (N_l,), l = 0…L: those of the noise that each node adds to its message.
     """
     return np.sqrt(mean_variances(network, deviations, present, top)[0])

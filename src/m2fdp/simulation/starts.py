@@ -28,7 +28,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Of the learners of a block.
+    """Where the learners of a block start.
 
     Attributes:
         current: models that they start from.

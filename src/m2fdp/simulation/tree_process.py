@@ -21,7 +21,6 @@ from m2fdp.simulation.aggregation import (
     References,
     Updates,
     build_aggregator,
-    first_references,
     shortfalls,
 )
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
@@ -58,7 +57,8 @@ class TreeProcess:
         """
         current = _begin(self, plan, state, tap)
         starts = first_starts(current.learners, state.weights)
-        references = first_references(current.network.tree, state.weights)
+        tree = current.network.tree
+        references = References(tree, ((0, state.weights[None]),) * tree.depth)
         for stretch in _stretches(current):
             unreached, models = _run_stretch(current, stretch, starts, references)
             if stretch.top > 0:
@@ -67,8 +67,7 @@ class TreeProcess:
                 add_round_noise(*at, "downlink-noise", stretch.top, broadcasts, models)
                 if tap is not None:
                     tap("down", stretch.top, models)
-            tree, top = current.network.tree, stretch.top
-            starts = next_starts(starts, current.learners, tree, models, top, unreached)
+            starts = next_starts(starts, current.learners, tree, models, stretch.top, unreached)
             references = references.after(stretch.top, models)
         cloud = current.mechanism.noise.messages[0]
         add_round_noise(current, len(plan.layers), "cloud-noise", 0, cloud, models)

@@ -20,14 +20,8 @@ _BEND_LENGTHS = (2.5, 4.0)
 
 
 def deformed(images: Tensor, rng: np.random.Generator) -> Tensor:
-    """Each image turned, scaled, sheared, shifted, bent and of another contrast, a little.
-
-    Args:
-        images: float32 (n, C, H, W) in [0, 1]; what comes in from outside repeats the edge.
-
-    Returns:
-        As `images`.
-    """
+    """Each image, float32 (n, C, H, W) in [0, 1], turned, scaled, sheared, shifted, bent and of
+    another contrast, a little; what comes in from outside repeats the edge."""
     n, _, *size = images.shape
 
     def up_to(limit: float) -> np.ndarray:

@@ -14,14 +14,8 @@ _USUAL_SIDE = 28
 
 
 def shapes(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """As many images as textures: filled shapes, lines, and textures, a third of each.
-
-    Args:
-        textures: float32 (n, C, H, W) in [0, 1], what shapes are filled with.
-
-    Returns:
-        float32 (n, C, H, W) in [0, 1].
-    """
+    """As many images as textures, float32 (n, C, H, W) in [0, 1] both: shapes filled with them,
+    lines, and textures, a third of each."""
     size = textures.shape[2:]
     first, second, third = np.array_split(textures, 3)
     filled = _filled(len(first), size, rng)[:, None] * _shaded(first, rng)
