@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,7 +28,6 @@ from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.backends.base import Backend
 from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.simulation.clipping import clip_rows, flat_clip
-from m2fdp.simulation.learners import Learners
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import standard_normals
 from m2fdp.streams import Randomness
@@ -55,22 +53,6 @@ class Splits:
     activation_clip: float
 
 
-class UnderWay(Protocol):
-    """What a local step needs to know of its round."""
-
-    @property
-    def number(self) -> int:
-        """t."""
-
-    @property
-    def plan(self) -> RoundPlan:
-        """What is planned of it."""
-
-    @property
-    def learners(self) -> Learners:
-        """Who computes; every device is a unit."""
-
-
 @dataclass(frozen=True, eq=False)
 class Splitter:
     """Steps units, each of which is a device, in their tiers.
@@ -94,16 +76,24 @@ class Splitter:
     host: Host | None = None
 
     def descend(
-        self, current: UnderWay, tile: range, step: int, minibatches: Minibatches, models: Tensor
+        self,
+        plan: RoundPlan,
+        at: tuple[int, int],
+        models: Tensor,
+        owners: np.ndarray,
+        devices: np.ndarray,
+        batches: Minibatches,
     ) -> None:
-        """One clipped gradient step of some learners' models (n, M), in place; minibatches are all
-        units'."""
-        learners, eta = current.learners, current.plan.step_size
-        units = learners.units_of(tile)
-        batches, devices = minibatches.select(units), learners.device_of_unit[units]
-        owners = learners.learner_of_unit[units] - tile.start
-        tiers = self.splits.tiers[current.number - 1][devices]
-        noise = self.draw(current.plan.network, (current.number, step), devices, models)
+        """One clipped gradient step of some learners' models (n, M), in place.
+
+        Args:
+            at: round and step.
+            owners: int64 (u,), the place of each unit's model.
+            devices: int64 (u,), the units.
+            batches: their records.
+        """
+        eta, tiers = plan.step_size, self.splits.tiers[at[0] - 1][devices]
+        noise = self.draw(plan.network, at, devices, models)
         if len(owners) == len(models) and (tiers > self.model.n_tiers).all() and noise is None:
             chain = models[:, self.model.weights_place]
             clip = Clipping("drawn", record_norm=self.norm)

@@ -290,20 +290,21 @@ def _descend(
     current: Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
-    if (splitter := current.executor.splitter) is not None:
-        return splitter.descend(current, tile, step, minibatches, models)
     learners, clipping = current.learners, current.mechanism.clipping
     backend, eta = current.executor.backend, current.plan.step_size
     units = learners.units_of(tile)
-    batches = minibatches.select(units)
+    batches, places = minibatches.select(units), learners.learner_of_unit[units] - tile.start
+    if (splitter := current.executor.splitter) is not None:
+        at, devices = (current.number, step), learners.device_of_unit[units]
+        return splitter.descend(current.plan, at, models, places, devices, batches)
     masked = current.masked and bool(current.steps[0].members)
     if clipping.batch_norm is None and not masked:
         backend.add_gradients(models, -eta, models, batches, clipping)
         return
-    owners = torch.as_tensor(learners.learner_of_unit[units] - tile.start, device=models.device)
-    own_models = models[owners]
-    gradients = torch.zeros_like(own_models)
-    backend.add_gradients(gradients, 1.0, own_models, batches, clipping)
+    owners = torch.as_tensor(places, device=models.device)
+    unit_models = models[owners]
+    gradients = torch.zeros_like(unit_models)
+    backend.add_gradients(gradients, 1.0, unit_models, batches, clipping)
     if clipping.batch_norm is not None:
         _clipped(current, gradients, clipping.batch_norm)
     shares = torch.as_tensor(learners.shares[units], device=models.device)
@@ -311,8 +312,7 @@ def _descend(
     if masked:
         (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
         vectors = models.new_zeros(len(learners.present), models.shape[1])
-        devices = torch.as_tensor(learners.device_of_unit[units], device=models.device)
-        vectors[devices] = -gradients
+        vectors[torch.as_tensor(learners.device_of_unit[units]).to(models.device)] = -gradients
         summed = _summed_step(current, step, vectors, (int(layer), nodes))
         models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)
         return
