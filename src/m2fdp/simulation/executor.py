@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from m2fdp.models.split import SplitModel
@@ -128,14 +127,15 @@ def build_means(part: Part, settings: ExecutionSettings) -> Means:
         simulation.rules.clip_factor,
     )
     learners = len(part.groups)
-    tile = min(settings.chunk_size or _fitting_tile(model.n_parameters, features.device), learners)
+    model_bytes, on_cpu = 4 * model.n_parameters, features.device.type == "cpu"
+    fitting = (_TILE_BYTES if on_cpu else _TILE_BYTES_ON_A_GPU) // model_bytes
+    tile = min(settings.chunk_size or max(fitting, _SMALLEST_TILE), learners)
     tile = -(-tile // backend.group) * backend.group
-    at_a_time = min(max(tile, _fitting_results(model.n_parameters)), learners)
+    at_a_time = min(max(tile, _RESULT_BYTES // model_bytes), learners)
     at_a_time = -(-at_a_time // backend.group) * backend.group + ALIGNED_ROWS
     results = shared_tensor(at_a_time, model.n_parameters, features.dtype).to(features.device)
     aggregators = tuple(
-        build_aggregator(network, features.dtype, features.device, part.blocks)
-        for network in simulation.networks
+        build_aggregator(network, features, part.blocks) for network in simulation.networks
     )
     return Means(backend, tile, results, aggregators, _splitter(simulation, settings.backend))
 
@@ -151,14 +151,3 @@ def _splitter(simulation: Simulation, backend: str) -> Splitter | None:
     return build_splitter(
         splits, model, simulation.mechanisms, simulation.randomness, lambda part: way(part, factor)
     )
-
-
-def _fitting_tile(n_parameters: int, device: torch.device) -> int:
-    """Learners whose models fit the cache, or a GPU's memory many times."""
-    tile_bytes = _TILE_BYTES if device.type == "cpu" else _TILE_BYTES_ON_A_GPU
-    return max(tile_bytes // (4 * n_parameters), _SMALLEST_TILE)
-
-
-def _fitting_results(n_parameters: int) -> int:
-    """Learners whose models are kept at a time."""
-    return max(_RESULT_BYTES // (4 * n_parameters), 1)

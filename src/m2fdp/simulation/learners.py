@@ -31,7 +31,6 @@ class Learners:
         present: bool (N_L,), the devices that take part.
         groups: int64 (n,), the lock-step group that each learner is.
         heads: int64 (n, 2), (layer, index) of the learners' heads.
-        first_devices: int64 (n,), one device below each head.
         blocks: {head layer: the range of its learners}.
         unit_of_device: int64 (N_L,); -1 for devices that do not take part.
         learner_of_unit: int64 (u,), non-decreasing.
@@ -41,7 +40,6 @@ class Learners:
     present: np.ndarray
     groups: np.ndarray
     heads: np.ndarray
-    first_devices: np.ndarray
     blocks: dict[int, range]
     unit_of_device: np.ndarray
     learner_of_unit: np.ndarray
@@ -73,7 +71,7 @@ def form_learners(
         by_device: whether every device sums a gradient of its own, whatever is clipped.
     """
     lock_step = mechanism.lock_step
-    groups, first_devices = _learning(lock_step, present, network.tree.depth)
+    groups = learning_groups(lock_step, present, network.tree.depth)
     heads = lock_step.nodes[groups]
     layers, starts = np.unique(heads[:, 0], return_index=True)
     ends = [*starts[1:].tolist(), len(groups)] if len(groups) else []
@@ -95,7 +93,6 @@ def form_learners(
         present,
         groups,
         heads,
-        first_devices,
         {
             int(layer): range(int(start), end)
             for layer, start, end in zip(layers, starts, ends, strict=True)
@@ -113,17 +110,8 @@ def learning_groups(lock_step: LockStep, present: np.ndarray, depth: int) -> np.
         present: bool (N_L,), the devices that take part.
         depth: L.
     """
-    return _learning(lock_step, present, depth)[0]
-
-
-def _learning(
-    lock_step: LockStep, present: np.ndarray, depth: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The same, and one device of each."""
     head_layers = lock_step.nodes[lock_step.group_of, 0]
-    learning = np.flatnonzero(present | (head_layers < depth))
-    groups, first = np.unique(lock_step.group_of[learning], return_index=True)
-    return groups, learning[first]
+    return np.unique(lock_step.group_of[present | (head_layers < depth)])
 
 
 def draw_minibatches(
@@ -139,7 +127,7 @@ def draw_minibatches(
     sum is the unit's gradient.
 
     Args:
-        taking_part: for every step, bool (N_L,): the devices whose gradients count, all of them
+        taking_part: bool (N_L,), for every step: the devices whose gradients count, all of them
             learners'.
         first_record: place of the first of these shards' records among all.
     """
@@ -150,8 +138,8 @@ def draw_minibatches(
     dtype = np.float64 if shards.features.dtype == torch.float64 else np.float32
 
     def minibatches(step: int) -> Minibatches:
-        here = taking_part[step - 1]
-        rates = np.repeat(shards.rates * here, shards.sizes)
+        counting = taking_part[step - 1]
+        rates = np.repeat(shards.rates * counting, shards.sizes)
         positions = poisson_draw(rates, streams, round_, step, first_record)
         devices = owners[positions]
         units = learners.unit_of_device[devices]
@@ -168,11 +156,11 @@ def draw_minibatches(
             np.append(weights, 0.0).astype(dtype),
             np.concatenate([[0], np.cumsum(counts)]),
             # Devices of one learner are neighbours, and so are their whole shards.
-            consecutive=whole and bool(here.all()),
+            consecutive=whole and bool(counting.all()),
         )
 
     steps = range(1, len(taking_part) + 1)
-    if whole and all(here is taking_part[0] for here in taking_part):
+    if whole and all(devices is taking_part[0] for devices in taking_part):
         return (minibatches(1),) * len(taking_part)
     return tuple(minibatches(step) for step in steps)
 

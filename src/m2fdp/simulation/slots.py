@@ -56,9 +56,11 @@ def slots_after(
     network = simulation.networks[plan.network]
     groups = learning_groups(lock_step, present, network.tree.depth)
     rows = torch.as_tensor(groups, device=simulation.shards.features.device)
-    own = {name: slots[rows] for name, slots in written.items()}
-    kept, reported = rule.report(own, len(plan.layers), plan.step_size)
-    device = {name: written[name].clone().index_copy_(0, rows, kept[name]) for name in kept}
+    in_use = {name: slots[rows] for name, slots in written.items()}
+    new_slots, reported = rule.report(in_use, len(plan.layers), plan.step_size)
+    device = {
+        name: written[name].clone().index_copy_(0, rows, new_slots[name]) for name in new_slots
+    }
     shares = _shares(replace(network, participants=None), lock_step)[groups]
     sums = {
         name: torch.as_tensor(shares, dtype=vectors.dtype, device=vectors.device) @ vectors
@@ -73,6 +75,6 @@ def _shares(network: Network, lock_step: LockStep) -> np.ndarray:
     layers, nodes = lock_step.nodes.T
     shares = np.empty(len(nodes))
     for layer in np.unique(layers):
-        here = layers == layer
-        shares[here] = network.shares(int(layer), 0)[nodes[here]]
+        in_layer = layers == layer
+        shares[in_layer] = network.shares(int(layer), 0)[nodes[in_layer]]
     return shares

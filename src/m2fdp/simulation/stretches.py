@@ -17,7 +17,7 @@ from torch import Tensor
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import Noise
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.aggregation import Aggregator
+from m2fdp.simulation.aggregation import Aggregator, Shortfalls
 from m2fdp.simulation.clipping import clip_layers
 from m2fdp.simulation.executor import ALIGNED_ROWS, Means
 from m2fdp.simulation.learners import Learners
@@ -37,19 +37,19 @@ class Round:
     """Round t = `number` of a part of a simulation: what is planned, and who takes part.
 
     Attributes:
-        simulation: the part's.
+        simulation: the part's own.
         means: what the part is computed by.
-        network: with the weights that those have who take part.
-        aggregator, weighing: with those of what is added up as it is.
+        network: the round's, with the weights that those have who take part.
+        aggregator, weighing: the same with the weights of what is added up as it is.
         noise: the round's draws.
-        missing: see `Updates`; None where all weights sum to one, and models are aggregated.
-        part: what of the whole it is.
+        shortfalls: see `Updates`; None where all weights sum to one, and models are aggregated.
+        part: the part's place in the whole.
         by_chance: whether devices join by chance.
-        learners_before: by head layer, the learners that come before the part's in the whole.
-        alive: by the step that an aggregation follows, and by layer l of sums, bool (N_l,), who has
-            not fallen silent by then.
-        slots: of the devices, (G, M) each, which steps write in place.
-        received: of the server, (M,) each.
+        learners_before: {head layer: how many learners of the whole come before the part's}.
+        alive: {the step that an aggregation follows: {layer l of sums: bool (N_l,), who has not
+            fallen silent by then}}.
+        slots: the devices', (G, M) each, which steps write in place.
+        received: the server's slots, (M,) each.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Round:
     learners: Learners
     steps: tuple[StepSums, ...]
     noise: RoundNoise
-    missing: tuple[Tensor | None, ...] | None
+    shortfalls: Shortfalls | None
     tap: Tap | None
     weighing: Network
     part: Part
@@ -78,11 +78,8 @@ class Round:
         return self.local_of({})
 
     def local_of(self, slots: Named) -> LocalRule:
-        """One local step of learners: the algorithm's, with the proximal term that is planned.
-
-        Args:
-            slots: theirs, (n, M) each.
-        """
+        """One local step of learners with these slots, (n, M) each: the algorithm's, with the
+        proximal term that is planned."""
         rule, mu = self.simulation.rules.local, self.plan.proximal
         if slots and (with_slots := keeping(rule)) is not None:
             rule = with_slots.of(slots, self.received)
@@ -111,7 +108,7 @@ class Stretch:
     Attributes:
         first, last: the numbers k of its steps.
         top: the layer that models travel up to afterwards.
-        minibatches: of each step.
+        minibatches: each step's.
     """
 
     first: int
@@ -147,13 +144,13 @@ def stepped(
             models = results[row : row + len(wave)]
             for start in range(wave.start, wave.stop, size):
                 tile = range(start, min(start + size, wave.stop))
-                inside = slice(tile.start - block.start, tile.stop - block.start)
-                own = models[tile.start - first : tile.stop - first]
-                starts[head_layer].own.of(inside, out=own)
+                places = slice(tile.start - block.start, tile.stop - block.start)
+                of_tile = models[tile.start - first : tile.stop - first]
+                starts[head_layer].current.of(places, room=of_tile)
                 anchors = None
                 if current.local.anchored:
-                    anchors = starts[head_layer].anchors(center).of(inside)
-                _step_tile(current, stretch, tile, own, anchors)
+                    anchors = starts[head_layer].anchors(center).of(places)
+                _step_tile(current, stretch, tile, of_tile, anchors)
             yield head_layer, wave, models
             row = (row + len(wave)) % ALIGNED_ROWS
 
@@ -167,37 +164,38 @@ def _step_tile(
     (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
     groups = learners.groups[tile.start : tile.stop]
     rows = torch.as_tensor(groups, device=models.device)
-    slots = {name: kept[rows] for name, kept in current.slots.items()}
+    slots = {name: values[rows] for name, values in current.slots.items()}
     local = current.local_of(slots)
-    inside = current.noised_inside
+    noised_inside = current.noised_inside
     # What is left for the last step: the aggregation above draws the others' noise as one.
-    separate = current.separate or layer <= stretch.top or inside
+    separate = current.separate or layer <= stretch.top or noised_inside
     start = models.clone() if update_norm is not None else None
-    together = current.separate and bool(current.steps[0].members)
+    in_sums = current.separate and bool(current.steps[0].members)
 
     def add_step_noise(step: int, models: Tensor) -> None:
-        if together and not current.masked:
+        if in_sums and not current.masked:
             noise = _summed_step(current, step, None, (int(layer), nodes))
             models.add_(noise[torch.as_tensor(nodes, device=models.device)], alpha=eta)
-        elif not together and (separate or step < stretch.last):
+        elif not in_sums and (separate or step < stretch.last):
             scales = current.steps[step - 1].noise[groups]
             current.noise.add(step, "step-noise", int(layer), scales, models, nodes)
             for lag, part in enumerate(current.mechanism.noise.past, start=1):
-                if (then := _earlier(current, step, lag)) is not None:
-                    earlier, again = current.noise.of_round(then[0]), part * scales
-                    earlier.add(then[1], "step-noise", int(layer), again, models, nodes)
+                if (drawn_at := _earlier(current, step, lag)) is not None:
+                    number, at = drawn_at
+                    earlier, past_scales = current.noise.of_round(number), part * scales
+                    earlier.add(at, "step-noise", int(layer), past_scales, models, nodes)
 
     def descend(step: int, minibatches: Minibatches, models: Tensor) -> None:
         _descend(current, tile, step, minibatches, models)
-        if inside:
+        if noised_inside:
             add_step_noise(step, models)
 
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
         local.step(models, anchors, eta, partial(descend, step, minibatches))
-        if not inside:
+        if not noised_inside:
             add_step_noise(step, models)
-    for name, own in slots.items():
-        current.slots[name][rows] = own
+    for name, values in slots.items():
+        current.slots[name][rows] = values
     if update_norm is not None and start is not None:
         updates = _clipped(current, models - start, eta * update_norm)
         torch.add(start, updates, out=models)
@@ -230,21 +228,21 @@ def _descend(
     current: Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
-    if (splitter := current.means.splitter) is not None:
-        return splitter.descend(current, tile, step, minibatches, models)
     learners, clipping = current.learners, current.mechanism.clipping
     backend, eta = current.means.backend, current.plan.step_size
     units = learners.units_of(tile)
-    batches = minibatches.select(units)
-    record_clip = (clipping.record_norm, clipping.by_class)
+    batches, places = minibatches.select(units), learners.learner_of_unit[units] - tile.start
+    if (splitter := current.means.splitter) is not None:
+        at, devices = (current.number, step), learners.device_of_unit[units]
+        return splitter.descend(current.plan, at, models, places, devices, batches)
     masked = current.masked and bool(current.steps[0].members)
     if clipping.batch_norm is None and not masked:
-        backend.add_gradients(models, -eta, models, batches, *record_clip)
+        backend.add_gradients(models, -eta, models, batches, clipping)
         return
-    owners = torch.as_tensor(learners.learner_of_unit[units] - tile.start, device=models.device)
-    own_models = models[owners]
-    gradients = torch.zeros_like(own_models)
-    backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
+    owners = torch.as_tensor(places, device=models.device)
+    unit_models = models[owners]
+    gradients = torch.zeros_like(unit_models)
+    backend.add_gradients(gradients, 1.0, unit_models, batches, clipping)
     if clipping.batch_norm is not None:
         _clipped(current, gradients, clipping.batch_norm)
     shares = torch.as_tensor(learners.shares[units], device=models.device)
@@ -252,8 +250,7 @@ def _descend(
     if masked:
         (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
         vectors = models.new_zeros(len(learners.present), models.shape[1])
-        devices = torch.as_tensor(learners.device_of_unit[units], device=models.device)
-        vectors[devices] = -gradients
+        vectors[torch.as_tensor(learners.device_of_unit[units]).to(models.device)] = -gradients
         summed = _summed_step(current, step, vectors, (int(layer), nodes))
         models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)
         return
