@@ -288,7 +288,7 @@ def test_lost_sums_are_counted_before_training(system, monkeypatch):
         return alive
 
     monkeypatch.setattr("m2fdp.simulation.step_sums.draw_survivors", listening)
-    monkeypatch.setattr("m2fdp.simulation.tree_process.draw_survivors", listening)
+    monkeypatch.setattr("m2fdp.simulation.announcements.draw_survivors", listening)
     simulation = replace(simulation, randomness=seeded(experiment.config.seed, b""))
     final(experiment, simulation)
     read = {
