@@ -59,10 +59,14 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     scaled = "is scaled by constants alone: no record says anything of another"
     dealt = "tells nothing by which device holds which record"
     law = "draws the noise that it counts on, and says no less of a record than is true"
+    # What a loss's gradients are like at two models shows on no finite number of them.
+    declared = config.privacy.drift == "smooth"
+    smooth = f", and its loss is {config.privacy.smoothness}-smooth, as declared" * declared
+    of_losses = _PUBLIC + smooth, not declared
     named = (
         OwnPart("privacy.mechanism", config.privacy.mechanism, "mechanism", law, enforced=False),
-        OwnPart("model.name", config.model.name, "model", _PUBLIC),
-        OwnPart("model.loss", config.model.loss or "", "loss", _PUBLIC),
+        OwnPart("model.name", config.model.name, "model", *of_losses),
+        OwnPart("model.loss", config.model.loss or "", "loss", *of_losses),
         OwnPart("partition.scheme", config.partition.scheme, "split", dealt),
         OwnPart("dataset.name", config.dataset.name, "data set", scaled, enforced=False),
     )
