@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m2fdp.privacy.accounting import ShiftLaw, epsilon
-from m2fdp.privacy.taint import Window, device_law, record_law, windows
+from m2fdp.privacy.taint import Steps, Window, device_law, record_law, windows
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
 
@@ -21,7 +21,7 @@ def law_dict(law):
 
 
 def worst(window, head_layer, shares, q):
-    return record_law(window, head_layer, shares, q, "worst_case")
+    return record_law(window, head_layer, shares, q, Steps())
 
 
 # --- windows -------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def pairs_of(law):
 @pytest.mark.parametrize(("q", "n"), [(0.1, 1), (0.3, 6), (1.0, 4)])
 def test_non_expansive_draws_add_up(q, n):
     window = Window((1,) * (n - 1) + (None,), 1)
-    law = record_law(window, 1, (0.25,), q, "non_expansive")
+    law = record_law(window, 1, (0.25,), q, Steps("non_expansive"))
     expected = {}
     for shift, p in enumerated([0.25] * n, q):
         if p > 0:
@@ -236,7 +236,7 @@ def test_non_expansive_draws_add_up(q, n):
 @pytest.mark.parametrize("syncs", [(None,) * 7, (None, 1, None, 1, None, None, None)])
 def test_smooth_draws_grow_and_rounding_is_upward(growth, syncs):
     q, window = 0.2, Window(syncs, 1)
-    law = record_law(window, 1, (0.5,), q, "smooth", growth)
+    law = record_law(window, 1, (0.5,), q, Steps("smooth", growth))
     exact = enumerated([0.5 * growth**later for later in range(7)], q)
     cap = worst(window, 1, (0.5,), q).largest
     exact = [(min(shift, cap), p) for shift, p in exact]
@@ -261,7 +261,7 @@ def simulated_smooth(syncs, owner, drawn, growth):
 @pytest.mark.parametrize("syncs", [(None, 2, 3, None, None), (1, None, 2, None, None)])
 def test_smooth_on_a_ragged_tree_covers_every_draw_pattern(growth, syncs):
     q, owner = 0.4, 0
-    law = record_law(Window(syncs, 1), 1, path_shares(owner), q, "smooth", growth)
+    law = record_law(Window(syncs, 1), 1, path_shares(owner), q, Steps("smooth", growth))
     exact = [
         (
             simulated_smooth(syncs, owner, drawn, growth),
@@ -276,7 +276,7 @@ def test_smooth_on_a_ragged_tree_covers_every_draw_pattern(growth, syncs):
 @pytest.mark.parametrize("growth", [1.0, 1.3, 3.0, 1e3, 1e300])
 def test_smoothness_never_costs_more_than_none_and_stays_finite(growth):
     window = Window((None, None, 1) * 6 + (None,), 1)
-    smooth = record_law(window, 1, (0.2,), 0.05, "smooth", growth)
+    smooth = record_law(window, 1, (0.2,), 0.05, Steps("smooth", growth))
     anything = worst(window, 1, (0.2,), 0.05)
     assert smooth.largest <= anything.largest
     assert smooth.mean <= anything.mean

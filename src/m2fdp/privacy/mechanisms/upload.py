@@ -43,7 +43,7 @@ from m2fdp.privacy.releases import (
     unsubtractable,
 )
 from m2fdp.privacy.sight import BESIDE, COLLUDING, ELECTED, KINDS, TO_TRUSTED, Reading, readings
-from m2fdp.privacy.taint import Pull, device_law, record_law, windows
+from m2fdp.privacy.taint import Steps, device_law, record_law, windows
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
@@ -170,15 +170,14 @@ class Upload:
             spread = plan.step_size * (privacy.smoothness or 0.0)
             growth = 1.0 + (_rounded(spread, ceil) if share_laws else spread)
             part = _rounded(plan.pull, floor) if share_laws else plan.pull
-            pull = Pull(part, received=plan.center == "received")
+            steps = Steps(privacy.drift, growth, part, received=plan.center == "received")
             counts: Counter[ShiftLaw] = Counter()
             for window in windows(plan, position.head_layer, privacy.downlink_noise):
                 path = (window, position.head_layer, position.shares)
                 if privacy.unit == "device":
                     counts[device_law(*path)] += 1
                 else:
-                    rate = position.sampling_rate
-                    counts[record_law(*path, rate, privacy.drift, growth, pull)] += 1
+                    counts[record_law(*path, position.sampling_rate, steps)] += 1
             return tuple(counts.items())
 
         return laws
