@@ -141,13 +141,11 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     configured = get_mechanism(privacy.mechanism)
     active = not by_record and not configured.noises_every_step
     marked = active and privacy.drift == "worst_case" and not configured.sends_models
-    shards = _shards(per_copy, copies, device - first, rate, fillers, active)
+    other = FILLER if active else ABSENT
+    records = np.full((copies, 1 + fillers), other)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
-    starts = np.cumsum(shards.sizes) - shards.sizes
-    slots = torch.as_tensor(starts[audited])
-    shards.labels[slots] = torch.as_tensor(np.where(present, CANARY, replaced))
-    owners = torch.as_tensor(np.repeat(np.arange(len(shards.sizes)), shards.sizes))
-    shards.labels.add_(owners * _KINDS)
+    records[:, 0] = np.where(present, CANARY, replaced)
+    shards = _shards(copied.tree.n_devices, audited, records, other, rate)
     public = torch.zeros(len(shards.sizes), 2 if marked else 1, dtype=torch.float64)
     origin = public[0].clone()
     drawn_away = bool(plan.pull) and plan.center == "global"
@@ -298,21 +296,21 @@ def _model(norm: float, marks: _Marks, outweigh: bool, filler: float) -> Model:
 
 
 def _shards(
-    per_copy: int, copies: int, audited: int, rate: float, fillers: int, active: bool
+    devices: int, audited: np.ndarray, records: np.ndarray, other: int, rate: float
 ) -> Shards:
-    """A slot and fillers at the audited device, one record, always drawn, at the others."""
-    sizes = np.ones(per_copy, dtype=np.int64)
-    rates = np.ones(per_copy)
-    sizes[audited] += fillers
-    rates[audited] = rate
-    sizes, rates = np.tile(sizes, copies), np.tile(rates, copies)
-    total = int(sizes.sum())
-    return Shards(
-        torch.ones(total, 1, 1, 1, dtype=torch.float64),
-        torch.full((total,), FILLER if active else ABSENT),
-        sizes,
-        rates,
-    )
+    """Records whose labels say of what kind they are, and whose.
+
+    Args:
+        records: int64 (copies, n), the kinds of an audited device's records, drawn at the rate.
+        other: the kind of each other device's one record, which is always drawn.
+    """
+    sizes, rates = np.ones(devices, dtype=np.int64), np.ones(devices)
+    sizes[audited], rates[audited] = records.shape[1], rate
+    owners = np.repeat(np.arange(devices), sizes)
+    kinds = np.full(len(owners), other)
+    kinds[np.isin(owners, audited)] = records.ravel()
+    features = torch.ones(len(owners), 1, 1, 1, dtype=torch.float64)
+    return Shards(features, torch.as_tensor(kinds + owners * _KINDS), sizes, rates)
 
 
 def _subtree(tree: Tree, layer: int, head: int) -> list[range]:

@@ -110,13 +110,6 @@ def _reconstruction(
     knowledge = _knowledge(assembly)
     messages = list(islice(_messages(assembly, observer, mechanism), attack.messages))
     starts = 1 if attack.method == "analytic" else attack.restarts
-    done = 0
-
-    def on_start() -> None:
-        nonlocal done
-        done += 1
-        on_done(done, starts * len(messages))
-
     features, labels = assembly.records(assembly.samples.samples)
     features, labels = features.cpu(), labels.cpu()
     owners = np.repeat(np.arange(len(knowledge.sizes)), knowledge.sizes)
@@ -128,9 +121,11 @@ def _reconstruction(
         inside = torch.from_numpy(np.isin(owners, message.devices))
         records = Records(features[inside], labels[inside].numpy(), usual)
         streams = KeyedStreams(config.seed, f"attack on message {number}".encode())
-        results.append(
-            adversaries.reconstruct(message, knowledge, records, attack, kept, streams, on_start)
-        )
+        found = []
+        for start in adversaries.reconstruct(message, knowledge, attack, kept, streams):
+            found.append(start)
+            on_done(number * starts + len(found), starts * len(messages))
+        results.append(adversaries.best_of(found, message, records))
         epsilons.append(_epsilon(assembly, observer, message.devices, attack.round))
     record = _common(assembly, [observer]) | {
         "round": attack.round,
@@ -146,7 +141,7 @@ def _knowledge(assembly: Assembly) -> Knowledge:
     model = assembly.model
     knowledge = Knowledge(
         model,
-        assembly.dataset.n_classes,
+        *assembly.classified,
         assembly.samples.sizes,
         clipping.record_norm,
         clipping.batch_norm or clipping.update_norm,
