@@ -22,6 +22,7 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
+from m2fdp.privacy.sight import FINAL, KINDS, sent_by_head
 from m2fdp.privacy.taint import windows
 from m2fdp.simulation.local_rules import KeepingRule, keeping
 from m2fdp.simulation.process import State
@@ -85,10 +86,12 @@ def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
 
 
 def _receiver(position: Position) -> str:
-    """The kind of observer that is sent what a position's head releases."""
-    if position.cloud_reads:
-        return "cloud"
-    return {0: "public", 1: "cloud"}.get(position.head_layer, "servers")
+    """The kind of observer that is sent what a position's head releases: who reads its message if
+    nobody is trusted; of a trusted cloud's, which sends nothing up, whoever has the final model."""
+    if position.head_layer == 0:
+        return next(kind for kind, row in KINDS.items() if row.handed == FINAL)
+    message = replace(sent_by_head(position), trusted=False)
+    return next(kind for kind, row in KINDS.items() if row.reads(message))
 
 
 def audit_line(

@@ -13,12 +13,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.ledger import (
-    Ledger,
-    build_ledger,
-    joint_ledger,
-    open_ledger,
-)
+from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.privacy.mechanisms import (
     Clipping,
     Mechanism,
@@ -31,6 +26,7 @@ from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Release
+from m2fdp.privacy.sight import BETWEEN, EVERY, KINDS, NOTHING
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import OPEN
@@ -38,6 +34,10 @@ from m2fdp.topology.sums import OPEN
 # For layer l = 0…L, float64 (N_l,): standard deviations, over eta; of models that are bounded
 # themselves, (N_l, 2), in the model's unit: at a global and at a local aggregation.
 Deviations = list[np.ndarray]
+# Kinds of observers that are handed broadcasts below a head, and read nothing else.
+_HANDED_DOWN = {
+    kind for kind, row in KINDS.items() if row.up == NOTHING and row.handed in (EVERY, BETWEEN)
+}
 # Noise that is so little short of its target is short by rounding alone.
 _ROUNDING = 1e-2
 
@@ -334,7 +334,7 @@ def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
                 f"devices {position_name(line.position)}; trust them, or use "
                 + (
                     "privacy.mechanism: gradient or privacy.downlink_noise: true"
-                    if line.kind in {"siblings", "cousins", "downlinks"}
+                    if line.kind in _HANDED_DOWN
                     else "a network without trusted servers"
                 ),
             )
