@@ -20,7 +20,6 @@ from m2fdp.secure_aggregation.elections import (
     Election,
     commitment,
     elect,
-    election_bytes,
     exposure,
     hold,
     winner,
@@ -127,7 +126,6 @@ def test_the_winner_by_hand():
 def test_messages_of_an_election(k):
     result = elect(range(k), seeded(0))
     assert (result.draws, result.left_out, result.messages) == (1, (), 2 * k * (k - 1))
-    assert result.n_bytes == election_bytes(k) == 2 * k * (k - 1) * 32
 
 
 def test_who_falls_silent_is_left_out_and_counted():

@@ -41,6 +41,7 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskShares,
 )
 from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.traffic import Turnout, member_bytes
 
 
 def sizes_and_dropouts():
@@ -256,6 +257,10 @@ def test_the_driver_goes_on_without_refused_keys(caplog):
         total.values, exact_sum([inputs[u] for u in total.survivors], terms)
     )
     assert [line.count("left out: shown twice") for line in caplog.messages] == [1, 1]
+    assert total.turnout == Turnout(5, 3, 3, 3, 3)
+    # Five send keys and three all the rest, to two others each.
+    each = member_bytes(total.turnout, 20)
+    assert total.members_bytes == 3 * (each.overhead + each.vector) + 2 * each.keys
 
 
 @pytest.mark.parametrize(
