@@ -68,7 +68,7 @@ class Reconstruction:
 
 
 def reconstruct(
-    message: Message, knowledge: Knowledge, config: AttackConfig, kept: Kept, streams: Streams
+    message: Message, knowledge: Knowledge, config: AttackConfig, results: Kept, streams: Streams
 ) -> Iterator[Arrays]:
     """Attack a message from so many starts, one after the other; see `search` for what each gives.
 
@@ -91,7 +91,7 @@ def reconstruct(
         return search(message, knowledge, sought, config, stream)
 
     for number in range(1 if exact else config.restarts):
-        yield kept.get(f"start-{number}", partial(start, number), of=read)
+        yield results.get(f"start-{number}", partial(start, number), read)
 
 
 def best_of(starts: Iterable[Arrays], message: Message, records: Records) -> Reconstruction:

@@ -43,7 +43,7 @@ _ROUNDING = 1e-2
 
 
 def check_delta(
-    delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int, of: str = "steps"
+    delta: float, shard_sizes: np.ndarray, rates: np.ndarray, draws: int, unit: str = "steps"
 ) -> None:
     """Delta must not pay for what it is meant to exclude.
 
@@ -54,8 +54,8 @@ def check_delta(
     Args:
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), the chances q_j that a local step uses a record.
-        steps: local steps of the whole run.
-        of: what they are in words, if they are something else that draws records.
+        draws: how often the whole run draws records.
+        unit: what draws them, in words.
 
     Raises:
         InputError: it is not below both.
@@ -69,12 +69,12 @@ def check_delta(
             "one over the records of the largest shard",
         )
     rarest = float(rates.min())
-    ever = 1.0 if rarest == 1 else -expm1(steps * log1p(-rarest))
-    if delta >= ever:
+    chance = 1.0 if rarest == 1 else -expm1(draws * log1p(-rarest))
+    if delta >= chance:
         raise InputError(
             "privacy.delta",
             delta,
-            f"must be below {ever:.3g}, the chance that {steps} {of} at rate {rarest:.3g} ever "
+            f"must be below {chance:.3g}, the chance that {draws} {unit} at rate {rarest:.3g} ever "
             "draw a record: else what is drawn could go out in clear and the promise would hold",
         )
 
@@ -93,13 +93,8 @@ def no_privacy(
     """
     single = step_alone(network)
     divisor = get_mechanism(privacy.mechanism).clipping(privacy).divide_by
-    return CalibratedMechanism(
-        Clipping(divisor),
-        single,
-        silence(network, single),
-        private=False,
-        ledger=open_ledger(network, plans, privacy, threat, sees),
-    )
+    ledger = open_ledger(network, plans, privacy, threat, sees)
+    return CalibratedMechanism(Clipping(divisor), single, silence(network, single), False, ledger)
 
 
 def build_mechanism(premises: Premises) -> CalibratedMechanism:
@@ -118,8 +113,8 @@ def build_mechanisms(
     """The mechanism of each network of a run; together they meet the target.
 
     Args:
-        premises: of each network of the run; they differ in who takes part only.
-        as_drawn: from a ledger of these arguments alone to one that knows what the run has drawn
+        premises: one for each network of the run; they differ in who takes part only.
+        as_drawn: makes of a ledger of these arguments alone one that knows what the run has drawn
             already, and what its rules make of noise.
 
     Returns:
@@ -137,30 +132,28 @@ def build_mechanisms(
     units = [mechanism.units(each) * moved_by_joining(each.network) for each in premises]
 
     def ledger_over(premises: Sequence[Premises], noises: Sequence[Deviations]) -> Ledger:
-        together = zip(premises, noises, units, strict=True)
-        return as_drawn(joint_ledger([build_ledger(*each) for each in together]))
+        of_networks = zip(premises, noises, units, strict=True)
+        return as_drawn(joint_ledger([build_ledger(*each) for each in of_networks]))
 
-    # Noise that is not shared is enough by itself, as if every message that holds it were read.
-    alone = [_read_alone(each) if _hides_separate_noise(each) else each for each in premises]
-
+    ledger_of = partial(ledger_over, premises)
     check_weights(first, privacy)
     splits.refuse(first, privacy)
     if privacy.calibration == "paper":
         noises = [mechanism.paper_noise(each) for each in premises]
-        ledger = ledger_over(premises, noises)
+        ledger = ledger_of(noises)
     elif privacy.noise_multiplier is not None:
-        silent = ledger_over(premises, _silence(premises))
+        silent = ledger_of(_silence(premises))
         noises = []
         for number, (each, unit) in enumerate(zip(premises, units, strict=True)):
             protecting = privacy.noise_multiplier * (largest_shifts(silent, number) * unit)
             noises.append(mechanism.in_parts(each, protecting, silent.distrusted))
-        ledger = ledger_over(premises, noises)
+        ledger = ledger_of(noises)
     else:
-        noises, ledger = _least_noise(mechanism, alone, units, partial(ledger_over, alone))
-        if first.sums != alone[0].network.sums:
-            ledger = ledger_over(premises, noises)
+        in_clear = [_as_if_read_alone(each) for each in premises]
+        noises, ledger = _least_noise(mechanism, in_clear, units, partial(ledger_over, in_clear))
+        if first.sums != in_clear[0].network.sums:
+            ledger = ledger_of(noises)
             if ledger.verified(len(ledger.plans)) > privacy.epsilon:  # the missing add none
-                ledger_of = partial(ledger_over, premises)
                 noises, ledger = _least_noise(mechanism, premises, units, ledger_of)
     result = []
     for each, deviations, unit in zip(premises, noises, units, strict=True):
@@ -177,13 +170,11 @@ def _silence(premises: Sequence[Premises]) -> list[Deviations]:
     return [list(no_noise(each.network.tree)) for each in premises]
 
 
-def _hides_separate_noise(premises: Premises) -> bool:
-    """Whether messages are read in sums only that carry a noise of their own that is enough."""
+def _as_if_read_alone(premises: Premises) -> Premises:
+    """Noise that is not shared is enough by itself, as if every message that holds it were read."""
     sums = premises.network.sums
-    return bool(sums.layers & set(premises.head_layers.tolist())) and not sums.shared
-
-
-def _read_alone(premises: Premises) -> Premises:
+    if sums.shared or not sums.layers & set(premises.head_layers.tolist()):
+        return premises
     return replace(premises, network=replace(premises.network, sums=OPEN))
 
 
@@ -207,8 +198,8 @@ def check_weights(network: Network, privacy: PrivacyConfig) -> None:
     Raises:
         InputError: they are not uniform, and Prop. 1 is asked for.
     """
-    known = privacy.calibration != "paper" or get_mechanism(privacy.mechanism).knows_weights
-    if network.rho is not None and not known:
+    uniform = privacy.calibration == "paper" and not get_mechanism(privacy.mechanism).knows_weights
+    if network.rho is not None and uniform:
         raise InputError(
             "topology.weights",
             "samples",
@@ -231,7 +222,7 @@ def _least_noise(
 
     Args:
         premises: heads are the same nodes in all.
-        units: of the devices' laws in each network.
+        units: the unit of each device's law, in each network.
         ledger_of: the run's ledger under the noises of each network.
     """
     privacy = premises[0].privacy
@@ -287,8 +278,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     positions = _positions(laws)
     result = np.zeros(sum(len(position.members) for position in positions))
     for position, line in positions.items():
-        elsewhere = tuple((other, 1.0) for other, _ in line.elsewhere)
-        at_one = replace(line, deviation=1.0, elsewhere=elsewhere, accounts=())
+        others = tuple((other, 1.0) for other, _ in line.elsewhere)
+        at_one = replace(line, deviation=1.0, elsewhere=others, accounts=())
         composition = laws.composition(at_one, len(laws.plans))
         unit = 1.0
         if position.joins is not None:  # many weights, one law
