@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.privacy.ragged import (
+    OWNERS,
+    SYNCHRONISATIONS,
+    TREE,
+    path_shares,
+    simulated,
+    synchronised,
+    weights_below,
+)
 
 from m2fdp.privacy.accounting import least_noise
 from m2fdp.privacy.taint import Steps, Window, record_law
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.builders import tree_from_edges
 
 DELTA = 1e-5
 # Shares of a step that goes to the centre.
@@ -79,65 +87,21 @@ def test_the_least_noises_are_those_of_the_table(part, column):
 
 # --- every device of a ragged tree ---------------------------------------------------------
 
-RAGGED = [("c", "h"), ("h", "a"), ("h", "b"), ("h", "e"), ("a", "a1"), ("a", "a2"), ("b", "b1")]
-RAGGED += [("e", "e1"), ("e", "e2"), ("e", "e3")]
-RAGGED += [("a1", "x"), ("a1", "1"), ("a1", "2"), ("a2", "3"), ("b1", "4"), ("b1", "5")]
-RAGGED += [("e1", "6"), ("e2", "7"), ("e2", "8"), ("e3", "9")]
-TREE = tree_from_edges(RAGGED)
-
-
-def weights_below(layer):
-    """(N_L,): every device's weight in the model of its ancestor at a layer."""
-    weights = np.ones(TREE.n_devices)
-    for at in range(layer + 1, TREE.depth + 1):
-        weights *= TREE.uniform_weights[at - 1][TREE.ancestors[at]]
-    return weights
-
-
-def synchronised(models, layer):
-    """Every device's model (N_L, M) after those below its ancestor at the layer were averaged."""
-    family, weights = TREE.ancestors[layer], weights_below(layer)[:, None]
-    sums = np.zeros((family.max() + 1, models.shape[1]))
-    np.add.at(sums, family, weights * models)
-    return sums[family]
-
-
-def path_shares(owner):
-    return tuple(
-        TREE.uniform_weights[layer - 1][TREE.ancestors[layer][owner]]
-        for layer in range(2, TREE.depth + 1)
-    )
-
-
-def simulated(syncs, owner, first, pull):
-    """The largest difference of the release, device by device."""
-    difference = np.zeros((TREE.n_devices, 1))
-    center = difference.copy()
-    for step, sync in enumerate(syncs, start=1):
-        touched = difference[:, 0] > 0
-        difference += pull.part * (center - difference)
-        difference[touched] += 1.0
-        if step >= first and not touched[owner]:
-            difference[owner] += 1.0
-        if sync is not None:
-            difference = synchronised(difference, sync)
-            center = difference.copy() if pull.received else center
-    return float(weights_below(1) @ difference[:, 0])
-
-
-SYNCHRONISATIONS = st.lists(st.sampled_from([None, None, 1, 2, 3]), min_size=0, max_size=8)
 PULLS = st.builds(Steps, part=st.floats(0.0, 1.0), received=st.booleans())
 WEAKER_PULLS = st.builds(Steps, part=st.floats(0.0, 0.9), received=st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
-@given(SYNCHRONISATIONS, st.integers(0, TREE.n_devices - 1), PULLS)
-def test_ragged_deep_trees_against_every_device(syncs, owner, pull):
-    q, window = 0.25, Window((*syncs, None), 1)
+@settings(max_examples=100, deadline=None)
+@given(SYNCHRONISATIONS, OWNERS, st.floats(0.05, 1.0), PULLS | st.just(Steps()))
+def test_ragged_deep_trees_against_every_device(syncs, owner, q, pull):
+    window = Window((*syncs, None), 1)
     shifts = [simulated(window.syncs, owner, k, pull) for k in range(1, len(syncs) + 2)]
+    chances = [q * (1 - q) ** k for k in range(len(shifts))]
     law = worst(window, 1, path_shares(owner), q, pull)
-    assert law.largest == pytest.approx(max(shifts))
-    assert law.mean == pytest.approx(sum(q * (1 - q) ** k * s for k, s in enumerate(shifts)))
+    pairs = list(zip(shifts, chances, strict=True))
+    assert law.largest == pytest.approx(max(shift for shift, chance in pairs if chance > 0))
+    assert law.mean == pytest.approx(sum(shift * chance for shift, chance in pairs))
+    assert set(np.round(law.shifts, 9)) <= {0.0, *np.round(shifts, 9)}
 
 
 @settings(max_examples=60, deadline=None)
