@@ -292,16 +292,11 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
 def _positions(ledger: Ledger) -> dict[Position, Release]:
     """Each position of a ledger, with one of its lines: of those that matter, if they differ, one
     that counts rounds in which a device is known to join; never one whose rounds differ."""
-    result: dict[Position, Release] = {}
-    for line in ledger.lines:
-        best = result.setdefault(line.position, line)
-        if _asks_more(line, ledger) >= _asks_more(best, ledger):
-            result[line.position] = line
-    return result
 
+    def asks_more(line: Release) -> tuple[bool, ...]:
+        return not line.by_turns, line.kind in ledger.distrusted, not line.joins_unseen
 
-def _asks_more(line: Release, ledger: Ledger) -> tuple[bool, ...]:
-    return not line.by_turns, line.kind in ledger.distrusted, not line.joins_unseen
+    return {line.position: line for line in sorted(ledger.lines, key=asks_more)}
 
 
 def _in_its_largest(composition: Composition) -> tuple[float, Composition]:
