@@ -131,17 +131,17 @@ def clipped(vectors):
     return vectors / np.maximum(1.0, 2.0 * norms)
 
 
-def release_of(syncs, pull, gradients):
+def release_of(syncs, pull, gradients, clip=clipped):
     """The model of the head after steps of eta = 1 on the ragged tree.
 
     Args:
-        gradients: step k and models (N_L, M) -> (N_L, M), which are clipped.
+        gradients: step k and models (N_L, M) -> (N_L, M).
     """
     models = np.zeros((TREE.n_devices, 3))
     first, received = models, models
     for step, sync in enumerate(syncs, start=1):
         center = received if pull.received else first
-        models = models - clipped(gradients(step, models)) - pull.part * (models - center)
+        models = models - clip(gradients(step, models)) - pull.part * (models - center)
         if sync is not None:
             models = synchronised(models, sync)
             received = models
@@ -227,21 +227,6 @@ def quadratics(rng, least, largest):
     return lambda models: np.einsum("jab,jb->ja", hessians, models - middles)
 
 
-def unclipped_release(syncs, pull, gradients, pushes, owner):
-    """As `release_of`, without clips; the record adds its part at the steps that draw it."""
-    models = np.zeros((TREE.n_devices, 3))
-    first, received = models, models
-    for push, sync in zip(pushes, syncs, strict=True):
-        center = received if pull.received else first
-        step = gradients(models)
-        step[owner] += push
-        models = models - step - pull.part * (models - center)
-        if sync is not None:
-            models = synchronised(models, sync)
-            received = models
-    return weights_below(1) @ models
-
-
 @pytest.mark.parametrize("drift", ["smooth", "non_expansive"])
 @settings(max_examples=60, deadline=None)
 @given(
@@ -261,8 +246,16 @@ def test_smooth_and_convex_losses_part_by_no_more_than_the_law(drift, syncs, pul
     law = record_law(
         Window(syncs, 1), 1, path_shares(owner), 1.0, replace(pull, drift=drift, growth=1.3)
     )
-    there = unclipped_release(syncs, pull, losses, [np.zeros(3)] * len(syncs), owner)
-    moved = unclipped_release(syncs, pull, losses, directions, owner)
+
+    def with_record(step, models):
+        gradients = losses(models)
+        gradients[owner] += directions[step - 1]
+        return gradients
+
+    there, moved = (
+        release_of(syncs, pull, gradients, clip=np.asarray)
+        for gradients in (lambda _, models: losses(models), with_record)
+    )
     if drift == "smooth":  # without clips only the part that grows by beta is theirs
         share = float(np.prod(path_shares(owner)))
         most = share * sum(carried_forward(syncs, k, 1.3, pull) for k in range(len(syncs)))

@@ -183,19 +183,6 @@ def test_exposure_by_hand():
     assert both.under_one_other.tolist() == [1, 2, 1]
 
 
-def test_exposure_is_that_of_counting():
-    rng = np.random.default_rng(0)
-    present = rng.random((200, 12)) < 0.7
-    leaders_ = np.array([rng.choice(np.flatnonzero(row)) if row.any() else -1 for row in present])
-    result = exposure(present, leaders_)
-    for j in range(12):
-        counts = [
-            sum(present[t, j] and leaders_[t] == e for t in range(200)) for e in range(12) if e != j
-        ]
-        assert result.under_one_other[j] == max(counts)
-        assert result.served[j] == sum(leaders_ == j)
-
-
 @given(st.data())
 def test_exposure_of_any_rounds(data):
     """Against every coalition, one by one."""
