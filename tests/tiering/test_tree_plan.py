@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from m2fdp.config import ClockConfig, Config, ResourcesConfig, TieringConfig
-from m2fdp.costs.resources import LinkClock, watts
+from m2fdp.costs.resources import LinkClock, Links, watts
 from m2fdp.privacy.mechanisms import step_together
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.tiering.costs import resnet_costs
@@ -110,8 +110,8 @@ def test_the_servers_links_come_after_the_slowest_device():
     network, clock = world([True, True], 2)
     plans = (RoundPlan((0,), 0.1),) * 2
     tiers, resources = planned(network, clock, plans), ResourcesConfig()
-    links = LinkClock((network,), (step_together(network),), 7840, resources)
-    course = tree_course(tiers, links, plans, resources)
+    clock = LinkClock([Links(network, step_together(network), 7840, resources)])
+    course = tree_course(tiers, clock, plans, resources)
     costs = course.totals
     wired = 2 * 7840 * 32 / 100e6  # two servers, one after the other
     assert costs[1].delay_s == pytest.approx(tiers.seconds.sum() + 2 * wired)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.config import TRAINED, ClockConfig, Config, PlateauConfig, ResourcesConfig
-from m2fdp.costs.clock import Cost, added_up
+from m2fdp.costs.clock import Cost, totals
 from m2fdp.costs.profiles import draw_noise, draw_profiles
 from m2fdp.costs.resources import watts
 from m2fdp.schedule.rounds import RoundPlan
@@ -41,7 +41,7 @@ class TierCourse:
     @property
     def totals(self) -> list[Cost]:
         """What the rounds have cost together after each of t = 1…T."""
-        return added_up(self.costs)
+        return totals(self.costs)
 
 
 @dataclass(frozen=True)
