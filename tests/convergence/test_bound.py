@@ -108,7 +108,7 @@ def literal(shares, fanouts, alphas):
         s[index] = fanouts[index - 1]
     for index in range(1, depth + 1):
         alpha[index] = alphas[index - 1]
-    p_min, p_max = dict(enumerate(shares.least)), dict(enumerate(shares.largest))
+    p_min, p_max = dict(enumerate(shares.smallest)), dict(enumerate(shares.largest))
     total, by_layer = 0.0, []
     for l in range(1, depth + 1):  # noqa: E741
         bottom = 1.0
@@ -179,10 +179,10 @@ def proof_reading(shares, fanouts, alphas):
     for layer in range(1, depth + 1):
         noise = 0.0
         for m in range(layer, depth + 1):
-            untrusted = prod(1 - share for share in shares.least[layer:m])
+            untrusted = prod(1 - share for share in shares.smallest[layer:m])
             averaged = prod(fanouts[layer - 1 : m - 1]) * prod(fanouts[m - 1 :]) ** 2
             noise += untrusted * shares.largest[m] * alphas[m - 1] ** 2 / averaged
-        result.append((1 - shares.least[layer - 1]) ** 2 * noise)
+        result.append((1 - shares.smallest[layer - 1]) ** 2 * noise)
     return result
 
 
@@ -203,7 +203,7 @@ def test_corollary_1_bounds_all_but_the_layer_it_leaves_out(setting, data):
     m = data.draw(st.integers(0, depth - 1))
     # All servers below layer m are trusted.
     least, largest = (
-        (*group[: m + 1], *[1.0] * (depth - m)) for group in (shares.least, shares.largest)
+        (*group[: m + 1], *[1.0] * (depth - m)) for group in (shares.smallest, shares.largest)
     )
     shares = TrustShares(least, largest)
     proven = proof_reading(shares, fanouts, alphas)
