@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import process_of
+from tests.convergence.settings import network_of, network_on
 
 from m2fdp.algorithms import build_plan
 from m2fdp.config import (
@@ -36,20 +37,13 @@ from m2fdp.costs.resources import Links
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_alone, step_together
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import draw_trust, explicit_trust
+from m2fdp.topology.builders import tree_from_edges
+from m2fdp.topology.trust import explicit_trust
 
 M = 7840
 PRIVACY = PrivacyConfig(
     mechanism="upload", calibration="paper", epsilon=1, delta=1e-5, clipping_norm=1
 )
-
-
-def network_of(fanouts, ratios, participants=None):
-    tree = tree_from_fanouts(fanouts)
-    trust = draw_trust(tree, ratios, seed=0)
-    return Network(tree, trust, noise_plan(tree, trust), participants)
 
 
 def controller_of(network, every=5, **control):
@@ -77,7 +71,7 @@ def test_every_cost_is_what_the_round_is_billed(uplinks, together, every):
     resources = ResourcesConfig(uplinks=uplinks)
     steps, sizes = np.arange(1, 8), np.arange(1, 4)
     for size in sizes:
-        network = Network(tree, trust, noise_plan(tree, trust), int(size))
+        network = network_on(tree, trust, int(size))
         lock_step = step_together(network) if together else step_alone(network)
         links = Links(network, lock_step, M, resources)
         energy, delay = links.grid(every, steps, (sizes, sizes))
@@ -269,7 +263,7 @@ def test_where_one_kind_of_subnet_is_missing_its_size_is_zero(ratio, sizes):
 def test_small_subnets_give_all_their_devices():
     tree = tree_from_edges(RAGGED)
     trust = explicit_trust(tree, ["B"])  # a, b and c are trusted, but b's and c's ancestor is not
-    network = Network(tree, trust, noise_plan(tree, trust))
+    network = network_on(tree, trust)
     assert present_devices(network, Choice(1, 2, 3)).tolist() == [2, 2, 3]
     controller = controller_of(network)
     assert controller.problem.grid.start == Choice(5, 3, 3)

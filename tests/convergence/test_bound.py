@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.convergence.settings import network_of, network_on
 
 from m2fdp.convergence.bound import (
     Constants,
@@ -20,14 +21,7 @@ from m2fdp.convergence.bound import (
 )
 from m2fdp.convergence.descent import RoundNoise, descent_bound
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust
-
-
-def network_of(fanouts, ratios, participants=None):
-    tree = tree_from_fanouts(fanouts)
-    trust = draw_trust(tree, ratios, seed=0)
-    return Network(tree, trust, noise_plan(tree, trust), participants)
+from m2fdp.topology.trust import explicit_trust
 
 
 def values(terms):
@@ -70,8 +64,7 @@ def test_three_layers_by_hand():
 
 
 def test_a_star_has_no_products():
-    tree = tree_from_fanouts([7])
-    network = Network(tree, all_untrusted(tree), noise_plan(tree, all_untrusted(tree)))
+    network = network_on(tree_from_fanouts([7]))
     assert values(network_terms(network, alphas=[3])) == [[1], [9], [0], [9]]
 
 
