@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 import numpy as np
 
@@ -29,25 +28,6 @@ class History:
 NOTHING = History()
 
 
-class Gap(Protocol):
-    """nu as a function of K and participation, for all rounds that are left."""
-
-    def over(self, history: History, remaining: int) -> np.ndarray:
-        """nu for every K, s_T and s_U, (k, a, b); infinite where they are out of question.
-
-        Args:
-            remaining: tau^t.
-        """
-
-    def after(self, history: History, at: tuple[int, int, int], local_steps: int) -> History:
-        """What is settled after one more round.
-
-        Args:
-            at: the place of its choice.
-            local_steps: K^t.
-        """
-
-
 @dataclass(frozen=True, eq=False)
 class PapersGap:
     """nu of J eq. 28, which no finished round changes.
@@ -59,11 +39,11 @@ class PapersGap:
     values: np.ndarray
 
     def over(self, history: History, remaining: int) -> np.ndarray:
-        """See `Gap`."""
+        """See `MechanismGap.over`."""
         return self.values
 
     def after(self, history: History, at: tuple[int, int, int], local_steps: int) -> History:
-        """See `Gap`."""
+        """See `MechanismGap.after`."""
         return History(history.rounds + 1)
 
 
@@ -89,7 +69,12 @@ class MechanismGap:
     sums: StepSums
 
     def over(self, history: History, remaining: int) -> np.ndarray:
-        """See `Gap`; infinite where steps would be left after the last round."""
+        """nu for every K, s_T and s_U, (k, a, b), for all rounds to come; infinite where steps
+        would remain after the last one.
+
+        Args:
+            remaining: tau^t.
+        """
         rounds = -(-remaining // self.local_steps)
         last = history.rounds + rounds
         in_time = last <= self.most_rounds
@@ -106,7 +91,12 @@ class MechanismGap:
         return np.where(in_time[:, None, None], 2 * total / weight, np.inf)
 
     def after(self, history: History, at: tuple[int, int, int], local_steps: int) -> History:
-        """See `Gap`."""
+        """What is settled after one more round.
+
+        Args:
+            at: the place of its choice.
+            local_steps: K^t.
+        """
         sums = self.sums.over(history.rounds, np.array([history.rounds + 1]))[:, 0]
         of_one = [power * float(sum_) for power, sum_ in zip(self._powers, sums, strict=True)]
         spread = RoundSpread(*(getattr(self.spread, part.name)[at] for part in fields(RoundSpread)))
@@ -120,3 +110,7 @@ class MechanismGap:
     def _powers(self) -> tuple[float, float, float]:
         gamma = self.step_parameter
         return gamma, gamma**2, gamma**3
+
+
+# nu as a function of K and participation.
+Gap = PapersGap | MechanismGap
