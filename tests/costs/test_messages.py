@@ -7,7 +7,7 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ResourcesConfig, ThreatConfig
 from m2fdp.costs.messages import ballot_bits, message_bits
-from m2fdp.costs.resources import round_cost
+from m2fdp.costs.resources import Links
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_together
 from m2fdp.secure_aggregation.traffic import everybody, member_bytes
@@ -47,12 +47,12 @@ def two_by_three(sums, trusted=False, **changes):
 def cost_alone(network, layers, **resources):
     """Of a round in which no group moves in lock step."""
     lock_step = no_privacy(network, (), PRIVACY, ThreatConfig()).lock_step
-    return round_cost(network, lock_step, layers, M, ResourcesConfig(**resources))
+    return Links(network, lock_step, M, ResourcesConfig(**resources)).round(layers)
 
 
 def cost_together(network, layers, **resources):
     """Of a round of the mechanism `gradient`."""
-    return round_cost(network, step_together(network), layers, M, ResourcesConfig(**resources))
+    return Links(network, step_together(network), M, ResourcesConfig(**resources)).round(layers)
 
 
 def check(cost, steps, wireless_s, wired_s, in_turn_s):

@@ -294,16 +294,25 @@ def test_means_against_leakage_need_a_clients_own_loss(algorithm):
         experiment(algorithm, **{"leakage.patch_shuffling": True})
 
 
+def surprises_of(algorithm="dtfl", **keys):
+    one = experiment(algorithm, **keys)
+    return surprises(one.config, one.plan)
+
+
 def test_steps_of_adam_that_are_gradient_descents_are_told_of():
-    line = "training.learning_rate = 0.5 is far above D's 0.001"
+    (line,) = surprises_of(**{"training.learning_rate": 0.5})
+    assert line.startswith("training.learning_rate = 0.5 is far above D's 0.001")
+    assert not surprises_of()
+    assert not surprises_of(**{"training.learning_rate": 0.5, "training.optimizer": "sgd"})
 
-    def told(**keys):
-        one = experiment("dtfl", **keys)
-        return surprises(one.config, one.plan)
 
-    assert [one for one in told(**{"training.learning_rate": 0.5}) if one.startswith(line)]
-    assert not told()
-    assert not told(**{"training.learning_rate": 0.5, "training.optimizer": "sgd"})
+def test_a_tier_that_ds_table_2_has_not_is_told_of():
+    (line,) = surprises_of(**{"tiering.profile": "paper"})
+    assert line.startswith("tiering.profile = paper: D's Table 2 has 6 tiers, and the times of the")
+    assert not surprises_of(**{"tiering.profile": "paper", "tiering.tiers": 6})
+    oracle = {"tiering.profile": "paper", "tiering.schedule": "oracle"}
+    assert not surprises_of(**oracle)  # which knows the times
+    assert not surprises_of("fedavg", **{"tiering.profile": "paper"})
 
 
 def test_batch_norm_over_one_number_is_refused():

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 from m2fdp.config import ClockConfig, Config, ResourcesConfig, TieringConfig
-from m2fdp.costs.resources import LinkClock, watts
+from m2fdp.costs.resources import LinkClock, Links, watts
 from m2fdp.privacy.mechanisms import step_together
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.tiering.costs import resnet_costs
-from m2fdp.tiering.tree_plan import billed_at, plan_tree_tiers, tree_course
+from m2fdp.tiering.costs import costs_of_cuts, resnet_costs
+from m2fdp.tiering.tree_plan import billed_cuts, plan_tree_tiers, tree_course
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, noise_plan
 
 MIB = 2.0**20
+COSTS = costs_of_cuts(resnet_costs(56, 16), np.arange(1, 8), 8.0, whole_model=True)
 WHOLE, MD1 = 522.40e6, 1.77e6  # FLOPs of a record, ResNet-56 (spec 1.2)
 
 
@@ -33,7 +34,7 @@ def planned(network, clock, plans, minibatch=60.0, **tiering):
     return plan_tree_tiers(
         TieringConfig(**{"schedule": "oracle", **tiering}),
         clock,
-        billed_at(resnet_costs(56, 16), 7),
+        COSTS,
         network,
         step_together(network),
         np.full(network.tree.n_devices, minibatch),
@@ -110,8 +111,8 @@ def test_the_servers_links_come_after_the_slowest_device():
     network, clock = world([True, True], 2)
     plans = (RoundPlan((0,), 0.1),) * 2
     tiers, resources = planned(network, clock, plans), ResourcesConfig()
-    links = LinkClock((network,), (step_together(network),), 7840, resources)
-    course = tree_course(tiers, links, plans, resources)
+    clock = LinkClock([Links(network, step_together(network), 7840, resources)])
+    course = tree_course(tiers, clock, plans, resources)
     costs = course.totals
     wired = 2 * 7840 * 32 / 100e6  # two servers, one after the other
     assert costs[1].delay_s == pytest.approx(tiers.seconds.sum() + 2 * wired)
@@ -123,7 +124,7 @@ def test_the_servers_links_come_after_the_slowest_device():
 
 @pytest.mark.parametrize(("n_cuts", "cuts"), [(7, [1, 2, 3, 4, 5, 6, 7]), (3, [1, 4, 7]), (1, [1])])
 def test_cuts_of_another_model_are_spread_over_the_billed_ones(n_cuts, cuts):
-    assert billed_at(resnet_costs(56, 16), n_cuts).cuts.tolist() == cuts
+    assert billed_cuts(resnet_costs(56, 16), n_cuts).tolist() == cuts
 
 
 def test_the_last_tiers_alone_are_offered():

@@ -18,6 +18,7 @@ from m2fdp.simulation.simulation import Simulation
 from m2fdp.streams import seeded
 from m2fdp.tiering.costs import ModuleCosts, module_costs
 from m2fdp.tiering.course import TierCourse, plan_course
+from m2fdp.tiering.printed import TABLE_TIERS
 from m2fdp.tiering.process import TierProcess
 from m2fdp.tiering.transfer import TransferProcess
 from m2fdp.tiering.ways import Way
@@ -90,14 +91,23 @@ def check_tiers(config: Config, plan: Plan) -> None:
 
 def surprises_in_tiers(config: Config) -> list[str]:
     """A line for each thing that is allowed in tiers and is seldom what was meant."""
-    training = config.training
-    adam = get_algorithm(config.algorithm).tiers is not None and training.optimizer == "adam"
-    if not adam or training.learning_rate <= _LARGE_FOR_ADAM:
-        return []
-    return [
-        f"training.learning_rate = {training.learning_rate:g} is far above D's 0.001: steps of "
-        "Adam are of that length whatever the gradient (training.optimizer)"
-    ]
+    way, training, tiering = get_algorithm(config.algorithm).tiers, config.training, config.tiering
+    lines: list[str] = []
+    if way is None:
+        return lines
+    if training.optimizer == "adam" and training.learning_rate > _LARGE_FOR_ADAM:
+        lines.append(
+            f"training.learning_rate = {training.learning_rate:g} is far above D's 0.001: steps of "
+            "Adam are of that length whatever the gradient (training.optimizer)"
+        )
+    believed = tiering.profile == "paper" and tiering.schedule == "dynamic"
+    if way.tiered and believed and tiering.tiers > TABLE_TIERS:
+        lines.append(
+            f"tiering.profile = paper: D's Table 2 has {TABLE_TIERS} tiers, and the times of the "
+            f"lowest of tiering.tiers = {tiering.tiers} are a guess of this code's; use "
+            f"{TABLE_TIERS}, or profile: clock"
+        )
+    return lines
 
 
 def _check_noised_epochs(config: Config, plan: Plan) -> None:

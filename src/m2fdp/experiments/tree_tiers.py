@@ -17,9 +17,9 @@ from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.splits import Splits
 from m2fdp.streams import Randomness
-from m2fdp.tiering.costs import module_costs
+from m2fdp.tiering.costs import TierCosts, costs_of_cuts, module_costs
 from m2fdp.tiering.course import clock_costs
-from m2fdp.tiering.tree_plan import Billed, TreeTiers, billed_at, plan_tree_tiers
+from m2fdp.tiering.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers
 from m2fdp.topology.network import Network
 
 # Keys that only runs read whose devices split their model and have a promise.
@@ -212,7 +212,9 @@ def _cuts(config: Config, shape: tuple[Shape, int]) -> int:
     return build_split_model(config.model, *shape, None, []).n_tiers
 
 
-def _billed(config: Config, shape: tuple[Shape, int]) -> Billed:
+def _billed(config: Config, shape: tuple[Shape, int]) -> TierCosts:
     every = range(1, _cuts(config, shape) + 1)
     trained = module_costs(build_split_model(config.model, *shape, None, every))
-    return billed_at(clock_costs(config.clock, trained), len(every))
+    costs = clock_costs(config.clock, trained)
+    cuts = billed_cuts(costs, len(every))
+    return costs_of_cuts(costs, cuts, config.clock.label_bytes, whole_model=True)

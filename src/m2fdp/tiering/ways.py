@@ -38,15 +38,15 @@ class Way:
     """A way to train in epochs. One that says nothing of itself averages whole models.
 
     Attributes:
-        name: of its seconds, in tables.
-        costs: from the modules' costs, the clock, the tiers and a client's epochs in a round to
-            what client and server do and send of a record.
+        name: what tables call its seconds.
+        costs: function from the modules' costs, the clock, the tiers and a client's epochs in a
+            round to what client and server do and send of a record.
         whole: whether clients train the whole model, whoever computes it.
         tiered: whether clients are in tiers that a scheduler chooses, each with a loss of its own
             where it is cut, so that it computes while the server does (D eq. 5).
         averaged: whether clients send models, whose mean is the next one; else they send records'
             activations once a round, and all wait until the server's one model is trained on them.
-        sees: by kind of observer, what it sees beside un-noised models; {how} = what was done to
+        sees: what each kind of observer sees beside un-noised models; {how} = what was done to
             activations.
     """
 
@@ -61,11 +61,11 @@ class Way:
         """What a round takes each client, (K,).
 
         Args:
-            times: by `costs`.
+            times: those of `costs`.
             tiers: (K,), 1 … M.
         """
-        own = times.at(tiers, clock.server == "shared" or not self.averaged)
-        return (own.parallel() if self.tiered else own.sequential())[:, 0]
+        chosen = times.at(tiers, clock.server == "shared" or not self.averaged)
+        return (chosen.parallel() if self.tiered else chosen.sequential())[:, 0]
 
     def model(self, config: Config, shape: Shape, n_classes: int, seed: int) -> Model:
         """The configured model with its first weights, and the heads that are in use.
@@ -76,8 +76,8 @@ class Way:
         if not self.averaged:
             n_clients = build_tree(config.topology).n_devices
             return build_transfer_model(config.model, shape, n_classes, seed, n_clients)
-        most = SPLIT_MODELS[config.model.name]
-        tiers = range(most - config.tiering.tiers + 1, most + 1) if self.tiered else ()
+        cuts = SPLIT_MODELS[config.model.name]
+        tiers = range(cuts - config.tiering.tiers + 1, cuts + 1) if self.tiered else ()
         return build_split_model(config.model, shape, n_classes, seed, tiers)
 
     def process(
