@@ -12,11 +12,12 @@ import pandas as pd
 import torch
 from torch import nn
 
-from m2fdp.config import DatasetConfig, load_config
+from m2fdp.config import DatasetConfig, ModelConfig, load_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.sources import load_dataset
 from m2fdp.experiments import Experiment
 from m2fdp.models.registry import Model
+from m2fdp.models.split import SplitModel, build_split_model
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.process import State
@@ -77,6 +78,23 @@ class Offset(nn.Module):
 def quadratic() -> Model:
     """The model of one number w with the loss (w - c)²/2, so the gradient w - c and beta = 1."""
     return Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
+
+
+def split_resnet(
+    depth: int, width: int, shape, n_classes: int, seed: int | None = None
+) -> SplitModel:
+    """D's ResNet with the heads of its seven tiers; shapes only, without a seed."""
+    config = ModelConfig(name="resnet", depth=depth, width=width)
+    return build_split_model(config, shape, n_classes, seed, range(1, 8))
+
+
+def split_scores(
+    model: SplitModel, tier: int, features: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The server's scores and the client's, (B, classes) each, at the initial weights; no gradient
+    of the server's flows back through what is sent (D eqs 3 and 4)."""
+    sent = model.module.client(tier, features)
+    return model.module.server(tier, sent.detach()), model.heads[str(tier)](sent)
 
 
 def process_of(

@@ -26,6 +26,11 @@ class InputError(ValueError):
         return f"{given}: {self.remedy}"
 
 
+def one_line(error: BaseException) -> str:
+    """What an error is and says, without line breaks."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error and what it was raised from, the innermost last, each once: chains may be rings."""
     seen: set[int] = set()

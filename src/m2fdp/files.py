@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path, PurePath
 
 from m2fdp.errors import chain
@@ -30,6 +31,17 @@ def replacing(path: Path) -> Iterator[Path]:
         _name_file(error, unfinished, path)
         raise
     _sync(path.parent)
+
+
+def sealed(content: bytes) -> bytes:
+    """Content behind its SHA-256, as torch's own reader would not notice a changed byte."""
+    return sha256(content).digest() + content
+
+
+def unsealed(written: bytes) -> bytes | None:
+    """What was sealed; None if a byte of it has changed."""
+    digest, content = written[:32], written[32:]
+    return content if sha256(content).digest() == digest else None
 
 
 def shown(path: PurePath) -> str:

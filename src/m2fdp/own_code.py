@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, one_line
 
 FORM = "package.module:function"
 _MARK_OF_ROOT = "pyproject.toml"
@@ -77,8 +77,7 @@ def guarded(key: str, name: str, what: str) -> Iterator[None]:
         try:
             yield
         except (Exception, SystemExit) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(key, name, f"{what}: {reason}{_place(error)}") from error
+            raise InputError(key, name, f"{what}: {one_line(error)}{_place(error)}") from error
 
 
 def n_positional(function: Callable[..., Any]) -> int | None:

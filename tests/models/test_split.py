@@ -1,37 +1,14 @@
-"""Split models: D's sizes, and where gradients stop."""
+"""Split models: D's sizes."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from tests.builders import split_resnet
 from torch import nn
 
 from m2fdp.errors import InputError
 from m2fdp.models.resnet import blocks_of_depth
-from m2fdp.models.split import split_resnet
-
-
-@pytest.fixture(scope="module")
-def small():
-    """ResNet-20 of width 2 on 8 x 8 grey images, in double precision."""
-    model = split_resnet(20, 2, (1, 8, 8), 3, seed=0)
-    model.modules.double()
-    model.heads.double()
-    return model
-
-
-def records(shape=(1, 8, 8), n=5):
-    draws = torch.Generator().manual_seed(1)
-    return torch.randn((n, *shape), generator=draws, dtype=torch.float64), torch.arange(n) % 3
-
-
-def gradients(module: nn.Module) -> list[torch.Tensor]:
-    return [parameter.grad for parameter in module.parameters()]
-
-
-def clear(model):
-    model.modules.zero_grad(set_to_none=True)
-    model.heads.zero_grad(set_to_none=True)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +47,7 @@ def test_modules_give_what_the_tables_say():
     ]
 
 
-def test_initial_weights_repeat_and_follow_from_the_seed(small):
+def test_initial_weights_repeat_and_follow_from_the_seed():
     def first(seed):
         return split_resnet(20, 2, (1, 8, 8), 3, seed=seed).modules[0][0].weight
 
@@ -87,57 +64,6 @@ def test_initial_weights_have_he_et_als_deviation():
     assert convolution.weight.shape == (64, 64, 3, 3)
     deviation = convolution.weight.std().item()
     assert deviation == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.03)
-
-
-@pytest.mark.parametrize("tier", range(1, 8))
-def test_the_clients_part_learns_by_its_own_loss_alone_and_the_servers_by_its(small, tier):
-    """The gradient of the sum of both losses, against that of each by itself."""
-    features, labels = records()
-    clear(small)
-    small.tier_loss(small.scores_at(tier, features), labels).sum().backward()
-    both = [gradients(module) for module in small.modules]
-    head = gradients(small.heads[str(tier)])
-    assert all(
-        grad is None
-        for other, heads in small.heads.items()
-        if other != str(tier)
-        for grad in gradients(heads)
-    )
-
-    clear(small)
-    given = features
-    for module in small.modules[:tier]:
-        given = module(given)
-    nn.functional.cross_entropy(small.heads[str(tier)](given), labels, reduction="sum").backward()
-    for together, module in zip(both[:tier], small.modules, strict=False):
-        for ours, alone in zip(together, gradients(module), strict=True):
-            assert torch.equal(ours, alone)
-    for ours, alone in zip(head, gradients(small.heads[str(tier)]), strict=True):
-        assert torch.equal(ours, alone)
-
-    clear(small)
-    sent = given.detach()
-    for module in small.modules[tier:]:
-        sent = module(sent)
-    nn.functional.cross_entropy(sent, labels, reduction="sum").backward()
-    for together, module in zip(both[tier:], small.modules[tier:], strict=True):
-        for ours, alone in zip(together, gradients(module), strict=True):
-            torch.testing.assert_close(ours, alone)
-
-
-def test_the_servers_scores_are_the_whole_models(small):
-    features, _ = records()
-    whole = small.whole(features)
-    for tier in range(1, small.n_tiers + 1):
-        both = small.scores_at(tier, features)
-        assert both.shape == (5, 6)
-        torch.testing.assert_close(both[:, :3], whole)
-
-
-@pytest.mark.parametrize("tier", [0, 8])
-def test_there_is_no_such_tier(small, tier):
-    with pytest.raises(ValueError, match="a tier of 1 to 7"):
-        small.scores_at(tier, records()[0])
 
 
 @pytest.mark.parametrize("depth", [2, 19, 50, 57])

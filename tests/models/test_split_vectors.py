@@ -1,8 +1,7 @@
-"""Split models as flat vectors: what is where, and what a tier's own model makes of it."""
+"""Split models as flat vectors: what is where."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,9 +9,6 @@ from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models.registry import build_model
 from m2fdp.models.split import build_split_model
-from m2fdp.simulation.backends.reference import ReferenceBackend
-from m2fdp.simulation.backends.sequential import SequentialBackend
-from m2fdp.simulation.minibatches import Minibatches
 
 RESNET = ModelConfig(name="resnet", width=2, norm="group")
 CNN = ModelConfig(name="cnn12", channels=[2, 3, 4])
@@ -20,19 +16,6 @@ CNN = ModelConfig(name="cnn12", channels=[2, 3, 4])
 
 def split(config=RESNET, tiers=range(1, 8), shape=(1, 8, 8)):
     return build_split_model(config, shape, 10, 0, tiers)
-
-
-def records(n=6):
-    draws = torch.Generator().manual_seed(1)
-    return torch.rand((n, 1, 8, 8), generator=draws), torch.arange(n) % 10
-
-
-def batch(n=6):
-    features, labels = records(n)
-    weights = np.append(np.full(n, 1 / n, dtype=np.float32), np.float32(0))
-    return Minibatches(
-        features, labels, np.append(np.arange(n), 0), weights, np.array([0, n]), consecutive=True
-    )
 
 
 def test_a_vector_has_weights_then_heads_then_buffers():
@@ -74,7 +57,7 @@ def test_without_heads_it_is_the_model_that_is_not_cut(config):
     model, whole = split(config, tiers=()), build_model(config, (1, 8, 8), 10, seed=0)
     vector = model.initial_vector()
     assert torch.equal(vector, whole.initial_vector())
-    features, _ = records()
+    features = torch.rand((6, 1, 8, 8), generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(model.scores(vector, features), whole.scores(vector, features))
 
 
@@ -84,54 +67,6 @@ def test_heads_move_no_other_weight():
     assert torch.equal(a[some.weights_place], b[more.weights_place])
     assert torch.equal(a[some.head_place(2)], b[more.head_place(2)])
     assert not torch.equal(b[more.head_place(1)][:10], b[more.head_place(2)][:10])
-
-
-@pytest.mark.parametrize(
-    ("config", "tier"), [(RESNET, 1), (RESNET, 7), (CNN, 1), (CNN, 3), (CNN, 4)]
-)
-def test_a_tiers_model_gives_the_joint_gradient_record_by_record(config, tier):
-    """By the backends that privacy uses, against autograd over the whole vector."""
-    model = split(config, tiers=range(1, 4 if config is CNN else 8))
-    vector = model.initial_vector().requires_grad_()
-    features, labels = records()
-    tensors = model.unflatten(vector)
-    given, n_modules = features, len(model.modules)
-
-    def applied(module, prefix, values):
-        own = {name: tensors[f"{prefix}.{name}"] for name, _ in module.named_parameters()}
-        return torch.func.functional_call(module, own, (values,))
-
-    for number in range(tier):
-        given = applied(model.modules[number], f"chain.{number}", given)
-    sent = given if tier == n_modules else given.detach()
-    for number in range(tier, n_modules):
-        sent = applied(model.modules[number], f"chain.{number}", sent)
-    loss = model.loss(sent, labels).mean()
-    if tier < n_modules:
-        head = applied(model.heads[str(tier)], f"heads.{tier}", given)
-        loss = loss + model.loss(head, labels).mean()
-    (expected,) = torch.autograd.grad(loss, vector)
-
-    own, places = model.model_at(tier), model.places_at(tier)
-    start = torch.cat([vector.detach()[place] for place in places])[None]
-    assert start.shape[1] == own.n_parameters
-    assert torch.equal(start[0], own.initial_vector())
-    for clipping_norm in (None, 0.05):
-        sums = []
-        for backend in (SequentialBackend(own), ReferenceBackend(own)):
-            into = torch.zeros_like(start)
-            backend.add_gradients(into, 1.0, start, batch(), clipping_norm)
-            sums.append(into[0])
-        torch.testing.assert_close(*sums, rtol=1e-3, atol=2e-5)
-        if clipping_norm is None:
-            whole = torch.zeros(model.n_parameters)
-            for place, part in zip(
-                places, sums[0].split([p.stop - p.start for p in places]), strict=True
-            ):
-                whole[place] = part
-            torch.testing.assert_close(whole, expected, rtol=1e-3, atol=2e-5)
-        else:
-            assert sums[0].norm() <= clipping_norm * 1.0001
 
 
 def test_a_strided_stem_halves_all_maps():

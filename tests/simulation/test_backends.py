@@ -12,6 +12,7 @@ from torch import nn
 from m2fdp.config import ModelConfig
 from m2fdp.models import losses
 from m2fdp.models.registry import Model, build_model
+from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation.backends import build_backend
 from m2fdp.simulation.backends.bookkeeping import build_book_keeper
 from m2fdp.simulation.backends.linear import _scores, padded_width
@@ -87,7 +88,7 @@ def models(name):
     torch.manual_seed(0)
     own, kind = name.startswith("own"), name.removeprefix("own ")
     module = Tokens() if kind == "tokens" else Odd(kind)
-    return Model(name, module, losses.cross_entropy, linear=False, own=own)
+    return Model(name, module, losses.cross_entropy, linear=False, is_own=own)
 
 
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
@@ -119,10 +120,10 @@ def problem(name, counts, seed, consecutive=False):
     return model, weights, batches
 
 
-def sums(backend, weights, batches, *clipping):
-    into = torch.zeros_like(weights)
-    backend.add_gradients(into, 1.0, weights, batches, *clipping)
-    return into
+def sums(backend, weights, batches, norm, by_class=False):
+    result, clip = torch.zeros_like(weights), Clipping("drawn", norm, by_class=by_class)
+    backend.add_gradients(result, 1.0, weights, batches, clip)
+    return result
 
 
 def fast_backends(model, counts):
@@ -166,7 +167,7 @@ def test_a_step_in_place_takes_all_gradients_at_the_old_models(name, counts):
     expected = weights - 0.5 * sums(ReferenceBackend(model), weights, batches, 1.0)
     for backend in fast_backends(model, counts):
         moved = weights.clone()
-        backend.add_gradients(moved, -0.5, moved, batches, 1.0)
+        backend.add_gradients(moved, -0.5, moved, batches, Clipping("drawn", 1.0))
         torch.testing.assert_close(moved, expected, rtol=1e-6, atol=1e-9)
 
 
@@ -380,7 +381,7 @@ def test_scattered_records_share_one_buffer(consecutive):
     assert backend.width == 0
     for norm in (None, 0.5):
         sums, wanted = torch.zeros_like(models), torch.zeros_like(models)
-        backend.add_gradients(sums, 1.0, models, batches, norm)
+        backend.add_gradients(sums, 1.0, models, batches, Clipping("drawn", norm))
         for learner, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
             x = features[positions[start:stop]].flatten(1)
             y = labels[positions[start:stop]]

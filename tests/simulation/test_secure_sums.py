@@ -9,8 +9,7 @@ from tests.builders import experiment_of, last_state
 
 from m2fdp.errors import InputError
 from m2fdp.secure_aggregation import Group, Scale
-from m2fdp.simulation import masked_sums
-from m2fdp.simulation.masked_sums import Senders
+from m2fdp.simulation import masked_sums, model_sums
 from m2fdp.simulation.step_sums import step_sums
 from m2fdp.simulation.survivors import LostSumError, SumRules, draw_survivors
 from m2fdp.streams import seeded
@@ -249,14 +248,12 @@ def test_results_depend_neither_on_workers_nor_on_tiles():
 
 def test_an_update_beyond_its_bound_is_left_out_of_the_sum(caplog, monkeypatch):
     """A member refuses to mask what could overflow; the reader's sum goes on without it."""
-    bounds = Senders._bounds
+    bounds = model_sums._bounds
 
-    def too_small(self, layer, n_parameters):
-        found = bounds(self, layer, n_parameters)
-        found[:] = 1e-9
-        return found
+    def too_small(current, layer, n_parameters):
+        return np.full_like(bounds(current, layer, n_parameters), 1e-9)
 
-    monkeypatch.setattr(Senders, "_bounds", too_small)
+    monkeypatch.setattr(model_sums, "_bounds", too_small)
     experiment, simulation = simulation_of("models of edge servers", masks=True)
     start = experiment.process(simulation).start().weights
     assert torch.equal(final(experiment, simulation), start)

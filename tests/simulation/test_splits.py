@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import experiment_of, last_state, records_of
+from tests.builders import experiment_of, last_state, records_of, split_scores
 from torch import nn
 
 from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
@@ -86,8 +86,8 @@ def expected_step(experiment: Experiment, device: int, tier: int) -> torch.Tenso
         server[part.place] = part.module is not None and part.module > tier
     for feature, label in zip(shards.features[rows], shards.labels[rows], strict=True):
         model.module.zero_grad(set_to_none=True)
-        scores = model.scores_at(tier, feature[None])
-        model.tier_loss(scores, label[None]).sum().backward()
+        scores = split_scores(model, tier, feature[None])
+        sum(model.loss(part, label[None]).sum() for part in scores).backward()
         gradient = torch.cat(
             [
                 torch.zeros(p.numel()) if p.grad is None else p.grad.flatten()
@@ -253,7 +253,7 @@ def test_a_canary_catches_a_broken_build(monkeypatch, build):
         if build == "gradients un-noised":
             clients = replace(noise.clients, gradients=noise.clients.gradients * 1e-3)
         else:  # each release as if it were the only one that tells of the record
-            share = given[-1].activation_share
+            share = given[0].privacy.activation_share
             clients = replace(
                 noise.clients,
                 gradients=noise.clients.gradients * np.sqrt(1 - share),

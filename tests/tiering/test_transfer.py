@@ -9,14 +9,13 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from tests.builders import records_of
+from tests.builders import records_of, split_resnet
 from torch.utils.flop_counter import FlopCounterMode
 
 from m2fdp.config import ModelConfig, load_config
 from m2fdp.experiments import Experiment
 from m2fdp.models.losses import distillation
-from m2fdp.models.resnet import ResnetPlan
-from m2fdp.models.split import build_split_model, split_resnet, split_small_resnet
+from m2fdp.models.split import build_split_model
 from m2fdp.models.transfer import build_transfer_model
 from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.tiering.costs import fedgkt_costs, module_costs, resnet_costs
@@ -80,7 +79,9 @@ def test_the_divergence_is_torchs_own():
 
 def by_plain_torch(run, rounds, server_epochs):
     """Clients and a server as torch's users write them; networks, and what the server has sent."""
-    split = split_small_resnet(ResnetPlan(20, 2), (1, 8, 8), 10, run.config.seed)
+    split = build_split_model(
+        ModelConfig(name="resnet", width=2), (1, 8, 8), 10, run.config.seed, (1,), small=True
+    )
     whole = copy.deepcopy(split.module).double().to(memory_format=torch.channels_last)
     clients = [
         copy.deepcopy(torch.nn.ModuleList([whole.chain[0], whole.heads["1"]])) for _ in SIZES
@@ -259,7 +260,9 @@ def test_a_record_that_is_left_over_joins_the_last_batch():
 def test_flops_are_those_of_a_clients_step_and_of_what_it_sends():
     """Counted on the two networks themselves, on shapes."""
     shape = (3, 16, 16)
-    small = split_small_resnet(ResnetPlan(20, 4), shape, 10)
+    small = build_split_model(
+        ModelConfig(name="resnet", width=4), shape, 10, None, (1,), small=True
+    )
     costs = module_costs(split_resnet(20, 4, shape, 10), small)
 
     def flops(backward):

@@ -6,13 +6,14 @@ import os
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from zipfile import BadZipFile
 
 import numpy as np
 
 from m2fdp.config import DatasetConfig
 from m2fdp.data.dataset import Dataset
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, one_line
 from m2fdp.own_code import guarded, load, n_positional
 
 # What images have: grey, colour, colour and alpha.
@@ -29,10 +30,7 @@ def read_npz(file: str) -> Dataset:
     Raises:
         InputError: no such file, or it holds something else.
     """
-
-    def refuse(problem: str) -> InputError:
-        return InputError("dataset.root", file, problem)
-
+    refuse = partial(InputError, "dataset.root", file)
     arrays = _stored(file, _ARRAYS, refuse, "dataset.name=npz")
     n_classes = _check(arrays, {name: name for name in _ARRAYS}, refuse)
     images = np.concatenate([arrays["x_train"], arrays["x_test"]])
@@ -41,18 +39,12 @@ def read_npz(file: str) -> Dataset:
 
 
 def read_images(key: str, file: str, name: str) -> np.ndarray:
-    """The images (N, H, W, C), uint8 or float32, under a name in a file `.npz`.
-
-    Args:
-        key: that names the file.
+    """The images (N, H, W, C), uint8 or float32, under a name in a file `.npz` of a key's.
 
     Raises:
         InputError: no such file, it holds something else, or no image of it has any contrast.
     """
-
-    def refuse(problem: str) -> InputError:
-        return InputError(key, file, problem)
-
+    refuse = partial(InputError, key, file)
     images = _stored(file, (name,), refuse, key)[name]
     _check_images(images, name, refuse)
     by_image = images.reshape(len(images), -1)
@@ -76,10 +68,10 @@ def _stored(file: str, names: tuple[str, ...], refuse: Refuse, what: str) -> dic
         with np.load(path) as archive:
             arrays = {name: archive[name] for name in archive.files if name in names}
     except (ValueError, OSError, EOFError, BadZipFile, zlib.error, TypeError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise refuse(f"not a readable .npz file of plain arrays ({reason})") from error
-    if missing := [name for name in names if name not in arrays]:
-        raise refuse(f"lacks {', '.join(missing)}; needs {listed}")
+        problem = f"not a readable .npz file of plain arrays ({one_line(error)})"
+        raise refuse(problem) from error
+    if absent := [name for name in names if name not in arrays]:
+        raise refuse(f"lacks {', '.join(absent)}; needs {listed}")
     return arrays
 
 
@@ -92,72 +84,67 @@ def make_own(config: DatasetConfig) -> Dataset:
         InputError: the function can't be imported or called, or returns no sound data set.
     """
     key, name = "dataset.name", config.name
-
-    def refuse(problem: str) -> InputError:
-        return InputError(key, name, problem)
-
+    refuse = partial(InputError, key, name)
     function = load(key, name)
     takes_block = n_positional(function) != 0
     with guarded(key, name, f"can't be called with {'the block dataset' if takes_block else '()'}"):
-        made = function(config) if takes_block else function()
-    if not isinstance(made, Dataset):
-        raise refuse(f"must return a m2fdp.data.dataset.Dataset, not {type(made).__name__}")
-    _records_of(made, refuse)
+        dataset = function(config) if takes_block else function()
+    if not isinstance(dataset, Dataset):
+        raise refuse(f"must return a m2fdp.data.dataset.Dataset, not {type(dataset).__name__}")
+    _records_of(dataset, refuse)
     arrays, called = {}, {}
-    for split, records in (("train", slice(made.n_train)), ("test", slice(made.n_train, None))):
+    n_train = dataset.n_train
+    for split, records in (("train", slice(n_train)), ("test", slice(n_train, None))):
         text = f"[{records.start or ''}:{records.stop or ''}]"
         for letter, field in (("x", "images"), ("y", "labels")):
-            arrays[f"{letter}_{split}"] = getattr(made, field)[records]
+            arrays[f"{letter}_{split}"] = getattr(dataset, field)[records]
             called[f"{letter}_{split}"] = f"{field}{text}"
     n_classes = _check(arrays, called, refuse)
-    if not _is_whole(made.n_classes) or made.n_classes != n_classes:
+    if not _is_whole(dataset.n_classes) or dataset.n_classes != n_classes:
         raise refuse(
-            f"has n_classes = {made.n_classes!r} and training records of {n_classes} classes; "
+            f"has n_classes = {dataset.n_classes!r} and training records of {n_classes} classes; "
             "valid: the same number"
         )
-    images, labels = _plain(made.images, made.labels)
-    return replace(made, name=name, images=images, labels=labels, n_train=int(made.n_train))
+    images, labels = _plain(dataset.images, dataset.labels)
+    return replace(dataset, name=name, images=images, labels=labels, n_train=int(dataset.n_train))
 
 
-def checked(given: Dataset) -> Dataset:
+def checked(dataset: Dataset) -> Dataset:
     """A data set that was given in Python, checked like one that is read: that it has neither test
     records nor a training record of each class is no fault of it.
 
     Raises:
         InputError: images that are none in [0, 1], or labels that are none of its classes'.
     """
-
-    def refuse(problem: str) -> InputError:
-        return InputError("dataset", given.name, problem)
-
-    images, labels = _records_of(given, refuse, least_tests=0)
+    refuse = partial(InputError, "dataset", dataset.name)
+    images, labels = _records_of(dataset, refuse, least_tests=0)
     _check_images(images, "images", refuse)
     _check_labels("labels", labels, images, refuse)
-    if not _is_whole(given.n_classes) or labels.min() < 0 or labels.max() >= given.n_classes:
+    if not _is_whole(dataset.n_classes) or labels.min() < 0 or labels.max() >= dataset.n_classes:
         raise refuse(
-            f"has n_classes = {given.n_classes!r} and labels from {labels.min()} to "
+            f"has n_classes = {dataset.n_classes!r} and labels from {labels.min()} to "
             f"{labels.max()}; valid: 0 to n_classes - 1"
         )
     plain_images, plain_labels = _plain(images, labels)
     if plain_images is images and plain_labels is labels:
-        return given
-    return replace(given, images=plain_images, labels=plain_labels)
+        return dataset
+    return replace(dataset, images=plain_images, labels=plain_labels)
 
 
 def _records_of(
-    made: Dataset, refuse: Refuse, least_tests: int = 1
+    dataset: Dataset, refuse: Refuse, least_tests: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of a data set, one label an image, the first `n_train` to be trained on."""
     for field in ("images", "labels"):
-        if not isinstance(value := getattr(made, field), np.ndarray):
+        if not isinstance(value := getattr(dataset, field), np.ndarray):
             raise refuse(f"has {field} of type {type(value).__name__}; valid: a NumPy array")
-    n = len(made.labels) if made.labels.ndim else 0
-    if not _is_whole(made.n_train) or not 0 < made.n_train <= n - least_tests:
-        less = ", less than all records" if least_tests else ""
-        raise refuse(f"has n_train = {made.n_train!r}; valid: 1 to {n - least_tests}{less}")
-    if made.images.ndim == 0 or len(made.images) != n:
-        raise refuse(f"has {made.images.shape} images for {n} labels; valid: one label an image")
-    return made.images, made.labels
+    n = len(dataset.labels) if dataset.labels.ndim else 0
+    if not _is_whole(dataset.n_train) or not 0 < dataset.n_train <= n - least_tests:
+        valid = f"1 to {n - least_tests}{', less than all records' if least_tests else ''}"
+        raise refuse(f"has n_train = {dataset.n_train!r}; valid: {valid}")
+    if dataset.images.ndim == 0 or len(dataset.images) != n:
+        raise refuse(f"has {dataset.images.shape} images for {n} labels; valid: one label an image")
+    return dataset.images, dataset.labels
 
 
 def _is_whole(value: object) -> bool:
@@ -202,15 +189,8 @@ def _check_labels(called: str, y: np.ndarray, x: np.ndarray, refuse: Refuse) -> 
 
 
 def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: Refuse) -> int:
-    """Refuse arrays that are no images and labels that can be learnt.
-
-    Args:
-        arrays: by `x_train`, `y_train`, `x_test`, `y_test`.
-        called: what the user calls them.
-
-    Returns:
-        The number of classes.
-    """
+    """The number of classes; refuses arrays, by the names in `_ARRAYS`, that are no images and
+    labels that can be learnt. `called` is what the user calls them."""
     x_train, y_train, x_test, y_test = (arrays[name] for name in _ARRAYS)
     for split, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         images, labels = called[f"x_{split}"], called[f"y_{split}"]

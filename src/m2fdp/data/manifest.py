@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -21,12 +22,12 @@ DIGEST = "sha256"  # of a table's `attrs`: of the file that it was read from
 
 
 def make_manifest(
-    dataset: Dataset, config: PartitionConfig, edge_of_device: np.ndarray, seed: int
+    dataset: Dataset, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> pd.DataFrame:
     """Deal the training records to the devices; validation and test records stay with the cloud.
 
     Args:
-        edge_of_device: (n_devices,), the edge server above each device.
+        edges: (n_devices,), the edge server above each device.
 
     Returns:
         One row a record that is used, with the columns `dataset, sample, split, label, device`;
@@ -38,7 +39,7 @@ def make_manifest(
     training_labels = dataset.labels[: dataset.n_train]
     is_validation = _validation_mask(training_labels, config.validation_fraction, seed)
     training = np.flatnonzero(~is_validation)
-    device = partition(training_labels[training], dataset.n_classes, config, edge_of_device, seed)
+    device = partition(training_labels[training], dataset.n_classes, config, edges, seed)
     training, device = training[device >= 0], device[device >= 0]
     by_device = np.argsort(device, kind="stable")
     parts = [
@@ -70,27 +71,25 @@ def check_manifest(manifest: pd.DataFrame, dataset: Dataset, n_devices: int) -> 
         InputError: another data set, records or labels that it does not have, one record twice, or
             another number of devices; it names the manifest's file.
     """
-    file = file_of(manifest)
+    refuse = partial(InputError, file_of(manifest))
     name = manifest["dataset"].iloc[0]
     if name != dataset.name:
-        raise InputError(file, name, f"is not the data set of this run; dataset.name: {name}")
+        raise refuse(name, f"is not the data set of this run; dataset.name: {name}")
     sample, label = manifest["sample"].to_numpy(), manifest["label"].to_numpy()
-    unknown = sample[(sample < 0) | (sample >= len(dataset.labels))]
-    if len(unknown):
-        raise InputError(
-            file, int(unknown[0]), f"is no sample; {name} has 0 to {len(dataset.labels) - 1}"
-        )
+    strange = sample[(sample < 0) | (sample >= len(dataset.labels))]
+    if len(strange):
+        valid = f"{name} has 0 to {len(dataset.labels) - 1}"
+        raise refuse(int(strange[0]), f"is no sample; {valid}")
     twice = manifest[manifest["sample"].duplicated(keep=False)]
     if len(twice):
-        again = int(twice["sample"].iloc[0])
-        rows = twice.loc[twice["sample"] == again, ["split", "device"]].itertuples(index=False)
+        repeated = int(twice["sample"].iloc[0])
+        rows = twice.loc[twice["sample"] == repeated, ["split", "device"]].itertuples(index=False)
         holders = ", ".join(
             f"device {device}" if device != CLOUD else f"the cloud ({split})"
             for split, device in rows
         )
-        raise InputError(
-            file,
-            f"sample {again}",
+        raise refuse(
+            f"sample {repeated}",
             f"is dealt to {holders}: whoever's it is moves what is released twice, and is "
             f"protected once; valid: every sample once; {twice['sample'].nunique()} are dealt more "
             "often",
@@ -98,16 +97,13 @@ def check_manifest(manifest: pd.DataFrame, dataset: Dataset, n_devices: int) -> 
     wrong = np.flatnonzero(label != dataset.labels[sample])
     if len(wrong):
         first = int(wrong[0])
-        raise InputError(
-            file,
+        raise refuse(
             f"label {label[first]} of sample {sample[first]}",
             f"{name} has {dataset.labels[sample[first]]} there; {len(wrong)} labels differ",
         )
     held = int(manifest["device"].max()) + 1
     if held != n_devices:
-        raise InputError(
-            file, f"{held} devices", f"topology has {n_devices}; both must have as many"
-        )
+        raise refuse(f"{held} devices", f"topology has {n_devices}; both must have as many")
 
 
 def file_of(table: pd.DataFrame) -> str:
@@ -117,15 +113,15 @@ def file_of(table: pd.DataFrame) -> str:
 
 def _validation_mask(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
     """A random share of the training records with the label mix of all of them."""
-    wanted = round(fraction * len(labels))
-    if fraction > 0 and wanted == 0:
+    count = round(fraction * len(labels))
+    if fraction > 0 and count == 0:
         raise InputError(
             "partition.validation_fraction",
             fraction,
             f"no record of {len(labels)}; valid: 0, or at least {1 / len(labels):.2g}",
         )
     rng = generator(seed, "partition-validation")
-    return stratified_position(np.zeros_like(labels), labels, rng) < wanted
+    return stratified_position(np.zeros_like(labels), labels, rng) < count
 
 
 @dataclass(frozen=True, eq=False)

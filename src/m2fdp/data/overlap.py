@@ -22,9 +22,6 @@ def refuse_records(public: str, dataset: Dataset) -> None:
 
     Images are compared as `looks` tells them. Generated ones are made of no record.
 
-    Args:
-        public: `features.public`.
-
     Raises:
         InputError: it has; or a file of no images.
     """
@@ -33,8 +30,8 @@ def refuse_records(public: str, dataset: Dataset) -> None:
     images = read_images("features.public", public, "x")
     if images.shape[1:] != dataset.images.shape[1:]:
         return  # nothing can be fitted on these, which is told in its place
-    own = set(looks(images)) - {None}
-    shared = [number for number, look in enumerate(looks(dataset.images)) if look in own]
+    public_looks = set(looks(images)) - {None}
+    shared = [number for number, look in enumerate(looks(dataset.images)) if look in public_looks]
     if shared:
         raise InputError(
             "features.public",
@@ -46,12 +43,9 @@ def refuse_records(public: str, dataset: Dataset) -> None:
 
 
 def looks(images: np.ndarray) -> Iterator[bytes | None]:
-    """A digest of what each image shows: equal images have one, as integers or floats, whatever
-    they are scaled or brightened by. None for those of one colour, which tell of nobody.
-
-    Args:
-        images: (N, H, W, C), of any numbers.
-    """
+    """A digest of what each image (N, H, W, C) of any numbers shows: equal images have one, as
+    integers or floats, whatever they are scaled or brightened by. None for those of one colour,
+    which tell of nobody."""
     for start in range(0, len(images), _AT_A_TIME):
         rows = images[start : start + _AT_A_TIME].reshape(-1, images[0].size).astype(np.float64)
         rows -= rows.min(axis=1, keepdims=True)

@@ -8,6 +8,8 @@ records themselves are dealt at random. A user's own scheme is a function.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from m2fdp.config import PartitionConfig
@@ -17,26 +19,19 @@ from m2fdp.streams import generator
 
 
 def partition(
-    labels: np.ndarray,
-    n_classes: int,
-    config: PartitionConfig,
-    edge_of_device: np.ndarray,
-    seed: int,
+    labels: np.ndarray, n_classes: int, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> np.ndarray:
-    """The device that holds each record, -1 for a record left out by `samples_per_device`.
+    """The device that holds each record, int64 (n,); -1 for one left out by `samples_per_device`.
 
     Args:
         labels: (n,), the labels of the training records, in 0…n_classes-1.
-        edge_of_device: (n_devices,), the edge server above each device.
-
-    Returns:
-        (n,) int64.
+        edges: (n_devices,), the edge server above each device.
 
     Raises:
         InputError: if a device would hold nothing, or not as many classes as asked for, or if own
             code does not deal the records.
     """
-    n_devices = len(edge_of_device)
+    n_devices = len(edges)
     if n_devices > len(labels):
         raise InputError(
             "topology",
@@ -44,10 +39,8 @@ def partition(
             f"at most one device a training record, here {len(labels)}; use fewer devices "
             "or a larger data set",
         )
-    if is_own(config.scheme):
-        device = _by_own_code(labels, n_classes, config, edge_of_device, seed)
-    else:
-        device = _by_affinity(labels, n_classes, config, edge_of_device, seed)
+    deal = _by_own_code if is_own(config.scheme) else _by_affinity
+    device = deal(labels, n_classes, config, edges, seed)
     if config.samples_per_device is not None:
         position = stratified_position(device, labels, generator(seed, "partition-cap"))
         device[position >= config.samples_per_device] = -1
@@ -56,15 +49,11 @@ def partition(
 
 
 def _by_affinity(
-    labels: np.ndarray,
-    n_classes: int,
-    config: PartitionConfig,
-    edge_of_device: np.ndarray,
-    seed: int,
+    labels: np.ndarray, n_classes: int, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> np.ndarray:
     """The schemes of this module; all records are dealt."""
     rng = generator(seed, "partition-affinity")
-    groups = edge_of_device if config.level == "edge" else np.arange(len(edge_of_device))
+    groups = edges if config.level == "edge" else np.arange(len(edges))
     _, group_of_device, group_sizes = np.unique(groups, return_inverse=True, return_counts=True)
     match config.scheme:
         case "labels_per_device":
@@ -81,11 +70,7 @@ def _by_affinity(
 
 
 def _by_own_code(
-    labels: np.ndarray,
-    n_classes: int,
-    config: PartitionConfig,
-    edge_of_device: np.ndarray,
-    seed: int,
+    labels: np.ndarray, n_classes: int, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> np.ndarray:
     """The devices (n,) that the user's function `partition.scheme` deals the records to.
 
@@ -94,52 +79,38 @@ def _by_own_code(
     of each record, -1 for one that is left out.
     """
     key, name = "partition.scheme", config.scheme
+    refuse = partial(InputError, key, name)
     function = load(key, name)
     takes_block = n_positional(function) == 5
 
     def dealt() -> np.ndarray:
-        given = (labels.copy(), n_classes, edge_of_device.copy(), generator(seed, "partition-own"))
+        rng = generator(seed, "partition-own")
+        arguments = labels.copy(), n_classes, edges.copy(), rng, config
         with guarded(key, name, f"can't deal {len(labels)} records"):
-            return np.asarray(function(*given, config) if takes_block else function(*given))
+            return np.asarray(function(*arguments[: 5 if takes_block else 4]))
 
-    device, n_devices = dealt(), len(edge_of_device)
+    device, n_devices = dealt(), len(edges)
     if device.shape != labels.shape or device.dtype.kind not in "iu":
-        raise InputError(
-            key,
-            name,
-            f"returns {device.dtype} of shape {device.shape}; valid: a whole number a record, "
-            f"{labels.shape}",
-        )
+        kind = f"{device.dtype} of shape {device.shape}"
+        raise refuse(f"returns {kind}; valid: a whole number a record, {labels.shape}")
     if device.min() < -1 or device.max() >= n_devices:
         wrong = device[(device < -1) | (device >= n_devices)][0]
-        raise InputError(
-            key,
-            name,
-            f"deals a record to device {wrong}; valid: 0 to {n_devices - 1}, and -1 = left out",
-        )
+        valid = f"0 to {n_devices - 1}, and -1 = left out"
+        raise refuse(f"deals a record to device {wrong}; valid: {valid}")
     if not np.array_equal(device, dealt()):
-        raise InputError(
-            key,
-            name,
-            "deals otherwise when it is called again; draw from the generator that it is given",
-        )
+        remedy = "draw from the generator that it is given"
+        raise refuse(f"deals otherwise when it is called again; {remedy}")
     return device.astype(np.int64)
 
 
 def stratified_position(
     group: np.ndarray, label: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Each record's place, from 0, in a random order of its group that spreads the labels evenly.
+    """Each record's place, from 0, in a random order of its group that spreads the labels evenly:
+    int64 (n,), of integers (n,).
 
     The first m records of a group are then a random subset with the group's label mix: seats
     apportioned to the labels by the method of Webster and Sainte-Laguë.
-
-    Args:
-        group: (n,) integers.
-        label: (n,) integers.
-
-    Returns:
-        (n,) int64.
     """
     shuffle = rng.permutation(len(group))
     order = np.lexsort((shuffle, label, group))
@@ -169,23 +140,20 @@ def _labels_per_group(
     Like dealing from a shuffled deck of classes: each group takes the k classes that the fewest
     devices hold so far, large groups first, ties at random.
     """
+    refuse = partial(InputError, "partition.labels_per_device", k)
     if k > n_classes:
-        raise InputError(
-            "partition.labels_per_device", k, f"valid: 1 to {n_classes}, the number of classes"
-        )
+        raise refuse(f"valid: 1 to {n_classes}, the number of classes")
     if k * len(group_sizes) < n_classes:
-        raise InputError(
-            "partition.labels_per_device",
-            k,
+        raise refuse(
             f"{len(group_sizes)} label sets of {k} leave some of the {n_classes} classes without "
             f"a holder; valid: {-(-n_classes // len(group_sizes))} to {n_classes}",
         )
     rows = np.zeros((len(group_sizes), n_classes))
     holders = np.zeros(n_classes, dtype=np.int64)
     for group in np.lexsort((rng.permutation(len(group_sizes)), -group_sizes)):
-        taken = np.lexsort((rng.permutation(n_classes), holders))[:k]
-        rows[group, taken] = 1
-        holders[taken] += group_sizes[group]
+        classes = np.lexsort((rng.permutation(n_classes), holders))[:k]
+        rows[group, classes] = 1
+        holders[classes] += group_sizes[group]
     return rows
 
 
@@ -218,8 +186,8 @@ def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) ->
         ideal = np.round(column / column.sum() * len(records), 9)
         counts = np.floor(ideal).astype(np.int64)
         debt = np.round(debt + ideal - counts, 9)
-        left = len(records) - counts.sum()
-        shorted = np.argsort(np.where(ideal > counts, -debt, np.inf), kind="stable")[:left]
+        n_remaining = len(records) - counts.sum()
+        shorted = np.argsort(np.where(ideal > counts, -debt, np.inf), kind="stable")[:n_remaining]
         counts[shorted] += 1
         debt[shorted] -= 1
         device[records] = np.repeat(np.arange(len(affinity)), counts)

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
-from hashlib import md5
+from hashlib import file_digest, md5
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +27,7 @@ from m2fdp.config import DatasetConfig
 from m2fdp.data.arrays import make_own, read_npz
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.torchvision_ops import import_datasets
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, one_line
 from m2fdp.own_code import is_own
 
 # The number of classes of every data set that has a fixed one.
@@ -47,8 +47,7 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
     """The data set that the configuration names, training records first.
 
     Args:
-        config: name, root (the `.npz` file itself for `npz`) and whether to download.
-        unpack_root: where archives found in a root that may not be written to are unpacked.
+        unpack_root: folder that archives of a root that may not be written to are unpacked in.
 
     Raises:
         InputError: for files that are missing, damaged or not what the name promises, and for
@@ -166,7 +165,7 @@ def _torchvision(config: DatasetConfig, unpack_root: Path) -> Dataset:
         raise InputError(
             "dataset.root",
             config.root,
-            f"the {config.name} files in {root.absolute()} are damaged ({_one_line(error)}); "
+            f"the {config.name} files in {root.absolute()} are damaged ({one_line(error)}); "
             f"replace {_listed(source.unpacked)}, or remove them and set dataset.download=true",
         ) from error
 
@@ -193,6 +192,7 @@ def _read(source: _Source, name: str, root: Path) -> Dataset:
 
 def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
     """The folder that holds the unpacked files, after downloading or unpacking them if need be."""
+    refuse = partial(InputError, "dataset.root", config.root)
     root = Path(os.path.expanduser(config.root))  # of a user that there is not, as it stands
     if source.is_unpacked_in(root):
         return root
@@ -203,21 +203,19 @@ def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
             raise InputError(
                 "dataset.download",
                 True,
-                f"could not download {config.name} into {root.absolute()} ({_one_line(error)}); "
+                f"could not download {config.name} into {root.absolute()} ({one_line(error)}); "
                 f"copy {_listed(source.unpacked)} there, or try again",
             ) from error
         return root
     if not source.is_archived_in(root):
-        raise InputError("dataset.root", config.root, _what_is_missing(source, root))
+        raise refuse(_what_is_missing(source, root))
     if not source.is_unpacked_in(unpack_root):
         try:
             _unpack(source, archives=root, target=unpack_root)
         except OSError as error:
-            raise InputError(
-                "dataset.root",
-                config.root,
+            raise refuse(
                 f"holds only archives, which could not be unpacked into {unpack_root.absolute()} "
-                f"({_one_line(error)}); make room there, or unpack them yourself",
+                f"({one_line(error)}); make room there, or unpack them yourself"
             ) from error
     return unpack_root
 
@@ -239,26 +237,19 @@ def _unpack(source: _Source, archives: Path, target: Path) -> None:
 
 
 def _what_is_missing(source: _Source, root: Path) -> str:
-    missing = [file for file in source.unpacked if not (root / file).is_file()]
+    absent = [file for file in source.unpacked if not (root / file).is_file()]
     damaged = source.damaged_in(root)
     return (
-        f"{_listed(missing)} not found in {root.absolute()}; set dataset.download=true, or copy "
+        f"{_listed(absent)} not found in {root.absolute()}; set dataset.download=true, or copy "
         f"there these files or the archives {_listed(file for file, _ in source.archives)}"
         + (f" (its {_listed(damaged)} has the wrong MD5)" if damaged else "")
     )
 
 
 def _md5(path: Path) -> str:
-    digest = md5(usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
 
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

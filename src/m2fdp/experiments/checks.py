@@ -358,7 +358,7 @@ def check_data(
     built = model_of(config, shape, dataset.n_classes, 0, largest)
     kept = plan.rules.server.start(torch.zeros(built.n_parameters))
     try_local_rule(plan.rules.local, built.n_parameters, training.learning_rate, kept)
-    if built.own and plan.private:
+    if built.is_own and plan.private:
         check_one_by_one(built.name, built.module, shape)
     check_batches(config, shape, shard_sizes)
     # A device as a whole takes part for certain.

@@ -11,7 +11,7 @@ from m2fdp.config import TRAINED, Config, ModelConfig, TieringConfig, TrainingCo
 from m2fdp.errors import InputError
 from m2fdp.models.checks import FEW, Shape
 from m2fdp.models.registry import Model, build_model, resnet_plan
-from m2fdp.models.split import SPLIT_MODELS, build_split_model, build_split_of_small
+from m2fdp.models.split import SPLIT_MODELS, build_split_model
 from m2fdp.privacy.mechanisms.splits import exposed_splits
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.simulation import Simulation
@@ -209,7 +209,7 @@ def check_batches(config: Config, shape: Shape, sizes: np.ndarray) -> None:
 def trained_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:
     """What the modules of the trained model cost."""
     cuts = range(1, SPLIT_MODELS[config.name] + 1)
-    small = build_split_of_small(config, shape, n_classes, None)
+    small = build_split_model(config, shape, n_classes, None, (1,), small=True)
     return module_costs(build_split_model(config, shape, n_classes, None, cuts), small)
 
 

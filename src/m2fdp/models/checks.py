@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,16 @@ from m2fdp.errors import InputError
 from m2fdp.models.losses import Loss, OneByOne
 from m2fdp.own_code import guarded
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, int, int]  # of one image: (C, H, W)
 
 _KEY = "model.name"
 _LOSS = "model.loss"
 # What own code is tried on at once, unless training has more; and those of them that it sees alone.
 FEW, _N_ALONE = 5, 8
+_MIXES = (
+    "when other records are beside it; per-record clipping, and so privacy, needs each record's to "
+    "be its own"
+)
 # All of torch's layers that drop at a rate `p`; functions of that kind show in what they compute.
 DROPOUTS = (
     nn.Dropout,
@@ -31,10 +36,7 @@ DROPOUTS = (
 def check_module(
     name: str, module: object, shape: Shape, n_classes: int, at_once: int = FEW
 ) -> None:
-    """Refuse what is no module that can be trained, on images (C, H, W), with privacy.
-
-    Args:
-        at_once: so many records may be a minibatch.
+    """Refuse what is no module that can be trained with privacy, `at_once` records a minibatch.
 
     Raises:
         InputError: it is no module, does not fit the images and classes, can't be trained with
@@ -72,11 +74,8 @@ def check_one_by_one(name: str, module: nn.Module, shape: Shape) -> None:
 
 
 def check_loss(name: str, loss: Loss, n_classes: int, at_once: int = FEW) -> None:
-    """Refuse what is no loss a record, each a function of the record's scores and label alone.
-
-    Args:
-        loss: scores (B, C) and labels (B,) to losses (B,).
-        at_once: so many records may be a minibatch.
+    """Refuse what is no loss a record, each a function of the record's scores and label alone, of
+    `at_once` records a minibatch.
 
     Raises:
         InputError: what it makes of some scores is not that.
@@ -102,37 +101,30 @@ def _check_loss_alone(name: str, loss: Loss, n_classes: int, n_records: int) -> 
     some = _spread(n_records)
     for scores in (drawn, 5 * drawn, torch.zeros_like(drawn)):
         losses, gradients = _losses(name, loss, scores, labels, weights)
-        again, _ = _losses(name, loss, scores, labels, weights)
-        if not torch.equal(losses, again):
+        repeated, _ = _losses(name, loss, scores, labels, weights)
+        if not torch.equal(losses, repeated):
             raise InputError(_LOSS, name, "draws at random: two losses of one record differ")
         parts = (values[some].split(1) for values in (scores, labels, weights))
-        alone = [_losses(name, loss, *record) for record in zip(*parts, strict=True)]
-        for together, one_by_one in zip((losses, gradients), zip(*alone, strict=True), strict=True):
-            if not torch.allclose(together[some], torch.cat(one_by_one), rtol=1e-3, atol=1e-5):
-                raise InputError(
-                    _LOSS,
-                    name,
-                    "makes another loss of a record when other records are beside it; per-record "
-                    "clipping, and so privacy, needs each record's to be its own",
-                )
+        by_record = [_losses(name, loss, *record) for record in zip(*parts, strict=True)]
+        one_by_one = (torch.cat(values) for values in zip(*by_record, strict=True))
+        for at_once, values in zip((losses, gradients), one_by_one, strict=True):
+            if not torch.allclose(at_once[some], values, rtol=1e-3, atol=1e-5):
+                raise InputError(_LOSS, name, f"makes another loss of a record {_MIXES}")
 
 
 def _losses(
     name: str, loss: Loss, scores: Tensor, labels: Tensor, weights: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The losses (B,) of scores (B, C), and the gradients (B, C) of their weighted sum."""
-
-    def refuse(problem: str) -> InputError:
-        return InputError(_LOSS, name, problem)
-
-    sent, given_labels = scores.clone().requires_grad_(), labels.clone()
+    refuse = partial(InputError, _LOSS, name)
+    sent, sent_labels = scores.clone().requires_grad_(), labels.clone()
     shapes = f"scores of shape {tuple(scores.shape)} and labels of shape {tuple(labels.shape)}"
     with guarded(_LOSS, name, f"can't take {shapes}"):
-        losses = loss(sent, given_labels)
+        losses = loss(sent, sent_labels)
     if not isinstance(losses, Tensor) or losses.shape != labels.shape:
-        given = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        raise refuse(f"makes {given} of {shapes}; valid: one loss a record, {tuple(labels.shape)}")
-    if not torch.equal(given_labels, labels):
+        output = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise refuse(f"makes {output} of {shapes}; valid: one loss a record, {tuple(labels.shape)}")
+    if not torch.equal(sent_labels, labels):
         raise refuse("changes the labels that it is given in place; work on a copy")
     if not losses.isfinite().all():
         raise refuse(f"makes the loss {losses[~losses.isfinite()][0].item()} of {shapes}")
@@ -148,32 +140,23 @@ def _losses(
 def _check_trainable(name: str, module: nn.Module) -> None:
     from opacus.validators import ModuleValidator  # seconds to import, needed only here
 
+    refuse = partial(InputError, _KEY, name)
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
         reason = str(errors[0]).split("\n")[0]
-        raise InputError(
-            _KEY,
-            name,
-            f"can't be trained with differential privacy: "
-            f"{reason} (batch norm mixes the records of a batch; group or layer "
-            f"norm does not)",
+        raise refuse(
+            f"can't be trained with differential privacy: {reason} (batch norm mixes the records "
+            "of a batch; group or layer norm does not)"
         )
     buffers = [buffer for buffer, _ in module.named_buffers()]
     if buffers:
-        raise InputError(
-            _KEY,
-            name,
-            f"has the buffer {buffers[0]}, state that no "
-            "aggregation averages and no noise covers; remove it",
-        )
+        state = "state that no aggregation averages and no noise covers"
+        raise refuse(f"has the buffer {buffers[0]}, {state}; remove it")
 
 
 def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> None:
     """Send some records through the module, as training will."""
-
-    def refuse(problem: str) -> InputError:
-        return InputError(_KEY, name, problem)
-
+    refuse = partial(InputError, _KEY, name)
     parameters = dict(module.named_parameters())
     if not parameters:
         raise refuse("has no parameters to train")
@@ -195,9 +178,9 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
     with guarded(_KEY, name, f"can't take records of shape {shape}"):
         scores = module(sent)
     if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
-        given = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        output = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise refuse(
-            f"makes {given} of {len(records)} records; valid: one score a class, "
+            f"makes {output} of {len(records)} records; valid: one score a class, "
             f"{(len(records), n_classes)}"
         )
     if not torch.equal(sent, records):
@@ -214,14 +197,10 @@ def _check_alone(name: str, module: nn.Module, shape: Shape, n_records: int) -> 
     """Refuse modules that mix so many records, whose gradients then are no record's own."""
     records, some = _some_records(shape, n_records), _spread(n_records)
     with torch.no_grad():
-        together, alone = module(records), torch.cat([module(one[None]) for one in records[some]])
-    if not torch.allclose(together[some], alone, rtol=1e-3, atol=1e-4, equal_nan=True):
-        raise InputError(
-            _KEY,
-            name,
-            "makes other scores of a record when other records are beside it; per-record "
-            "clipping, and so privacy, needs each record's to be its own",
-        )
+        at_once = module(records)[some]
+        by_record = torch.cat([module(one[None]) for one in records[some]])
+    if not torch.allclose(at_once, by_record, rtol=1e-3, atol=1e-4, equal_nan=True):
+        raise InputError(_KEY, name, f"makes other scores of a record {_MIXES}")
 
 
 def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
@@ -229,14 +208,13 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
 
     torch's own draws are no stream of the run's: no run would repeat, nor end as it was trained.
     """
+    refuse = partial(InputError, _KEY, name)
     for place, part in module.named_modules():
         if isinstance(part, nn.RReLU) or (isinstance(part, DROPOUTS) and part.p > 0):
-            where = f" (layer {place})" if place else ""
-            raise InputError(
-                _KEY,
-                name,
-                f"has {type(part).__name__}{where}, which draws at random in training, so that no "
-                "run repeats; leave it out or set its rate to 0",
+            layer = f" (layer {place})" if place else ""
+            raise refuse(
+                f"has {type(part).__name__}{layer}, which draws at random in training, so that no "
+                "run repeats; leave it out or set its rate to 0"
             )
     probe = copy.deepcopy(module)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -244,14 +222,21 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
         for parameter in probe.parameters():  # all may start at zero, which hides any difference
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
         records = torch.rand(8, *shape)
-        once, again = probe.train()(records), probe(records)
+        first, second = probe.train()(records), probe(records)
         evaluated = probe.eval()(records)
-    if not torch.allclose(once, again, equal_nan=True):
-        raise InputError(_KEY, name, "draws at random: two passes of one record differ")
-    if not torch.allclose(once, evaluated, rtol=1e-4, atol=1e-6, equal_nan=True):
-        raise InputError(
-            _KEY, name, "gives other scores in training than in evaluation; use one mode"
-        )
+    if not torch.allclose(first, second, equal_nan=True):
+        raise refuse("draws at random: two passes of one record differ")
+    if not torch.allclose(first, evaluated, rtol=1e-4, atol=1e-6, equal_nan=True):
+        raise refuse("gives other scores in training than in evaluation; use one mode")
+
+
+def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
+    """Refuse images with a side of fewer pixels than a named model needs, `need` being what it does
+    with them, up to this word."""
+    _, height, width = shape
+    if min(height, width) < fewest:
+        size = f"{fewest} x {fewest} pixels; these have {height} x {width}"
+        raise InputError(_KEY, name, f"{need} at least {size}")
 
 
 def _some_records(shape: Shape, n_records: int = 3) -> Tensor:

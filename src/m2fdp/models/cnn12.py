@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from m2fdp.errors import InputError
-from m2fdp.models.checks import Shape
+from m2fdp.models.checks import Shape, check_pixels
 
 # The widths that give M = 7840 parameters at ten classes (J Sec. VI-A), by image channels.
 _CHANNELS = {1: (16, 18, 20), 3: (5, 17, 22)}
@@ -19,20 +18,13 @@ def cnn12_modules(
     """Its twelve layers in four: three of a convolution each, and the last that decides.
 
     Args:
-        channels: of the three convolutions; null = those of M = 7840 parameters.
-        shape: (C, H, W) of the images.
+        channels: widths of the three convolutions; null = those of M = 7840 parameters.
 
     Raises:
         InputError: images too small for three poolings.
     """
     inputs, height, width = shape
-    if min(height, width) < 8:
-        raise InputError(
-            "model.name",
-            "cnn12",
-            f"pools three times, so images need at least "
-            f"8 x 8 pixels; these have {height} x {width}",
-        )
+    check_pixels("cnn12", shape, 8, "pools three times, so images need")
     modules, before = [], inputs
     for after in cnn12_channels(channels, shape):
         layers = nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)

@@ -16,11 +16,11 @@ class OneByOne:
     """A loss of a user's own, which sees one record at a time (`torch.func.vmap`): neither a
     record's loss nor its gradient depends on another's scores."""
 
-    own: Loss
+    loss: Loss
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
         def alone(score: Tensor, label: Tensor) -> Tensor:
-            return self.own(score[None], label[None])[0]
+            return self.loss(score[None], label[None])[0]
 
         return torch.func.vmap(alone)(scores, labels)
 
@@ -41,8 +41,8 @@ def distillation(scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
         taught: the teacher's scores (B, C).
         temperature: T.
     """
-    own, others = ((values / temperature).log_softmax(1) for values in (scores, taught))
-    return temperature**2 * (others.exp() * (others - own)).sum(1)
+    ours, teachers = ((values / temperature).log_softmax(1) for values in (scores, taught))
+    return temperature**2 * (teachers.exp() * (teachers - ours)).sum(1)
 
 
 def one_vs_rest_logistic(scores: Tensor, labels: Tensor) -> Tensor:
@@ -59,9 +59,9 @@ def one_vs_rest_hinge(scores: Tensor, labels: Tensor) -> Tensor:
 
 def crammer_singer_hinge(scores: Tensor, labels: Tensor) -> Tensor:
     """max(0, 1 + max of s_c over the other classes - s_label)."""
-    own = nn.functional.one_hot(labels, scores.shape[-1]).bool()
-    rival = scores.masked_fill(own, float("-inf")).amax(-1)
-    return nn.functional.relu(1.0 + rival - scores.masked_fill(~own, 0.0).sum(-1))
+    is_label = nn.functional.one_hot(labels, scores.shape[-1]).bool()
+    rival = scores.masked_fill(is_label, float("-inf")).amax(-1)
+    return nn.functional.relu(1.0 + rival - scores.masked_fill(~is_label, 0.0).sum(-1))
 
 
 # The derivatives take and give scores as (..., C, b), for labels (..., b): products of weights and
@@ -81,8 +81,8 @@ def one_vs_rest_logistic_gradient(scores: Tensor, labels: Tensor) -> Tensor:
 def one_vs_rest_hinge_gradient(scores: Tensor, labels: Tensor) -> Tensor:
     """A subgradient of `one_vs_rest_hinge` in the scores (..., C, b); 0 at kinks."""
     rows = labels[..., None, :]
-    own = (scores.gather(-2, rows) < 1.0).to(scores.dtype)
-    return (scores > -1.0).to(scores.dtype).scatter_(-2, rows, -own)
+    within_margin = (scores.gather(-2, rows) < 1.0).to(scores.dtype)
+    return (scores > -1.0).to(scores.dtype).scatter_(-2, rows, -within_margin)
 
 
 def _less_one_at_labels(values: Tensor, labels: Tensor) -> Tensor:

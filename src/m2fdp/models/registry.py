@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -13,7 +14,7 @@ from torch.nn.utils import parameters_to_vector
 from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models import losses
-from m2fdp.models.checks import FEW, Shape, check_loss, check_module
+from m2fdp.models.checks import FEW, Shape, check_loss, check_module, check_pixels
 from m2fdp.models.cnn12 import cnn12_modules
 from m2fdp.models.losses import Loss, OneByOne
 from m2fdp.models.resnet import ResnetPlan, resnet_modules
@@ -30,7 +31,7 @@ class Model:
     """A module with its loss.
 
     Attributes:
-        name: as configured.
+        name: the configured one.
         module: maps features (B, C, H, W) to scores (B, classes). Only its structure and
             initial parameters are used; the simulation keeps parameters as flat vectors.
         loss: scores (B, C) and labels (B,) to a loss per record (B,).
@@ -51,7 +52,7 @@ class Model:
     curvature: float | None = None
     curvature_sum: float | None = None
     # Whether the module is a user's own, through which records to be clipped pass one at a time.
-    own: bool = False
+    is_own: bool = False
 
     @property
     def n_parameters(self) -> int:
@@ -62,13 +63,15 @@ class Model:
     def layers(self) -> tuple[slice, ...]:
         """The places, in a flat vector, of the parameters of each layer: of what one module holds
         itself, weight and bias together."""
-        seen: set[int] = set()
+        counted: set[int] = set()
         result, start = [], 0
         for module in self.module.modules():
-            own = {id(p): p.numel() for p in module.parameters(recurse=False) if id(p) not in seen}
-            if own:
-                seen |= own.keys()
-                end = start + sum(own.values())
+            sizes = {
+                id(p): p.numel() for p in module.parameters(recurse=False) if id(p) not in counted
+            }
+            if sizes:
+                counted |= sizes.keys()
+                end = start + sum(sizes.values())
                 result.append(slice(start, end))
                 start = end
         return tuple(result)
@@ -79,12 +82,7 @@ class Model:
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The parameters by name, as views of a flat vector (M,)."""
-        result, start = {}, 0
-        for name, parameter in self.module.named_parameters():
-            end = start + parameter.numel()
-            result[name] = vector[start:end].view(parameter.shape)
-            start = end
-        return result
+        return unflattened(dict(self.module.named_parameters()), vector)
 
     def loss_of_equal_scores(self, n_classes: int) -> float:
         """What knows nothing has: the mean of the loss over all labels if all scores are zero."""
@@ -102,6 +100,16 @@ class Model:
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
         """Scores (B, classes) of features (B, C, H, W) under the parameters (M,)."""
         return torch.func.functional_call(self.module, self.unflatten(vector), (features,))
+
+
+def unflattened(tensors: Mapping[str, Tensor], vector: Tensor) -> dict[str, Tensor]:
+    """Tensors of the same names and shapes, as views of a vector that holds them in order."""
+    result, start = {}, 0
+    for name, tensor in tensors.items():
+        end = start + tensor.numel()
+        result[name] = vector[start:end].view(tensor.shape)
+        start = end
+    return result
 
 
 def build_model(
@@ -168,35 +176,37 @@ def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
 
 def _named(config: ModelConfig, shape: Shape, n_classes: int, at_once: int) -> Model:
     check_model_name(config.name)
-    if config.name == "dense":
-        return Model("dense", _dense(shape, n_classes), losses.cross_entropy, linear=False)
-    if config.name == "lenet":
-        return Model("lenet", _lenet(shape, n_classes), losses.cross_entropy, linear=False)
-    if config.name == "cnn2":
-        return Model("cnn2", _cnn2(shape, n_classes), losses.cross_entropy, linear=False)
-    if config.name == "cnn12":
-        modules = cnn12_modules(config.channels, shape, n_classes)
-        layers = [layer for module in modules for layer in module]
-        return Model("cnn12", nn.Sequential(*layers), losses.cross_entropy, linear=False)
-    if config.name == "resnet":
-        return _resnet(config, shape, n_classes)
-    if config.name in MODELS:
-        return _linear(config, shape, n_classes)
-    module = _imported(config.name, shape, n_classes, at_once)
-    return Model(config.name, module, losses.cross_entropy, linear=False, own=True)
+    module: nn.Module
+    match config.name:
+        case "svm" | "softmax" | "logistic":
+            return _linear(config, shape, n_classes)
+        case "resnet":
+            return _resnet(config, shape, n_classes)
+        case "dense":
+            module = _dense(shape, n_classes)
+        case "lenet":
+            module = _lenet(shape, n_classes)
+        case "cnn2":
+            module = _cnn2(shape, n_classes)
+        case "cnn12":
+            parts = cnn12_modules(config.channels, shape, n_classes)
+            module = nn.Sequential(*(layer for part in parts for layer in part))
+        case name:
+            module = _imported(name, shape, n_classes, at_once)
+    users = is_own(config.name)
+    return Model(config.name, module, losses.cross_entropy, linear=False, is_own=users)
 
 
 def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     layer = nn.Linear(prod(shape), n_classes, bias=False)
     nn.init.zeros_(layer.weight)
     module = nn.Sequential(nn.Flatten(), layer)
+    model = Model(config.name, module, losses.cross_entropy, linear=True)
     if config.name == "logistic":
         # The logistic function's slope is at most a quarter.
-        return Model(
-            config.name,
-            module,
-            losses.one_vs_rest_logistic,
-            linear=True,
+        return replace(
+            model,
+            loss=losses.one_vs_rest_logistic,
             loss_gradient=losses.one_vs_rest_logistic_gradient,
             class_curvature=0.25,
             curvature=0.25,
@@ -205,20 +215,16 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     if config.name == "softmax":
         # diag(p) - p p': absolute values of a row's entries add up to 2 p (1 - p), and its trace is
         # 1 less the sum of p^2.
-        return Model(
-            config.name,
-            module,
-            losses.cross_entropy,
-            linear=True,
+        return replace(
+            model,
             loss_gradient=losses.cross_entropy_gradient,
             curvature=0.5,
             curvature_sum=1 - 1 / n_classes,
         )
-    if config.hinge == "one_vs_rest":
-        loss, gradient = losses.one_vs_rest_hinge, losses.one_vs_rest_hinge_gradient
-    else:
-        loss, gradient = losses.crammer_singer_hinge, None
-    return Model(config.name, module, loss, linear=True, loss_gradient=gradient)
+    if config.hinge == "crammer_singer":
+        return replace(model, loss=losses.crammer_singer_hinge)
+    loss, gradient = losses.one_vs_rest_hinge, losses.one_vs_rest_hinge_gradient
+    return replace(model, loss=loss, loss_gradient=gradient)
 
 
 def _dense(shape: Shape, n_classes: int) -> nn.Module:
@@ -253,13 +259,8 @@ def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
     """Twice conv-pool-relu, then a hidden layer: M = 21,840 for 28 x 28 x 1 and ten classes (G Sec.
     5, by the code of its reference [14])."""
     inputs, height, width = shape
-    if min(height, width) < 16:
-        raise InputError(
-            "model.name",
-            "cnn2",
-            f"halves images twice after convolutions of 5 x 5, so they need at least 16 x 16 "
-            f"pixels; these have {height} x {width}",
-        )
+    need = "halves images twice after convolutions of 5 x 5, so they need"
+    check_pixels("cnn2", shape, 16, need)
     sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
     return nn.Sequential(
         nn.Conv2d(inputs, 10, 5),
@@ -287,11 +288,4 @@ def _with_own_loss(model: Model, name: str, n_classes: int, at_once: int) -> Mod
     """The model with another loss, whose derivative and curvature nobody has stated."""
     loss = load("model.loss", name)
     check_loss(name, loss, n_classes, at_once)
-    return replace(
-        model,
-        loss=OneByOne(loss),
-        loss_gradient=None,
-        class_curvature=None,
-        curvature=None,
-        curvature_sum=None,
-    )
+    return Model(model.name, model.module, OneByOne(loss), model.linear, is_own=model.is_own)

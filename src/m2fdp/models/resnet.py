@@ -9,8 +9,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from m2fdp.errors import InputError
-from m2fdp.models.checks import Shape
+from m2fdp.models.checks import Shape, check_pixels
 
 Norm = Literal["batch", "group"]
 
@@ -30,7 +29,7 @@ class ResnetPlan:
         depth: 18 b + 2 layers, such as 56 and 110.
         width: channels of md1; D's is 16.
         norm: batch, as D has it; or group, in which no record touches another.
-        stem_stride: of md1's convolution; D's is 1.
+        stem_stride: stride of md1's convolution; D's is 1.
     """
 
     depth: int
@@ -74,24 +73,15 @@ def resnet_modules(plan: ResnetPlan, shape: Shape, n_classes: int) -> list[nn.Se
     for the first of md4 and md6 beside a projection of stride 2, and a pooling in md1 that the
     printed sizes have no room for: stride 2, and no pooling.
 
-    Args:
-        shape: (C, H, W) of the images.
-
     Raises:
         InputError: images too small for the strides.
         ValueError: no such depth.
     """
     blocks = blocks_of_depth(plan.depth)
-    channels, height, pixels = shape
-    least = _LEAST_PIXELS * plan.stem_stride
-    if min(height, pixels) < least:
-        raise InputError(
-            "model.name",
-            plan.name,
-            f"halves images {'three times' if plan.stem_stride > 1 else 'twice'}, so they need at "
-            f"least {least} x {least} pixels; these have {height} x {pixels}",
-        )
-    stem = _convolution(channels, plan.width, 3, plan.stem_stride)
+    halvings = "three times" if plan.stem_stride > 1 else "twice"
+    fewest = _LEAST_PIXELS * plan.stem_stride
+    check_pixels(plan.name, shape, fewest, f"halves images {halvings}, so they need")
+    stem = _convolution(shape[0], plan.width, 3, plan.stem_stride)
     modules = [nn.Sequential(stem, _norm(plan.norm, plan.width), nn.ReLU())]
     before = plan.width
     for stage in range(3):

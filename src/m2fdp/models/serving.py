@@ -30,12 +30,7 @@ WEIGHTS, DESCRIPTION = "model.pt", "model.json"
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A model that labels records.
-
-    Attributes:
-        weights: of the model, (M,).
-        shape: (C, H, W) of one input.
-    """
+    """A model that labels records, and its weights (M,)."""
 
     model: Model
     weights: Tensor
@@ -66,17 +61,8 @@ def write_model(
     n_classes: int,
     state_dict: Mapping[str, Tensor],
 ) -> None:
-    """Write what `_load_pyfunc` reads into a folder that is there.
-
-    Args:
-        shape: (C, H, W) of one input.
-        state_dict: the parameters by name.
-    """
-    about = {
-        "model": config.model_dump(mode="json"),
-        "shape": list(shape),
-        "n_classes": n_classes,
-    }
+    """Write what `_load_pyfunc` reads, parameters by name, into a folder that is there."""
+    about = {"model": config.model_dump(mode="json"), "shape": list(shape), "n_classes": n_classes}
     (folder / DESCRIPTION).write_text(json.dumps(about, indent=2))
     weights = {name: tensor.detach().cpu().clone() for name, tensor in state_dict.items()}
     torch.save(weights, folder / WEIGHTS)
@@ -95,11 +81,11 @@ def _load_pyfunc(path: str) -> Served:
     shape = (channels, height, width)
     state = torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True)
     model = _model_of(config, shape, about["n_classes"], state)
-    wanted = model.unflatten(model.initial_vector())
-    for name in wanted.keys() | state.keys():
-        if name not in state or name not in wanted or state[name].shape != wanted[name].shape:
+    expected = model.unflatten(model.initial_vector())
+    for name in expected.keys() | state.keys():
+        if name not in state or name not in expected or state[name].shape != expected[name].shape:
             raise ValueError(f"{folder}: {name} does not fit the model that is described")
-    return Served(model, torch.cat([state[name].flatten() for name in wanted]), shape)
+    return Served(model, torch.cat([state[name].flatten() for name in expected]), shape)
 
 
 def _model_of(config: ModelConfig, shape: Shape, n_classes: int, names: Iterable[str]) -> Model:

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from m2fdp.config import ModelConfig
 from m2fdp.models.checks import Shape
-from m2fdp.models.registry import Model
-from m2fdp.models.split import build_split_of_small
+from m2fdp.models.registry import Model, unflattened
+from m2fdp.models.split import build_split_model, scored, trained_tensors
 
-_SCORED_AT_A_TIME, _SCORED_ON_A_GPU = 64, 512
 # What a client keeps: what it sends the activations of, and what scores them for itself.
 _FIRST = "first."
 
@@ -38,7 +37,7 @@ class Side:
     running means and variances.
 
     Attributes:
-        module: only its structure and initial numbers are used.
+        module: the network, of which only structure and initial numbers are used.
     """
 
     module: nn.Module
@@ -46,7 +45,7 @@ class Side:
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
         """The initial ones by name, in the vector's order."""
-        return tensors_of(self.module)
+        return trained_tensors(self.module)
 
     @cached_property
     def size(self) -> int:
@@ -59,19 +58,7 @@ class Side:
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The tensors by name, as views of a vector (size,)."""
-        sizes = [tensor.numel() for tensor in self.tensors.values()]
-        parts = zip(self.tensors.items(), vector.split(sizes), strict=True)
-        return {name: part.view(tensor.shape) for (name, tensor), part in parts}
-
-
-def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters, then what batch norm keeps, by name.
-
-    Its count of batches is left out: nothing reads it where a momentum is given.
-    """
-    buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
-    named = {**dict(module.named_parameters()), **buffers}
-    return {name: tensor.detach() for name, tensor in named.items()}
+        return unflattened(self.tensors, vector)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +69,7 @@ class TransferModel(Model):
 
     Attributes:
         module: what it was cut from.
-        client: of every client.
+        client: every client's.
         server: md2 to the last module.
         n_clients: K.
     """
@@ -108,16 +95,16 @@ class TransferModel(Model):
 
     def initial_vector(self) -> Tensor:
         """w^(1): float32 (M,); all clients start alike."""
-        own = self.client.initial_vector()
-        return torch.cat([self.server.initial_vector(), *[own] * self.n_clients])
+        one_client = self.client.initial_vector()
+        return torch.cat([self.server.initial_vector(), *[one_client] * self.n_clients])
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """All tensors by name, as views of a flat vector (M,)."""
         server = self.server.unflatten(vector[self.server_place])
         named = {f"server.{name}": tensor for name, tensor in server.items()}
         for number in range(self.n_clients):
-            own = self.client.unflatten(vector[self.client_place(number)])
-            named |= {f"clients.{number}.{name}": tensor for name, tensor in own.items()}
+            tensors = self.client.unflatten(vector[self.client_place(number)])
+            named |= {f"clients.{number}.{name}": tensor for name, tensor in tensors.items()}
         return named
 
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
@@ -130,22 +117,18 @@ class TransferModel(Model):
         sent: Tensor | None = None
         for number in range(min(self.n_clients, len(features))):
             rows = slice(number, None, self.n_clients)
-            own = self.client.unflatten(vector[self.client_place(number)])
-            first = {n.removeprefix(_FIRST): t for n, t in own.items() if n.startswith(_FIRST)}
-            given = features[rows].contiguous(memory_format=torch.channels_last)
+            tensors = self.client.unflatten(vector[self.client_place(number)])
+            first = {n.removeprefix(_FIRST): t for n, t in tensors.items() if n.startswith(_FIRST)}
+            images = features[rows].contiguous(memory_format=torch.channels_last)
             part = torch.func.functional_call(
-                self.client.module.get_submodule("first"), first, given
+                self.client.module.get_submodule("first"), first, images
             )
             if sent is None:
                 sent = part.new_empty((len(features), *part.shape[1:]))
             sent[rows] = part
         if sent is None:
             raise ValueError("no records to score")
-        named = self.server.unflatten(vector[self.server_place])
-        at_a_time = _SCORED_AT_A_TIME if features.device.type == "cpu" else _SCORED_ON_A_GPU
-        parts = sent.contiguous(memory_format=torch.channels_last).split(at_a_time)
-        scored = [torch.func.functional_call(self.server.module, named, part) for part in parts]
-        return torch.cat(scored)
+        return scored(self.server.module, self.server.unflatten(vector[self.server_place]), sent)
 
 
 def build_transfer_model(
@@ -155,16 +138,8 @@ def build_transfer_model(
 
     The whole starts as the same model that is not cut does; the small network has a stream of its
     own.
-
-    Args:
-        shape: (C, H, W) of the images.
-        seed: of the initial weights.
-        n_clients: K.
-
-    Raises:
-        InputError: see `build_split_model`.
     """
-    split = build_split_of_small(config, shape, n_classes, seed)
+    split = build_split_model(config, shape, n_classes, seed, (1,), small=True)
     first, *others = split.modules
     return TransferModel(
         split.name,

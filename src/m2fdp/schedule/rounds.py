@@ -17,10 +17,10 @@ class RoundPlan:
     """What is decided of one round before training.
 
     Attributes:
-        layers: for local step k = 1…K the layer up to which models travel after it, or None;
-            the last is 0.
+        layers: the layer up to which models travel after local step k = 1…K, or None; the last
+            is 0.
         step_size: eta^t.
-        network: which of the run's networks, that differ in who takes part, the round has.
+        network: number of the round's network, of the run's that differ in who takes part.
         proximal: mu, of the proximal term of every local step.
         center: its centre.
     """
@@ -38,15 +38,8 @@ class RoundPlan:
 
 
 def check_pull(proximal: float, step_size: float) -> None:
-    """A pull past its centre would widen what it is to contract.
-
-    Args:
-        proximal: mu.
-        step_size: eta, the largest.
-
-    Raises:
-        InputError: eta mu is above 1.
-    """
+    """Refuse a pull eta mu above 1, for the largest step size: past its centre it would widen what
+    it is to contract."""
     if step_size * proximal > 1:
         raise InputError(
             "training.proximal",

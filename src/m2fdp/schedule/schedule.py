@@ -59,8 +59,8 @@ class Schedule:
         """
         if step == self.local_steps:
             return 0
-        due = [layer for layer, every in self.local_aggregation.items() if step % every == 0]
-        return min(due, default=None)
+        layers = [layer for layer, every in self.local_aggregation.items() if step % every == 0]
+        return min(layers, default=None)
 
 
 def build_schedule(config: TrainingConfig, depth: int) -> Schedule:

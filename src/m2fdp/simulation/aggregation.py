@@ -28,9 +28,9 @@ class References:
     """The model that every server last handed to all below it: what their updates are counted from.
 
     Attributes:
-        tree: of the servers.
-        handed: for layer l = 0…L-1, a layer from which models last travelled down through l, and
-            its models (N, M).
+        tree: the servers' tree.
+        handed: a layer from which models last travelled down through layer l = 0…L-1, and its
+            models (N, M).
     """
 
     tree: Tree
@@ -46,13 +46,8 @@ class References:
 
     def after(self, layer: int, models: Tensor) -> References:
         """Once the servers of a layer have handed down their models (N_l, M)."""
-        below = ((layer, models),) * (len(self.handed) - layer)
-        return replace(self, handed=(*self.handed[:layer], *below))
-
-
-def first_references(tree: Tree, model: Tensor) -> References:
-    """Everybody has the global model (M,)."""
-    return References(tree, ((0, model[None]),) * tree.depth)
+        handed_down = ((layer, models),) * (len(self.handed) - layer)
+        return replace(self, handed=(*self.handed[:layer], *handed_down))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,57 +56,48 @@ class Updates:
 
     Attributes:
         references: what they are counted from.
-        missing: for layer l = 0…L-1, (N_l, 1), by how much the weights of those who send to each
-            server are short of one; None where they never are.
-        arrived: for some layers, (N_l, M), updates of their models that came another way.
+        shortfalls: (N_l, 1), for layer l = 0…L-1: what the weights of those who send to each
+            server lack of one; None where they never lack any.
+        arrived: {layer l: updates (N_l, M) of its models that came another way}.
     """
 
     references: References
-    missing: tuple[Tensor | None, ...]
+    shortfalls: tuple[Tensor | None, ...]
     arrived: dict[int, Tensor] = field(default_factory=dict)
 
     def complete(self, sums: dict[int, Tensor], layer: int) -> None:
         """Make the sums (N_l, M) of a layer, of models that were sent, its models, in place."""
-        missing = self.missing[layer]
-        if missing is not None:
-            sums[layer].addcmul_(missing, self.references.of(layer))
+        shortfall = self.shortfalls[layer]
+        if shortfall is not None:
+            sums[layer].addcmul_(shortfall, self.references.of(layer))
         if layer in self.arrived:
             sums[layer].add_(self.arrived[layer])
 
 
-def missing_weights(network: Network, layer: int, sends: np.ndarray) -> np.ndarray:
-    """By how much the weights of those nodes of a layer that send are short of one: float64
-    (N_{layer-1},), for each parent; below zero where they are more.
-
-    Args:
-        sends: bool (N_layer,).
-    """
-    parents = network.tree.parents[layer - 1]
-    return 1.0 - np.bincount(parents, weights=network.weights[layer - 1] * sends)
-
-
-def all_missing(
+def shortfalls(
     network: Network,
     lock_step: LockStep,
     present: np.ndarray,
     layers: Collection[int],
-    like: Tensor,
+    features: Tensor,
 ) -> tuple[Tensor | None, ...]:
-    """`Updates.missing`: who does not come, or falls silent, is missed by the server that it sends
-    to, unless it steps together with it.
+    """`Updates.shortfalls`: who does not come, or falls silent, is missed by the server that it
+    sends to, unless it steps together with it. They are below zero where weights are more than one.
 
     Args:
         present: bool (N_L,), the devices that take part in the round.
-        layers: of the nodes who may be missing.
+        layers: those whose nodes may be missing.
+        features: whose type and device they have.
     """
     tree = network.tree
     group_layers = lock_step.nodes[lock_step.group_of, 0]
 
     def of_parents(layer: int) -> Tensor:
         sends = present if layer == tree.depth else np.ones(tree.n_nodes(layer), dtype=bool)
-        missing = missing_weights(network, layer, sends)
-        missing[tree.ancestors[layer - 1][group_layers < layer]] = 0.0
-        return torch.as_tensor(missing, dtype=like.dtype, device=like.device)[:, None]
+        weights = network.weights[layer - 1] * sends
+        result = 1.0 - np.bincount(tree.parents[layer - 1], weights=weights)
+        result[tree.ancestors[layer - 1][group_layers < layer]] = 0.0
+        return torch.as_tensor(result).to(features)[:, None]
 
     return tuple(
         of_parents(layer) if layer in layers else None for layer in range(1, tree.depth + 1)
@@ -123,9 +109,9 @@ class Aggregator:
     """The tree as tensors.
 
     Attributes:
-        sizes: for layer l = 0…L, N_l.
-        parents: for layer l = 1…L, int64 (N_l,).
-        weights: for layer l = 1…L, (N_l, 1), rho.
+        sizes: N_l, l = 0…L.
+        parents: int64 (N_l,), l = 1…L.
+        weights: rho, (N_l, 1), l = 1…L.
     """
 
     sizes: tuple[int, ...]
@@ -157,10 +143,8 @@ class Aggregator:
     ) -> Tensor:
         """The models (N_top, M) of layer `top`, once all that enters the tree is in `sums`.
 
-        What servers send is noised, and heard, by `send`, if it is given.
-
-        Args:
-            updates: what completes the sums, where weights do not sum to one.
+        What servers send is noised, and heard, by `send`, if it is given; `updates` complete the
+        sums where weights do not sum to one.
         """
         if updates is not None:
             updates.complete(sums, len(self.parents) - 1)
@@ -174,18 +158,13 @@ class Aggregator:
         return sums[top]
 
 
-def build_aggregator(network: Network, dtype: torch.dtype, device: torch.device) -> Aggregator:
-    """The network's aggregator."""
-    tree = network.tree
-
-    def indices(array: np.ndarray) -> Tensor:
-        return torch.as_tensor(array, dtype=torch.int64, device=device)
-
+def build_aggregator(network: Network, features: Tensor) -> Aggregator:
+    """The network's aggregator, with weights of the type of features, and where they are."""
+    tree, device = network.tree, features.device
     return Aggregator(
         tuple(tree.n_nodes(layer) for layer in range(tree.depth + 1)),
-        tuple(indices(parents) for parents in tree.parents),
         tuple(
-            torch.as_tensor(weights, dtype=dtype, device=device)[:, None]
-            for weights in network.weights
+            torch.as_tensor(parents, dtype=torch.int64, device=device) for parents in tree.parents
         ),
+        tuple(torch.as_tensor(weights).to(features)[:, None] for weights in network.weights),
     )

@@ -8,7 +8,6 @@ to keep.
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,15 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.files import replacing
+from m2fdp.files import replacing, sealed, unsealed
 from m2fdp.simulation.process import Named, Slots, State
 from m2fdp.simulation.training import Progress, RoundRecord
 
 # Should the newest turn out to be damaged, there is the one before.
 KEPT = 2
-
-_DIGEST = hashlib.sha256
-_DIGEST_SIZE = _DIGEST().digest_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +62,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         },
         buffer,
     )
-    content = buffer.getvalue()
     path = folder / f"round-{state.round:08d}.ckpt"
     with replacing(path) as unfinished:
-        unfinished.write_bytes(_DIGEST(content).digest() + content)
+        unfinished.write_bytes(sealed(buffer.getvalue()))
     earlier = [other for other in _files(folder) if other.name < path.name]
     _remove(folder, keep=[path, *earlier[: KEPT - 1]])
 
@@ -91,21 +86,19 @@ def clear(folder: Path) -> None:
 
 
 def differences(
-    before: Mapping[str, Any], now: Mapping[str, Any]
+    one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> dict[str, tuple[object, object]]:
     """The keys in which two configurations differ, with both values; None where there is none."""
     return {
-        key: (before.get(key), now.get(key))
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
+        key: (one.get(key), other.get(key))
+        for key in sorted(one.keys() | other.keys())
+        if one.get(key) != other.get(key)
     }
 
 
 def _load(path: Path) -> Checkpoint | None:
-    content = path.read_bytes()
-    digest, content = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
-    # torch's own reader would not notice a changed byte.
-    if _DIGEST(content).digest() != digest:
+    content = unsealed(path.read_bytes())
+    if content is None:
         return None
     fields = torch.load(io.BytesIO(content), weights_only=True)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 
 import torch
@@ -34,18 +35,18 @@ class OneByOne:
     finite, and no norm times it is above C.
     """
 
-    own: ClipFactor
+    factor: ClipFactor
 
     def __call__(self, norms: Tensor, clipping_norm: float) -> Tensor:
         if not norms.numel():  # vmap takes no norms for a mistake
             return norms
-        most = clipping_norm / norms.clamp_min(_SMALLEST)
+        limits = clipping_norm / norms.clamp_min(_SMALLEST)
         factors = self.uncapped(norms.flatten(), clipping_norm).view_as(norms).to(norms)
-        return torch.where(factors > 0, factors.minimum(most), 0.0)  # NaN is not above 0
+        return torch.where(factors > 0, factors.minimum(limits), 0.0)  # NaN is not above 0
 
     def uncapped(self, norms: Tensor, clipping_norm: float) -> Tensor:
         """What the own code makes of each of the norms (n,)."""
-        return torch.func.vmap(lambda norm: self.own(norm, clipping_norm))(norms.clone())
+        return torch.func.vmap(lambda norm: self.factor(norm, clipping_norm))(norms.clone())
 
 
 def bounded(factor: ClipFactor) -> ClipFactor:
@@ -65,14 +66,23 @@ def unbounded(norms: Tensor, clipping_norm: float) -> Tensor | None:
     return ~((norms <= largest) & norms.isfinite())
 
 
+def clip_factors(
+    norms: Tensor, clipping_norm: float, factor: ClipFactor
+) -> tuple[Tensor, Tensor | None]:
+    """The factors (…) of gradients with these norms (…), and which of them are `unbounded`, to be
+    made zero."""
+    lost = unbounded(norms, clipping_norm)
+    if lost is not None:
+        norms = norms.masked_fill(lost, 0.0)
+    return factor(norms, clipping_norm), lost
+
+
 def clip_rows(vectors: Tensor, norm: float, factor: ClipFactor) -> Tensor:
     """The vectors (n, M), each clipped to a norm, or zero if nothing bounds it: in place."""
-    norms = vectors.norm(dim=1, keepdim=True)
-    lost = unbounded(norms, norm)
+    factors, lost = clip_factors(vectors.norm(dim=1, keepdim=True), norm, factor)
     if lost is not None:
         vectors.masked_fill_(lost, 0.0)
-        norms.masked_fill_(lost, 0.0)
-    return vectors.mul_(factor(norms, norm))
+    return vectors.mul_(factors)
 
 
 def clip_layers(
@@ -80,10 +90,7 @@ def clip_layers(
 ) -> Tensor:
     """The vectors (n, M), each of their n layers clipped to norm / sqrt(n), or zero if nothing
     bounds it: in place. So the whole is at most of that norm (McMahan et al. 2018, PerLayerClip).
-
-    Args:
-        layers: places in a vector; None clips it as a whole.
-    """
+    Without layers, their places in a vector, it is clipped as a whole."""
     if layers is None:
         return clip_rows(vectors, norm, factor)
     for layer in layers:
@@ -100,19 +107,17 @@ def check_clip_factor(factor: ClipFactor, algorithm: str) -> None:
     """
     if not isinstance(factor, OneByOne):
         return
-
-    def refuse(problem: str) -> InputError:
-        return InputError("algorithm", algorithm, f"has a clip_factor that {problem}")
-
+    refuse = partial(InputError, "algorithm", algorithm)
     norms = torch.cat([torch.zeros(1), torch.logspace(-12, 30, 2001)])
     for clipping_norm in (1e-3, 0.5, 1.0, 7.3, 1e3):
         one_by_one = "has a clip_factor that can't be vectorised over norms, one seen at a time"
         with guarded("algorithm", algorithm, one_by_one):
             factors = factor.uncapped(norms, clipping_norm)
-            again = factor.uncapped(norms.flip(0), clipping_norm).flip(0)
+            reversed_factors = factor.uncapped(norms.flip(0), clipping_norm).flip(0)
         if factors.shape != norms.shape or not bool((factors >= 0).all()):
-            raise refuse("gives no factor a norm")
+            raise refuse("has a clip_factor that gives no factor a norm")
         if bool((factors * norms > clipping_norm * (1 + _ROUNDING)).any()):
-            raise refuse(f"leaves norms above the clipping norm {clipping_norm:g}")
-        if not torch.allclose(factors, again):
-            raise refuse("gives a norm another factor when it comes again")
+            problem = f"leaves norms above the clipping norm {clipping_norm:g}"
+            raise refuse(f"has a clip_factor that {problem}")
+        if not torch.allclose(factors, reversed_factors):
+            raise refuse("has a clip_factor that gives a norm another factor when it comes again")

@@ -26,7 +26,7 @@ def draw_super_nodes(
 
     Args:
         present: bool (N_L,), the devices that take part.
-        last_step: of the round, which ends in the global aggregation.
+        last_step: number of the round's last step, which ends in the global aggregation.
     """
     tree = network.tree
     silent = np.zeros(tree.n_devices, dtype=bool)
@@ -53,10 +53,9 @@ def draw_offices(
     Args:
         coalition: how many devices tell one another what they see when they serve.
     """
-    numbered = list(enumerate(plans, start=1))
-    present = [draw_participants(network, streams, round_) for round_, _ in numbered]
-    leaders = [
-        draw_super_nodes(network, here, streams, round_, len(plan.layers))
-        for here, (round_, plan) in zip(present, numbered, strict=True)
-    ]
+    present, leaders = [], []
+    for round_, plan in enumerate(plans, start=1):
+        present.append(draw_participants(network, streams, round_))
+        last_step = len(plan.layers)
+        leaders.append(draw_super_nodes(network, present[-1], streams, round_, last_step))
     return Offices(network.tree.parents[-1], np.stack(present), np.stack(leaders), coalition)

@@ -33,11 +33,8 @@ def evaluate(
     labels: Tensor,
     workers: Workers | None = None,
 ) -> Evaluation:
-    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,).
-
-    Args:
-        workers: processes that share the records; the result is the same.
-    """
+    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,), which workers may
+    share with the same result."""
     workers = workers or Workers()
     n_classes = model.scores(weights, features[:1]).shape[1]
     scores = workers.room("scores", len(labels), n_classes, weights.dtype)
@@ -64,9 +61,8 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, n_classes: int) 
         labels: int64 (R,).
         predicted: int64 (R,).
     """
-    counts = np.zeros((n_classes, n_classes), dtype=np.int64)
-    np.add.at(counts, (labels, predicted), 1)
-    classes = pd.RangeIndex(n_classes)
+    counts = np.bincount(labels * n_classes + predicted, minlength=n_classes**2)
+    counts, classes = counts.reshape(n_classes, n_classes), pd.RangeIndex(n_classes)
     return pd.DataFrame(counts, index=classes.rename("label"), columns=classes)
 
 
@@ -92,7 +88,7 @@ def local_gradients(
     """Evaluate every F_j (J eq. 5) and its gradient at the parameters (M,).
 
     Args:
-        features: of all training records in device order, (R, C, H, W).
+        features: (R, C, H, W), all training records' in device order.
         labels: theirs, (R,).
         sizes: int64 (N_L,), D_j.
     """

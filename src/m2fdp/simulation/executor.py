@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from m2fdp.models.split import SplitModel
@@ -51,7 +50,7 @@ class Executor:
         tile: learners stepped at a time.
         results: (n, M), the models of the learners that are stepped between two sums; used again
             and again, since fresh memory costs more than a step reads.
-        aggregators: of each of the simulation's networks.
+        aggregators: one for each of the simulation's networks.
         splitter: steps the devices, where they split the model.
     """
 
@@ -81,17 +80,19 @@ def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Execu
         simulation.rules.clip_factor,
     )
     learners = len(mechanism.lock_step.nodes)
-    tile = min(settings.chunk_size or _fitting_tile(model.n_parameters, device), learners)
+    model_bytes, on_cpu = 4 * model.n_parameters, device.type == "cpu"
+    fitting = (_TILE_BYTES if on_cpu else _TILE_BYTES_ON_A_GPU) // model_bytes
+    tile = min(settings.chunk_size or max(fitting, _SMALLEST_TILE), learners)
     tile = -(-tile // backend.group) * backend.group
-    at_a_time = min(max(tile, _fitting_results(model.n_parameters)), learners)
+    at_a_time = min(max(tile, _RESULT_BYTES // model_bytes), learners)
     at_a_time = -(-at_a_time // backend.group) * backend.group
     at_a_time += ALIGNED_ROWS * simulation.networks[0].tree.depth
     return Executor(
         backend,
-        Workers(settings.workers if device.type == "cpu" else 1),
+        Workers(settings.workers if on_cpu else 1),
         tile,
         shared_tensor(at_a_time, model.n_parameters, dtype).to(device),
-        tuple(build_aggregator(network, dtype, device) for network in simulation.networks),
+        tuple(build_aggregator(network, shards.features) for network in simulation.networks),
         _splitter(simulation, settings.backend),
     )
 
@@ -107,14 +108,3 @@ def _splitter(simulation: Simulation, backend: str) -> Splitter | None:
     return build_splitter(
         splits, model, simulation.mechanisms, simulation.randomness, lambda part: way(part, factor)
     )
-
-
-def _fitting_tile(n_parameters: int, device: torch.device) -> int:
-    """Learners whose models fit the cache, or a GPU's memory many times."""
-    tile_bytes = _TILE_BYTES if device.type == "cpu" else _TILE_BYTES_ON_A_GPU
-    return max(tile_bytes // (4 * n_parameters), _SMALLEST_TILE)
-
-
-def _fitting_results(n_parameters: int) -> int:
-    """Learners whose models are kept at a time."""
-    return max(_RESULT_BYTES // (4 * n_parameters), 1)

@@ -30,7 +30,6 @@ class Learners:
         present: bool (N_L,), the devices that take part.
         groups: int64 (n,), the lock-step group that each learner is.
         heads: int64 (n, 2), (layer, index) of the learners' heads.
-        first_devices: int64 (n,), one device below each head.
         blocks: {head layer: the range of its learners}.
         unit_of_device: int64 (N_L,); -1 for devices that do not take part.
         learner_of_unit: int64 (u,), non-decreasing.
@@ -40,7 +39,6 @@ class Learners:
     present: np.ndarray
     groups: np.ndarray
     heads: np.ndarray
-    first_devices: np.ndarray
     blocks: dict[int, range]
     unit_of_device: np.ndarray
     learner_of_unit: np.ndarray
@@ -75,7 +73,7 @@ def draw_learners(
     present = draw_participants(network, streams, round_)
     head_layers = lock_step.nodes[lock_step.group_of, 0]
     learning = np.flatnonzero(present | (head_layers < network.tree.depth))
-    groups, first = np.unique(lock_step.group_of[learning], return_index=True)
+    groups = np.unique(lock_step.group_of[learning])
     heads = lock_step.nodes[groups]
     layers, starts = np.unique(heads[:, 0], return_index=True)
     ends = [*starts[1:].tolist(), len(groups)] if len(groups) else []
@@ -97,7 +95,6 @@ def draw_learners(
         present,
         groups,
         heads,
-        learning[first],
         {
             int(layer): range(int(start), end)
             for layer, start, end in zip(layers, starts, ends, strict=True)
@@ -120,7 +117,7 @@ def draw_minibatches(
     sum is the unit's gradient.
 
     Args:
-        taking_part: for every step, bool (N_L,): the devices whose gradients count, all of them
+        taking_part: bool (N_L,), for every step: the devices whose gradients count, all of them
             learners'.
     """
     n_devices = len(shards.sizes)
@@ -130,8 +127,8 @@ def draw_minibatches(
     dtype = np.float64 if shards.features.dtype == torch.float64 else np.float32
 
     def minibatches(step: int) -> Minibatches:
-        here = taking_part[step - 1]
-        rates = np.repeat(shards.rates * here, shards.sizes)
+        counting = taking_part[step - 1]
+        rates = np.repeat(shards.rates * counting, shards.sizes)
         positions = poisson_draw(rates, streams, round_, step)
         devices = owners[positions]
         units = learners.unit_of_device[devices]
@@ -148,11 +145,11 @@ def draw_minibatches(
             np.append(weights, 0.0).astype(dtype),
             np.concatenate([[0], np.cumsum(counts)]),
             # Devices of one learner are neighbours, and so are their whole shards.
-            consecutive=whole and bool(here.all()),
+            consecutive=whole and bool(counting.all()),
         )
 
     steps = range(1, len(taking_part) + 1)
-    if whole and all(here is taking_part[0] for here in taking_part):
+    if whole and all(devices is taking_part[0] for devices in taking_part):
         return (minibatches(1),) * len(taking_part)
     return tuple(minibatches(step) for step in steps)
 

@@ -96,7 +96,7 @@ class ProximalStep:
     the loss's own gradient, in `local`, is clipped: the anchor and the model are known already.
 
     Attributes:
-        mu: of which eta mu is at most 1, so that no step goes past the anchor.
+        mu: its factor; eta mu is at most 1, so that no step goes past the anchor.
         local: the rule whose step it is.
     """
 
@@ -124,8 +124,8 @@ class OwnRule:
     does to what it gets there, or to the model, is post-processing of a noised step.
 
     Attributes:
-        rule: of the user.
-        name: of it or of its algorithm, for errors.
+        rule: the user's.
+        name: its own or its algorithm's, for errors.
     """
 
     rule: LocalRule
@@ -203,14 +203,8 @@ def _miscalled(name: str, how: str) -> InputError:
 
 
 def try_local_rule(rule: LocalRule, n_parameters: int, eta: float, server: Named) -> None:
-    """One step of a rule of a user's own, on nobody's records, before anything is written.
-
-    Args:
-        server: what the server rule begins with.
-
-    Raises:
-        InputError: see `OwnRule.step`.
-    """
+    """One step of a rule of a user's own (`OwnRule.step`), on nobody's records, before anything is
+    written; `server` is what the server rule begins with."""
     model = torch.zeros(1, n_parameters)
     if not isinstance(rule, OwnRule):
         return

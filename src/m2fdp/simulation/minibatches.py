@@ -78,8 +78,8 @@ class Minibatches:
         rows = self.rows(learner, skip)
         if isinstance(rows, slice):
             return self.features[rows], self.labels[rows], weights
-        out = None if buffer is None else buffer[: len(rows)]
-        features = torch.index_select(self.features, 0, rows, out=out)
+        room = None if buffer is None else buffer[: len(rows)]
+        features = torch.index_select(self.features, 0, rows, out=room)
         return features, self.labels.index_select(0, rows), weights
 
     def rows(self, learner: int, skip: int = 0) -> Rows:
@@ -106,9 +106,9 @@ class Minibatches:
         places = self.offsets[:-1, None] + np.arange(width)
         chosen = self._on_device(self.positions[np.minimum(places, ends - 1).ravel()])
         np.putmask(places, places >= ends, len(self.positions) - 1)
-        out = None if buffer is None else buffer[: len(chosen)]
+        room = None if buffer is None else buffer[: len(chosen)]
         # `index_select` is several times faster than indexing.
-        features = torch.index_select(self.features, 0, chosen, out=out).unflatten(0, places.shape)
+        features = torch.index_select(self.features, 0, chosen, out=room).unflatten(0, places.shape)
         for learner in np.flatnonzero(self.counts == 0).tolist():
             features[learner].zero_()
         return (

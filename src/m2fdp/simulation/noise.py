@@ -30,16 +30,16 @@ def add_noise(
     """Add to some rows int64 (n,) of models (N, M) Gaussian noise of deviations (n,), in place.
 
     Args:
-        stream: at its start; nodes share it, each with a part of its own.
+        stream: generator at its start; nodes share it, each with a part of its own.
         nodes: int64 (n,), whose noise it is, row by row.
     """
     device = models.device
-    here = device.type == "cpu"
-    at_a_time = max((_NUMBERS_AT_A_TIME if here else _NUMBERS_ON_A_GPU) // models.shape[1], 1)
+    on_cpu = device.type == "cpu"
+    at_a_time = max((_NUMBERS_AT_A_TIME if on_cpu else _NUMBERS_ON_A_GPU) // models.shape[1], 1)
     bits, place = _philox(stream), 0
     for start in range(0, len(rows), at_a_time):
         part = slice(start, start + at_a_time)
-        if here:
+        if on_cpu:
             numbers, place = _standard_normals(bits, place, nodes[part], models)
             drawn = torch.from_numpy(numbers)
         else:
@@ -48,25 +48,26 @@ def add_noise(
         models.index_add_(0, torch.as_tensor(rows[part], device=device), drawn)
 
 
-def standard_normals(stream: np.random.Generator, nodes: np.ndarray, like: Tensor) -> Tensor:
+def standard_normals(stream: np.random.Generator, nodes: np.ndarray, models: Tensor) -> Tensor:
     """A standard normal vector for each of some nodes, (n, M), as `add_noise` draws it.
 
     Args:
-        like: (…, M), on a CPU; drawn in float64 if it is, else in float32.
+        models: (…, M), on a CPU; drawn in float64 if it is, else in float32.
     """
-    drawn, _ = _standard_normals(_philox(stream), 0, nodes, like)
+    drawn, _ = _standard_normals(_philox(stream), 0, nodes, models)
     return torch.from_numpy(drawn)
 
 
 def standard_normals_on_device(
-    stream: np.random.Generator, nodes: np.ndarray, like: Tensor
+    stream: np.random.Generator, nodes: np.ndarray, models: Tensor
 ) -> Tensor:
-    """The same where `like` is, from the same random words; equal up to the rounding of logarithms
-    and cosines. On a GPU it takes about 3 ms, however many vectors (benchmarks/README.md)."""
-    itemsize, size = _drawn_in(like).itemsize, like.shape[-1]
+    """The same where `models` are, from the same random words; equal up to the rounding of
+    logarithms and cosines. On a GPU it takes about 3 ms, however many vectors
+    (benchmarks/README.md)."""
+    itemsize, size = _drawn_in(models).itemsize, models.shape[-1]
     blocks = -(-size * itemsize // (8 * WORDS))
-    firsts = torch.as_tensor(nodes * blocks, device=like.device)
-    places = firsts[:, None] + torch.arange(blocks, device=like.device)
+    firsts = torch.as_tensor(nodes * blocks, device=models.device)
+    places = firsts[:, None] + torch.arange(blocks, device=models.device)
     key = stream.bit_generator.state["state"]["key"].tolist()
     words = random_words(key, places).view(torch.int64 if itemsize == 8 else torch.int32)
     floats = words.view(len(nodes), 2, -1).to(torch.float64 if itemsize == 8 else torch.float32)
@@ -77,8 +78,8 @@ def standard_normals_on_device(
     return torch.cat([angles.cos() * radii, angles.sin() * radii], dim=1)[:, :size]
 
 
-def _drawn_in(like: Tensor) -> np.dtype:
-    return np.dtype(np.float64 if like.dtype == torch.float64 else np.float32)
+def _drawn_in(models: Tensor) -> np.dtype:
+    return np.dtype(np.float64 if models.dtype == torch.float64 else np.float32)
 
 
 def _philox(stream: np.random.Generator) -> np.random.Philox:
@@ -86,14 +87,14 @@ def _philox(stream: np.random.Generator) -> np.random.Philox:
 
 
 def _standard_normals(
-    bits: np.random.Philox, place: int, nodes: np.ndarray, like: Tensor
+    bits: np.random.Philox, place: int, nodes: np.ndarray, models: Tensor
 ) -> tuple[np.ndarray, int]:
     """The vectors, and the value of the counter after them.
 
     Args:
         place: the counter's value before. Node i's part starts at i times what one vector takes.
     """
-    dtype, size = _drawn_in(like), like.shape[-1]
+    dtype, size = _drawn_in(models), models.shape[-1]
     blocks = -(-size * dtype.itemsize // (8 * WORDS))
     uniform = np.empty((2, len(nodes), blocks * WORDS * 4 // dtype.itemsize), dtype)
     ends = np.append(np.flatnonzero(np.diff(nodes) != 1) + 1, len(nodes))
@@ -107,13 +108,11 @@ def _standard_normals(
 
 
 def _box_muller(radii: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """Standard normal numbers (n, 2 m) from two arrays (n, m) that are used up.
+    """Standard normal numbers (n, 2 m) from two arrays (n, m), which are used up, of uniform signed
+    integers of the width of their type, as floats.
 
     NumPy's own method takes twice the time: it has no vectorised loop. No number is beyond 6.7 in
     float32 and 9.4 in float64.
-
-    Args:
-        radii, angles: uniform signed integers of the width of their type, as floats.
     """
     dtype, bits = radii.dtype.type, 8 * radii.dtype.itemsize
     np.abs(radii, out=radii)
@@ -140,6 +139,6 @@ def summed_deviations(
 
     Args:
         present: bool (N_L,), the devices that send.
-        deviations: for layer l = 0…L, (N_l,), of the noise that each node adds to its message.
+        deviations: (N_l,), l = 0…L: those of the noise that each node adds to its message.
     """
     return np.sqrt(mean_variances(network, deviations, present, top)[0])

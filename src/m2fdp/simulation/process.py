@@ -56,7 +56,7 @@ class Process(Protocol):
         """The state after one more round.
 
         Args:
-            plan: of this round.
+            plan: this round's.
             tap: hears every message, if it is given. The two rounds are then equal in
                 distribution, not to the bit.
         """
@@ -65,11 +65,8 @@ class Process(Protocol):
 def run_rounds(
     process: Process, plans: Sequence[RoundPlan], state: State | None = None
 ) -> Iterator[State]:
-    """The states after each of the planned rounds t = 1…T that are left, in order.
-
-    Args:
-        state: to go on from; the start, unless given.
-    """
+    """The states after each of the planned rounds t = 1…T that are left, in order, from the given
+    state or the start."""
     state = process.start() if state is None else state
     for plan in plans[state.round :]:
         state = process.round(state, plan)

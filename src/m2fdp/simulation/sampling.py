@@ -17,16 +17,11 @@ def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
 
 
 def poisson_draw(rates: np.ndarray, streams: Streams, round_: int, step: int) -> np.ndarray:
-    """The records that one local step uses: each enters independently with its probability.
+    """The records that one local step uses: int64 (m,), positions in order. Each enters
+    independently with its probability in rates, float64 (R,).
 
-    A step has a stream of its own; a record's number in it is its
-    position in the concatenated shards, whoever takes part.
-
-    Args:
-        rates: float64 (R,), each record's probability.
-
-    Returns:
-        int64 (m,), the positions of the chosen records, in order.
+    A step has a stream of its own; a record's number in it is its position in the concatenated
+    shards, whoever takes part.
     """
     if ((rates == 0.0) | (rates == 1.0)).all():
         return np.flatnonzero(rates)

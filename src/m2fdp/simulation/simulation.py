@@ -34,7 +34,7 @@ class Rules:
 
     Attributes:
         local: one local step.
-        server: from the aggregate to the next global model.
+        server: the step from the aggregate to the next global model.
         clip_factor: how norms are bounded; one's own sees each alone, see `clipping.OneByOne`.
     """
 
@@ -45,8 +45,8 @@ class Rules:
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip_factor", bounded(self.clip_factor))
         if not is_known(self.local) and type(self.local) is not OwnRule:
-            own = OwnRule(self.local, type(self.local).__qualname__)
-            object.__setattr__(self, "local", own)
+            local = OwnRule(self.local, type(self.local).__qualname__)
+            object.__setattr__(self, "local", local)
 
     def named(self, algorithm: str) -> Rules:
         """The rules, whose errors name the algorithm that brings them.
@@ -56,10 +56,10 @@ class Rules:
         """
         if not isinstance(self.local, OwnRule):
             return self
-        wanted = (*RULE_MEMBERS, *(KEEPING_MEMBERS if keeping(self.local) else ()))
-        missing = [name for name in wanted if not hasattr(self.local.rule, name)]
-        if missing:
-            problem = f"has a local rule without {missing[0]}; valid: {', '.join(wanted)}"
+        members = (*RULE_MEMBERS, *(KEEPING_MEMBERS if keeping(self.local) else ()))
+        lacking = [name for name in members if not hasattr(self.local.rule, name)]
+        if lacking:
+            problem = f"has a local rule without {lacking[0]}; valid: {', '.join(members)}"
             raise InputError("algorithm", algorithm, problem)
         return replace(self, local=replace(self.local, name=algorithm))
 
@@ -69,8 +69,8 @@ class Simulation:
     """A run, up to when its rounds happen and how its steps are executed.
 
     Attributes:
-        networks: that differ in who takes part only; a round's plan names its own.
-        mechanisms: of each of them.
+        networks: networks that differ in who takes part only; a round's plan names its own.
+        mechanisms: one for each network.
         randomness: its noise must not be that of another simulation, nor of other records.
         sums: how sums come about that hide their terms.
         splits: who splits the model, which is then a `SplitModel`; None = nobody.

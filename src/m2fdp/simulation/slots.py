@@ -47,9 +47,12 @@ def slots_after(current: Round, before: Slots) -> Slots:
     if rule is None:
         return before
     rows = torch.as_tensor(groups, device=simulation.shards.features.device)
-    own = {name: slots[rows] for name, slots in current.slots.items()}
-    kept, reported = rule.report(own, len(plan.layers), plan.step_size)
-    device = {name: current.slots[name].clone().index_copy_(0, rows, kept[name]) for name in kept}
+    in_use = {name: slots[rows] for name, slots in current.slots.items()}
+    new_slots, reported = rule.report(in_use, len(plan.layers), plan.step_size)
+    device = {
+        name: current.slots[name].clone().index_copy_(0, rows, new_slots[name])
+        for name in new_slots
+    }
     everybody = replace(current.simulation.networks[plan.network], participants=None)
     shares = _shares(everybody, current.mechanism.lock_step)[groups]
     sums = {
@@ -65,6 +68,6 @@ def _shares(network: Network, lock_step: LockStep) -> np.ndarray:
     layers, nodes = lock_step.nodes.T
     shares = np.empty(len(nodes))
     for layer in np.unique(layers):
-        here = layers == layer
-        shares[here] = network.shares(int(layer), 0)[nodes[here]]
+        in_layer = layers == layer
+        shares[in_layer] = network.shares(int(layer), 0)[nodes[in_layer]]
     return shares

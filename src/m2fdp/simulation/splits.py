@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,12 +22,12 @@ from torch import Tensor, nn
 from m2fdp.models.registry import Model
 from m2fdp.models.split import Part, SplitChain, SplitModel
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.privacy.mechanisms.base import ClientNoise
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.backends.base import Backend
 from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.simulation.clipping import clip_rows, flat_clip
-from m2fdp.simulation.learners import Learners
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import standard_normals
 from m2fdp.streams import Randomness
@@ -54,34 +53,16 @@ class Splits:
     activation_clip: float
 
 
-class UnderWay(Protocol):
-    """What a local step needs to know of its round."""
-
-    @property
-    def number(self) -> int:
-        """t."""
-
-    @property
-    def plan(self) -> RoundPlan:
-        """What is planned of it."""
-
-    @property
-    def learners(self) -> Learners:
-        """Who computes; every device is a unit."""
-
-
 @dataclass(frozen=True, eq=False)
 class Splitter:
     """Steps units, each of which is a device, in their tiers.
 
     Attributes:
-        splits: see there.
-        model: in its tiers.
         norm: C, of a whole record's gradient.
         whole: the chain without heads, for devices that keep it.
         halves: client's and server's by tier.
-        noise: by the number of the network; None where nobody noises what it sends.
-        randomness: of the run.
+        noise: each network's; None where nobody noises what it sends.
+        randomness: the run's.
         host: hears what servers that nobody trusts receive.
     """
 
@@ -95,29 +76,35 @@ class Splitter:
     host: Host | None = None
 
     def descend(
-        self, current: UnderWay, tile: range, step: int, minibatches: Minibatches, models: Tensor
+        self,
+        plan: RoundPlan,
+        at: tuple[int, int],
+        models: Tensor,
+        owners: np.ndarray,
+        devices: np.ndarray,
+        batches: Minibatches,
     ) -> None:
         """One clipped gradient step of some learners' models (n, M), in place.
 
         Args:
-            minibatches: of all units.
+            at: round and step.
+            owners: int64 (u,), the place of each unit's model.
+            devices: int64 (u,), the units.
+            batches: their records.
         """
-        learners, eta = current.learners, current.plan.step_size
-        units = learners.units_of(tile)
-        batches, devices = minibatches.select(units), learners.device_of_unit[units]
-        owners = learners.learner_of_unit[units] - tile.start
-        tiers = self.splits.tiers[current.number - 1][devices]
-        noise = self.draw(current.plan.network, (current.number, step), devices, models)
+        eta, tiers = plan.step_size, self.splits.tiers[at[0] - 1][devices]
+        noise = self.draw(plan.network, at, devices, models)
         if len(owners) == len(models) and (tiers > self.model.n_tiers).all() and noise is None:
             chain = models[:, self.model.weights_place]
-            self.whole.backend.add_gradients(chain, -eta, chain, batches, self.norm)
+            clip = Clipping("drawn", record_norm=self.norm)
+            self.whole.backend.add_gradients(chain, -eta, chain, batches, clip)
             return
         before = models.clone()
         for tier in np.unique(tiers).tolist():
             rows = np.flatnonzero(tiers == tier)
             places = torch.as_tensor(owners[rows], device=models.device)
-            own, of_rows = before[places], None if noise is None else noise.of(rows)
-            gradients = self.gradients(own, only(batches, rows), tier, of_rows)
+            of_rows = None if noise is None else noise.of(rows)
+            gradients = self.gradients(before[places], only(batches, rows), tier, of_rows)
             models.index_add_(0, places, gradients, alpha=-eta)
 
     def trained(self, tier: int) -> Tensor:
@@ -129,14 +116,14 @@ class Splitter:
         return result
 
     def draw(
-        self, network: int, at: tuple[int, int], devices: np.ndarray, like: Tensor
+        self, network: int, at: tuple[int, int], devices: np.ndarray, models: Tensor
     ) -> Drawn | None:
         """What devices int64 (n,) draw in a step; None where none of them does.
 
         Args:
             network: its number.
             at: round and step.
-            like: (…, M).
+            models: (…, M), whose type and device what they draw has.
         """
         noise = self.noise[network]
         if noise is None or not (noise.gradients[devices] > 0).any():
@@ -144,59 +131,59 @@ class Splitter:
         # All M numbers of a device's part of the stream, of which those of its own part are used:
         # so no two devices share one.
         stream = self.randomness.noise.generator("client-noise", *at)
-        gradients = standard_normals(stream, devices, like.cpu()).to(like)
-        gradients *= torch.as_tensor(noise.gradients[devices, None]).to(like)
+        gradients = standard_normals(stream, devices, models.cpu()).to(models)
+        gradients *= torch.as_tensor(noise.gradients[devices, None]).to(models)
         return Drawn(devices, noise.gradients[devices] > 0, gradients, noise.activations, at)
 
     def gradients(
-        self, own: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
+        self, models: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
     ) -> Tensor:
         """Of devices in one tier, (n, M), taken at their models (n, M): clipped, and noised where
         they noise what they send."""
-        alone = np.zeros(len(own), dtype=bool) if noise is None else noise.exposed
-        result = torch.zeros_like(own)
+        exposed_rows = np.zeros(len(models), dtype=bool) if noise is None else noise.exposed
+        result = torch.zeros_like(models)
         for exposed in (False, True):
-            rows = np.flatnonzero(alone == exposed)
+            rows = np.flatnonzero(exposed_rows == exposed)
             if len(rows):
                 of_rows = noise.of(rows) if noise is not None and exposed else None
-                result[rows] = self._of_alike(own[rows], only(batches, rows), tier, of_rows)
+                result[rows] = self._of_alike(models[rows], only(batches, rows), tier, of_rows)
         return result
 
     def _of_alike(
-        self, own: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
+        self, models: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
     ) -> Tensor:
         """Of devices of one tier that all noise what they send, or none of which does."""
-        result = torch.zeros_like(own)
+        result = torch.zeros_like(models)
         if tier > self.model.n_tiers:
-            _add(result, self.whole, own, batches, self.norm)
+            _add(result, self.whole, models, batches, self.norm)
             if noise is not None:
                 result[:, self.whole.places] += noise.gradients[:, self.whole.places]
             return result
         client, server = self.halves[tier]
-        sent, beta = self._sent(own, batches, tier), self.splits.client_share
+        sent, beta = self._sent(models, batches, tier), self.splits.client_share
         if noise is None:
-            _add(result, client, own, batches, self.norm * sqrt(beta))
-            _add(result, server, own, sent, self.norm * sqrt(1 - beta))
+            _add(result, client, models, batches, self.norm * sqrt(beta))
+            _add(result, server, models, sent, self.norm * sqrt(1 - beta))
             return result
-        _add(result, client, own, batches, self.norm)
+        _add(result, client, models, batches, self.norm)
         result[:, client.places] += noise.gradients[:, client.places]
         sent = self._noised(sent, noise)
         if self.host is not None:
             for unit, device in enumerate(noise.devices.tolist()):
                 self.host(device, sent.records(unit)[0], result[unit, client.places])
         # What follows from that needs no noise; bounded steps are steadier.
-        _add(result, server, own, sent, self.norm)
+        _add(result, server, models, sent, self.norm)
         return result
 
-    def _sent(self, own: Tensor, batches: Minibatches, tier: int) -> Minibatches:
+    def _sent(self, models: Tensor, batches: Minibatches, tier: int) -> Minibatches:
         """The same records as their servers receive them: activations at their devices' models."""
         activations, labels = [], []
         with torch.no_grad():
-            for unit in range(len(own)):
+            for unit in range(len(models)):
                 features, of_unit, _ = batches.records(unit)
                 labels.append(of_unit)
                 if len(of_unit):
-                    activations.append(self._client(own[unit], tier, features))
+                    activations.append(self._client(models[unit], tier, features))
         nothing = batches.features.new_zeros(0, 1)
         return replace(
             batches,
@@ -218,13 +205,13 @@ class Splitter:
         values = sent.features.clone(memory_format=torch.contiguous_format)
         for unit, device in enumerate(noise.devices.tolist()):
             rows = slice(int(sent.offsets[unit]), int(sent.offsets[unit + 1]))
-            own = values[rows].flatten(1)
-            if len(own):
-                own = clip_rows(own, self.splits.activation_clip, flat_clip)
+            clipped = values[rows].flatten(1)
+            if len(clipped):
+                clipped = clip_rows(clipped, self.splits.activation_clip, flat_clip)
                 stream = self.randomness.noise.generator("activation-noise", *noise.at, device)
-                drawn = standard_normals(stream, np.arange(len(own)), own.cpu()).to(own)
+                drawn = standard_normals(stream, np.arange(len(clipped)), clipped.cpu()).to(clipped)
                 drawn *= noise.activations[device]
-                values[rows] = (own + drawn).view_as(values[rows])
+                values[rows] = (clipped + drawn).view_as(values[rows])
         return replace(sent, features=values)
 
 
@@ -287,7 +274,7 @@ def build_splitter(
     """What steps devices in their tiers.
 
     Args:
-        mechanisms: of each network of the run, all of which clip records.
+        mechanisms: one for each network of the run, all of which clip records.
         backend_of: how gradients of a model are computed.
 
     Raises:
@@ -300,14 +287,12 @@ def build_splitter(
     halves = {}
     for tier in np.unique(cut).tolist():
         head = model.heads[str(tier)]
-        client = nn.Sequential(*model.modules[:tier], head)
-        server = nn.Sequential(*model.modules[tier:])
+        client, server = nn.Sequential(model.modules[:tier], head), model.modules[tier:]
         halves[tier] = (
             _half(model, client, partial(_before, tier), backend_of),
             _half(model, server, partial(_behind, tier), backend_of),
         )
-    chain = nn.Sequential(*model.modules)
-    whole = _half(model, chain, partial(_behind, 0), backend_of)
+    whole = _half(model, model.modules, partial(_behind, 0), backend_of)
     noise = tuple(mechanism.noise.clients for mechanism in mechanisms)
     return Splitter(splits, model, norm, whole, halves, noise, randomness)
 
@@ -334,11 +319,12 @@ def _half(
     return Half(backend_of(Model(model.name, module, model.loss, linear=False)), places)
 
 
-def _add(into: Tensor, half: Half, own: Tensor, batches: Minibatches, norm: float) -> None:
+def _add(result: Tensor, half: Half, models: Tensor, batches: Minibatches, norm: float) -> None:
     """Add each device's sum of gradients in a part, clipped by themselves, to (n, M), in place."""
-    sums = into.new_zeros(len(into), len(half.places))
-    half.backend.add_gradients(sums, 1.0, own[:, half.places], batches, norm)
-    into[:, half.places] += sums
+    sums = result.new_zeros(len(result), len(half.places))
+    clip = Clipping("drawn", record_norm=norm)
+    half.backend.add_gradients(sums, 1.0, models[:, half.places], batches, clip)
+    result[:, half.places] += sums
 
 
 def only(batches: Minibatches, rows: np.ndarray) -> Minibatches:

@@ -20,24 +20,24 @@ class Rows:
     models: Tensor
     rows: np.ndarray
 
-    def of(self, part: slice, out: Tensor | None = None) -> Tensor:
+    def of(self, part: slice, room: Tensor | None = None) -> Tensor:
         """(n, M), copies of those of some learners; into a given tensor, if there is one."""
         places = torch.as_tensor(self.rows[part], device=self.models.device)
-        return torch.index_select(self.models, 0, places, out=out)
+        return torch.index_select(self.models, 0, places, out=room)
 
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Of the learners of a block.
+    """Where the learners of a block start.
 
     Attributes:
-        own: where they start.
+        current: models that they start from.
         received: the models that they last received: the same, unless an aggregation ended at or
             below their head, where a lock-step group is one learner that goes on by itself.
         first: the model that the round began with.
     """
 
-    own: Rows
+    current: Rows
     received: Rows
     first: Rows
 
@@ -61,23 +61,23 @@ def next_starts(
     tree: Tree,
     models: Tensor,
     layer: int,
-    own: dict[int, Tensor],
+    unreached: dict[int, Tensor],
 ) -> dict[int, Starts]:
     """Learners below a layer take the model of their ancestor there; the others keep their own.
 
     Args:
-        starts: of the stretch before, by head layer.
-        models: (N_l, M), of that layer.
-        own: (n, M), of the learners of a block, by head layer.
+        starts: those of the stretch before, by head layer.
+        models: (N_l, M), that layer's.
+        unreached: models (n, M), by head layer, of the learners that keep their own.
     """
-    ancestors = tree.ancestors[layer][learners.first_devices]
     result = {}
     for head_layer, block in learners.blocks.items():
         before = starts[head_layer]
         if head_layer > layer:
-            received = Rows(models, ancestors[block.start : block.stop])
+            heads = learners.heads[block.start : block.stop, 1]
+            received = Rows(models, tree.ancestors_of(head_layer, layer)[heads])
             result[head_layer] = Starts(received, received, before.first)
         else:
-            rows = Rows(own[head_layer], np.arange(len(block)))
+            rows = Rows(unreached[head_layer], np.arange(len(block)))
             result[head_layer] = Starts(rows, before.received, before.first)
     return result

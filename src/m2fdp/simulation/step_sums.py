@@ -30,8 +30,8 @@ class StepSums:
     Attributes:
         present: bool (N_L,), who takes part in the round.
         devices: bool (N_L,), whose gradients count.
-        members: by layer l of sums, bool (N_l,), who is in the sums; empty where no step ends in
-            a sum.
+        members: {layer l of sums: bool (N_l,), who is in them}; empty where no step ends in a
+            sum.
         noise: float64 (G,), the deviation of each lock-step group's noise, in units of eta.
     """
 
@@ -44,11 +44,7 @@ class StepSums:
 def step_sums(
     simulation: Simulation, plan: RoundPlan, learners: Learners, number: int
 ) -> tuple[StepSums, ...]:
-    """The local steps k = 1…K of round t = `number`.
-
-    Raises:
-        LostSumError: see `draw_survivors`.
-    """
+    """The local steps k = 1…K of round t = `number`."""
     network, mechanism = simulation.networks[plan.network], simulation.mechanisms[plan.network]
     if not step_in_sums(network, mechanism):
         step = StepSums(learners.present, learners.present, {}, mechanism.noise.steps)
@@ -79,8 +75,8 @@ def steps_by_device(
 def step_in_sums(network: Network, mechanism: CalibratedMechanism) -> bool:
     """Whether groups below a reader of sums move in lock step."""
     drawn, nodes = mechanism.noise.heads, mechanism.lock_step.nodes
-    together = (drawn[layer][index] == 0 for layer, index in nodes)
-    return network.sums.shared and any(of_layer.any() for of_layer in drawn) and any(together)
+    in_lock_step = (drawn[layer][index] == 0 for layer, index in nodes)
+    return network.sums.shared and any(of_layer.any() for of_layer in drawn) and any(in_lock_step)
 
 
 def _noise(
@@ -115,7 +111,7 @@ def summed_step(
     over eta. Every head draws its own noise; under `protocol: masks` nothing else is ever read.
 
     Args:
-        which: of the simulation's networks.
+        which: number of one of the simulation's networks.
         vectors: (N_L, M), what each device adds, weighed by what it counts with at the reader;
             None = nothing: then only the noise is added up.
         at: round and step.
@@ -124,9 +120,9 @@ def summed_step(
     top, nodes = heads
     network, mechanism = simulation.networks[which], simulation.mechanisms[which]
     tree, n_parameters = network.tree, simulation.model.n_parameters
-    like, masks = simulation.shards.features, simulation.sums.masks and vectors is not None
+    features, masks = simulation.shards.features, simulation.sums.masks and vectors is not None
     if vectors is None:
-        vectors = like.new_zeros(tree.n_devices, n_parameters)
+        vectors = features.new_zeros(tree.n_devices, n_parameters)
     weights = mechanism.lock_step.weights
     bounds = weights * step_bound(mechanism.clipping, simulation.shards.rates)
     held = np.zeros(tree.n_devices)
@@ -138,7 +134,7 @@ def summed_step(
             members = members & current.devices
         deviations = mechanism.noise.heads[layer] * network.shares(layer, top) * members
         rows = np.flatnonzero(deviations)
-        noise = like.new_zeros(len(members), n_parameters)
+        noise = features.new_zeros(len(members), n_parameters)
         stream = simulation.randomness.noise.generator("step-noise", *at, layer)
         add_noise(noise, rows, deviations[rows], stream, rows)
         return members, deviations, noise
@@ -154,16 +150,18 @@ def summed_step(
             vectors = masked_sums(network, layer, messages, present, members, label)
             if network.sums.reader_layer(layer) != layer - 1:
                 # Servers between add their noise to what they can't read.
-                for between in range(layer - 1, top, -1):
-                    above = torch.as_tensor(tree.ancestors_of(between, top), device=like.device)
-                    vectors.index_add_(0, above, drawn(between)[2])
+                for middle in range(layer - 1, top, -1):
+                    ancestors = torch.as_tensor(
+                        tree.ancestors_of(middle, top), device=features.device
+                    )
+                    vectors.index_add_(0, ancestors, drawn(middle)[2])
                 break
         else:
             parents = torch.as_tensor(tree.parents[layer - 1], device=vectors.device)
-            below = vectors + noise
-            vectors = below.new_zeros(tree.n_nodes(layer - 1), n_parameters)
-            vectors.index_add_(0, parents, below)
-        inside = bounds + noise_bound(deviations, n_parameters)
-        bounds = np.bincount(tree.parents[layer - 1], weights=inside)
+            sent = vectors + noise
+            vectors = sent.new_zeros(tree.n_nodes(layer - 1), n_parameters)
+            vectors.index_add_(0, parents, sent)
+        member_bounds = bounds + noise_bound(deviations, n_parameters)
+        bounds = np.bincount(tree.parents[layer - 1], weights=member_bounds)
         held = np.sqrt(np.bincount(tree.parents[layer - 1], weights=held**2 + deviations**2))
     return vectors + drawn(top)[2]  # of those who are heads themselves

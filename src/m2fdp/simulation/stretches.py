@@ -38,11 +38,11 @@ class Round:
     """Round t = `number`: what is planned, and who takes part.
 
     Attributes:
-        network: with the weights that those have who take part.
-        aggregator, weighing: with those of what is added up as it is.
-        missing: see `Updates`; None where all weights sum to one, and models are aggregated.
-        slots: of the devices, (G, M) each, which steps write in place.
-        received: of the server, (M,) each.
+        network: the round's, with the weights that those have who take part.
+        aggregator, weighing: the same with the weights of what is added up as it is.
+        shortfalls: see `Updates`; None where all weights sum to one, and models are aggregated.
+        slots: the devices', (G, M) each, which steps write in place.
+        received: the server's slots, (M,) each.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Round:
     aggregator: Aggregator
     learners: Learners
     steps: tuple[StepSums, ...]
-    missing: tuple[Tensor | None, ...] | None
+    shortfalls: tuple[Tensor | None, ...] | None
     tap: Tap | None
     weighing: Network
     alive: Mapping[int, np.ndarray] = field(default_factory=dict)
@@ -67,11 +67,8 @@ class Round:
         return self.local_of({})
 
     def local_of(self, slots: Named) -> LocalRule:
-        """One local step of learners: the algorithm's, with the proximal term that is planned.
-
-        Args:
-            slots: theirs, (n, M) each.
-        """
+        """One local step of learners with these slots, (n, M) each: the algorithm's, with the
+        proximal term that is planned."""
         rule, mu = self.simulation.rules.local, self.plan.proximal
         if slots and (with_slots := keeping(rule)) is not None:
             rule = with_slots.of(slots, self.received)
@@ -110,7 +107,7 @@ class Stretch:
     Attributes:
         first, last: the numbers k of its steps.
         top: the layer that models travel up to afterwards.
-        minibatches: of each step.
+        minibatches: each step's.
     """
 
     first: int
@@ -135,13 +132,13 @@ def stepped(
     while done < len(ends):
         first = int(ends[done - 1]) if done else 0
         room = len(results) - ALIGNED_ROWS * (len(blocks) - 1)
-        until = int(np.searchsorted(ends, first + room, side="right"))
-        work = partial(_step_groups, _sendable(current), stretch, starts, first, ends[done:until])
+        end = int(np.searchsorted(ends, first + room, side="right"))
+        work = partial(_step_groups, _sendable(current), stretch, starts, first, ends[done:end])
         kind = f"{len(stretch.minibatches)} steps of {first}"
-        executor.workers.share(kind, costs[done:until], work, fixed=current.fixed)
-        for head_layer, part, row in _rows(blocks, range(first, int(ends[until - 1]))):
+        executor.workers.share(kind, costs[done:end], work, fixed=current.fixed)
+        for head_layer, part, row in _rows(blocks, range(first, int(ends[end - 1]))):
             yield head_layer, part, results[row : row + len(part)]
-        done = until
+        done = end
 
 
 def _rows(blocks: Mapping[int, range], wave: range) -> Iterator[tuple[int, range, int]]:
@@ -171,10 +168,10 @@ def _costs(current: Round, stretch: Stretch) -> np.ndarray:
 def _sendable(current: Round) -> Round:
     """The round without what no step asks for; what it has anew can be sent to another process."""
     aggregator = current.executor.aggregators[current.plan.network]
-    heard = None if current.tap is None else _nothing_heard
+    silent_tap = None if current.tap is None else _nothing_heard
     weighing = current.network
     return replace(
-        current, aggregator=aggregator, missing=None, tap=heard, weighing=weighing, alive={}
+        current, aggregator=aggregator, shortfalls=None, tap=silent_tap, weighing=weighing, alive={}
     )
 
 
@@ -208,13 +205,13 @@ def _step_groups(
         for begin in range(start, stop, size):
             tile = range(begin, min(begin + size, stop))
             before = blocks[head_layer].start
-            inside = slice(tile.start - before, tile.stop - before)
+            places = slice(tile.start - before, tile.stop - before)
             at = row + tile.start - all_here.start
             models = executor.results[at : at + len(tile)]
-            starts[head_layer].own.of(inside, out=models)
+            starts[head_layer].current.of(places, room=models)
             anchors = None
             if current.local.anchored:
-                anchors = starts[head_layer].anchors(center).of(inside)
+                anchors = starts[head_layer].anchors(center).of(places)
             _step_tile(current, stretch, tile, models, anchors)
 
 
@@ -227,38 +224,40 @@ def _step_tile(
     (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
     groups = learners.groups[tile.start : tile.stop]
     rows = torch.as_tensor(groups, device=models.device)
-    slots = {name: kept[rows] for name, kept in current.slots.items()}
+    slots = {name: values[rows] for name, values in current.slots.items()}
     local = current.local_of(slots)
-    inside = current.noised_inside
+    noised_inside = current.noised_inside
     # What is left for the last step: the aggregation above draws the others' noise as one.
-    separate = current.separate or layer <= stretch.top or inside
+    separate = current.separate or layer <= stretch.top or noised_inside
     start = models.clone() if update_norm is not None else None
-    together = current.separate and bool(current.steps[0].members)
+    in_sums = current.separate and bool(current.steps[0].members)
 
     def add_step_noise(step: int, models: Tensor) -> None:
-        if together and not current.masked:
+        if in_sums and not current.masked:
             noise = _summed_step(current, step, None, (int(layer), nodes))
             models.add_(noise[torch.as_tensor(nodes, device=models.device)], alpha=eta)
-        elif not together and (separate or step < stretch.last):
+        elif not in_sums and (separate or step < stretch.last):
             scales = current.steps[step - 1].noise[groups]
             add_round_noise(current, step, "step-noise", int(layer), scales, models, nodes)
             for lag, part in enumerate(current.mechanism.noise.past, start=1):
-                if (then := _earlier(current, step, lag)) is not None:
-                    earlier, at = replace(current, number=then[0]), then[1]
-                    again = part * scales
-                    add_round_noise(earlier, at, "step-noise", int(layer), again, models, nodes)
+                if (drawn_at := _earlier(current, step, lag)) is not None:
+                    earlier, at = replace(current, number=drawn_at[0]), drawn_at[1]
+                    past_scales = part * scales
+                    add_round_noise(
+                        earlier, at, "step-noise", int(layer), past_scales, models, nodes
+                    )
 
     def descend(step: int, minibatches: Minibatches, models: Tensor) -> None:
         _descend(current, tile, step, minibatches, models)
-        if inside:
+        if noised_inside:
             add_step_noise(step, models)
 
     for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
         local.step(models, anchors, eta, partial(descend, step, minibatches))
-        if not inside:
+        if not noised_inside:
             add_step_noise(step, models)
-    for name, own in slots.items():
-        current.slots[name][rows] = own
+    for name, values in slots.items():
+        current.slots[name][rows] = values
     if update_norm is not None and start is not None:
         updates = _clipped(current, models - start, eta * update_norm)
         torch.add(start, updates, out=models)
@@ -291,21 +290,21 @@ def _descend(
     current: Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
-    if (splitter := current.executor.splitter) is not None:
-        return splitter.descend(current, tile, step, minibatches, models)
     learners, clipping = current.learners, current.mechanism.clipping
     backend, eta = current.executor.backend, current.plan.step_size
     units = learners.units_of(tile)
-    batches = minibatches.select(units)
-    record_clip = (clipping.record_norm, clipping.by_class)
+    batches, places = minibatches.select(units), learners.learner_of_unit[units] - tile.start
+    if (splitter := current.executor.splitter) is not None:
+        at, devices = (current.number, step), learners.device_of_unit[units]
+        return splitter.descend(current.plan, at, models, places, devices, batches)
     masked = current.masked and bool(current.steps[0].members)
     if clipping.batch_norm is None and not masked:
-        backend.add_gradients(models, -eta, models, batches, *record_clip)
+        backend.add_gradients(models, -eta, models, batches, clipping)
         return
-    owners = torch.as_tensor(learners.learner_of_unit[units] - tile.start, device=models.device)
-    own_models = models[owners]
-    gradients = torch.zeros_like(own_models)
-    backend.add_gradients(gradients, 1.0, own_models, batches, *record_clip)
+    owners = torch.as_tensor(places, device=models.device)
+    unit_models = models[owners]
+    gradients = torch.zeros_like(unit_models)
+    backend.add_gradients(gradients, 1.0, unit_models, batches, clipping)
     if clipping.batch_norm is not None:
         _clipped(current, gradients, clipping.batch_norm)
     shares = torch.as_tensor(learners.shares[units], device=models.device)
@@ -313,8 +312,7 @@ def _descend(
     if masked:
         (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
         vectors = models.new_zeros(len(learners.present), models.shape[1])
-        devices = torch.as_tensor(learners.device_of_unit[units], device=models.device)
-        vectors[devices] = -gradients
+        vectors[torch.as_tensor(learners.device_of_unit[units]).to(models.device)] = -gradients
         summed = _summed_step(current, step, vectors, (int(layer), nodes))
         models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)
         return
@@ -333,7 +331,7 @@ def add_round_noise(
     """Add independent Gaussian noise to models (n, M), in place.
 
     Args:
-        step: when.
+        step: number of the local step.
         scales: float64 (n,), its standard deviations, in the unit of the mechanism's noise.
         nodes: int64 (n,), the nodes of the layer that draw it; all of them, unless given.
     """

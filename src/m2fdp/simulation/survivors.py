@@ -41,8 +41,8 @@ class SumRules:
         stop: whether the run ends where a sum loses too many senders; else it goes on, as if none
             of them had moved.
         masks: whether the protocol is run; else sums are taken as they are.
-        run: of 64 random bits. Masks are bound to it, and two runs of one configuration, or one
-            that is resumed, share none; no result depends on it, as masks cancel.
+        run: name of 64 random bits. Masks are bound to it, and two runs of one configuration, or
+            one that is resumed, share none; no result depends on it, as masks cancel.
     """
 
     stop: bool = False
@@ -55,11 +55,7 @@ class SumRules:
 
 
 def stays(network: Network, streams: Streams, layer: int, at: tuple[int, int]) -> np.ndarray:
-    """Which nodes of a layer of sums do not fall silent after a local step: bool (N_layer,).
-
-    Args:
-        at: round and step.
-    """
+    """Which nodes of a layer of sums do not fall silent after a round's step: bool (N_layer,)."""
     n_nodes = network.tree.n_nodes(layer)
     if not network.sums.dropout:
         return np.ones(n_nodes, dtype=bool)
@@ -87,11 +83,11 @@ def draw_survivors(
         of_node = readers(tree, sums, layer)
         thresholds = sums.least_members(np.bincount(of_node, weights=members).astype(np.int64))
         members = members & stays(network, streams, layer, at)
-        left = np.bincount(of_node, weights=members).astype(np.int64)
-        lost = np.flatnonzero(left < thresholds)
+        remaining = np.bincount(of_node, weights=members).astype(np.int64)
+        lost = np.flatnonzero(remaining < thresholds)
         if lost.size and rules.stop:
             reader = tree.names[sums.reader_layer(layer)][lost[0]]
-            raise LostSumError(reader, at[0], int(left[lost[0]]), int(thresholds[lost[0]]))
+            raise LostSumError(reader, at[0], int(remaining[lost[0]]), int(thresholds[lost[0]]))
         alive[layer] = members & ~np.isin(of_node, lost)
     return alive
 
@@ -113,9 +109,9 @@ def count_lost(
             for layer, members in alive.items():
                 if every_step or (top is not None and top < layer):
                     of_node = readers(network.tree, network.sums, layer)
-                    left = np.bincount(of_node, weights=members)
-                    lost += int((left == 0).sum())
-                    total += len(left)
+                    remaining = np.bincount(of_node, weights=members)
+                    lost += int((remaining == 0).sum())
+                    total += len(remaining)
     return lost, total
 
 

@@ -29,7 +29,7 @@ class Decision:
     """What is decided of the next round.
 
     Attributes:
-        plan: of the round.
+        plan: the round's.
         logged: what it rests on and what was chosen, by the name of the metric.
     """
 
@@ -39,7 +39,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One evaluated round; `m2fdp.simulation.training.train` keeps a row of each.
+    """One evaluated round; `train` keeps a row of each.
 
     Attributes:
         round: t.
@@ -62,7 +62,7 @@ class Measures:
 
     Attributes:
         every: rounds between two evaluations.
-        evaluate: of the global model (M,).
+        evaluate: evaluation of a global model (M,).
         spent: joules and seconds after t rounds.
         epsilon: verified after t rounds; NaN where nothing is promised.
     """
@@ -79,7 +79,7 @@ class Listener:
 
     Attributes:
         on_round: (t, what was decided for the round, its wall seconds), after every round.
-        on_evaluation: after every evaluated round.
+        on_evaluation: (its record), after every evaluated round.
     """
 
     on_round: Callable[[int, Mapping[str, float], float], None]
@@ -94,10 +94,10 @@ class Progress:
     """What a run has reached.
 
     Attributes:
-        state: after the last finished round.
-        records: of the evaluated rounds.
+        state: the state after the last finished round.
+        records: one for each evaluated round.
         decisions: what was logged of every round's decision.
-        course_state: of what decides the rounds.
+        course_state: what decides the rounds has seen it.
     """
 
     state: State
@@ -156,14 +156,7 @@ class DivergenceError(ArithmeticError):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run that is put together, ready to be trained.
-
-    Attributes:
-        process: how a round is computed.
-        policy: how the rounds are decided.
-        rounds: how many of them are trained.
-        measures: what is measured meanwhile.
-    """
+    """A run that is put together, to be trained for so many rounds."""
 
     process: Process
     policy: RoundPolicy

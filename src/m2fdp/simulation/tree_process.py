@@ -20,13 +20,12 @@ from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.aggregation import (
     References,
     Updates,
-    all_missing,
     build_aggregator,
-    first_references,
+    shortfalls,
 )
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.learners import Learners, draw_learners, draw_minibatches
-from m2fdp.simulation.masked_sums import Senders
+from m2fdp.simulation.model_sums import model_sums
 from m2fdp.simulation.noise import summed_deviations
 from m2fdp.simulation.process import Slots, State, Tap
 from m2fdp.simulation.simulation import Simulation
@@ -58,17 +57,17 @@ class TreeProcess:
         """
         current = _begin(self, plan, state, tap)
         starts = first_starts(current.learners, state.weights)
-        references = first_references(current.network.tree, state.weights)
+        tree = current.network.tree
+        references = References(tree, ((0, state.weights[None]),) * tree.depth)
         for stretch in _stretches(current):
-            own, models = _run_stretch(current, stretch, starts, references)
+            unreached, models = _run_stretch(current, stretch, starts, references)
             if stretch.top > 0:
                 broadcasts = current.mechanism.noise.broadcasts[stretch.top]
                 at = current, stretch.last
                 add_round_noise(*at, "downlink-noise", stretch.top, broadcasts, models)
                 if tap is not None:
                     tap("down", stretch.top, models)
-            tree, top = current.network.tree, stretch.top
-            starts = next_starts(starts, current.learners, tree, models, top, own)
+            starts = next_starts(starts, current.learners, tree, models, stretch.top, unreached)
             references = references.after(stretch.top, models)
         cloud = current.mechanism.noise.messages[0]
         add_round_noise(current, len(plan.layers), "cloud-noise", 0, cloud, models)
@@ -89,12 +88,12 @@ def _begin(process: TreeProcess, plan: RoundPlan, state: State, tap: Tap | None)
     streams = simulation.randomness.sampling
     by_device = steps_by_device(simulation, network, mechanism)
     learners = draw_learners(network, mechanism, streams, number, by_device)
-    present, like = learners.present, simulation.shards.features
-    aggregator, missing = executor.aggregators[plan.network], None
+    present, features = learners.present, simulation.shards.features
+    aggregator, lacking = executor.aggregators[plan.network], None
     if network.participation is not None:
         network = network.among(present)
-        aggregator = build_aggregator(network, like.dtype, like.device)
-        missing = all_missing(network, mechanism.lock_step, present, {network.tree.depth}, like)
+        aggregator = build_aggregator(network, features)
+        lacking = shortfalls(network, mechanism.lock_step, present, {network.tree.depth}, features)
     return Round(
         number,
         plan,
@@ -105,7 +104,7 @@ def _begin(process: TreeProcess, plan: RoundPlan, state: State, tap: Tap | None)
         aggregator,
         learners,
         step_sums(simulation, plan, learners, number),
-        missing,
+        lacking,
         tap,
         network,
         slots=slots_in_use(simulation, executor.workers, state),
@@ -119,18 +118,18 @@ def _before_sums(current: Round, stretch: Stretch) -> Round:
     network, present = current.network, current.learners.present
     if not network.sums.layers or not (network.sums.dropout or current.masked):
         return current
-    simulation, like = current.simulation, current.simulation.shards.features
+    simulation, features = current.simulation, current.simulation.shards.features
     streams, at = simulation.randomness.sampling, (current.number, stretch.last)
     alive = draw_survivors(network, present, streams, simulation.sums, at)
     by_protocol = {layer: np.zeros_like(members) for layer, members in alive.items()}
-    left = network.without(by_protocol if current.masked else alive)
-    by_chance = {network.tree.depth} if current.missing is not None else set[int]()
+    remaining = network.without(by_protocol if current.masked else alive)
+    by_chance = {network.tree.depth} if current.shortfalls is not None else set[int]()
     layers = by_chance | set(network.sums.layers)
     return replace(
         current,
-        aggregator=build_aggregator(left, like.dtype, like.device),
-        missing=all_missing(left, current.mechanism.lock_step, present, layers, like),
-        weighing=left,
+        aggregator=build_aggregator(remaining, features),
+        shortfalls=shortfalls(remaining, current.mechanism.lock_step, present, layers, features),
+        weighing=remaining,
         alive=alive,
     )
 
@@ -166,17 +165,18 @@ def _run_stretch(
     current = _before_sums(current, stretch)
     aggregator, devices = current.aggregator, current.network.tree.depth
     learners, n_parameters = current.learners, current.simulation.model.n_parameters
-    updates = None if current.missing is None else Updates(references, current.missing)
+    lacking = current.shortfalls
+    updates = None if lacking is None else Updates(references, lacking)
     send = partial(_send, current, stretch, updates)
     sums = aggregator.nothing_received(stretch.top, n_parameters)
-    own: dict[int, list[Tensor]] = {}
+    parts_by_layer: dict[int, list[Tensor]] = {}
     sent = None
     if current.separate and devices in learners.blocks:
         sent = sums[stretch.top].new_zeros(len(learners.present), n_parameters)
     for head_layer, part, models in stepped(current, stretch, starts):
         heads = _heads(learners, part, models)
         if head_layer <= stretch.top:
-            own.setdefault(head_layer, []).append(models.clone())
+            parts_by_layer.setdefault(head_layer, []).append(models.clone())
         elif head_layer < devices:
             sums[head_layer][heads] = models
         elif sent is None:
@@ -193,8 +193,8 @@ def _run_stretch(
         models = aggregator.climb(sums, stretch.top, updates=updates)
         if current.mechanism.private:
             _add_summed_noise(current, stretch, models)
-    kept = {head_layer: torch.cat(parts) for head_layer, parts in own.items()}
-    return kept, kept.get(0, models) if stretch.top == 0 else models
+    unreached = {head_layer: torch.cat(parts) for head_layer, parts in parts_by_layer.items()}
+    return unreached, unreached.get(0, models) if stretch.top == 0 else models
 
 
 def _send(
@@ -205,27 +205,16 @@ def _send(
     scales = scales * (layer < current.network.tree.depth or current.learners.present)
     add_round_noise(current, stretch.last, "message-noise", layer, scales, noise)
     if current.masked and updates is not None and layer in current.alive:
-        senders = Senders(
-            current.network,
-            current.mechanism,
-            current.learners.present,
-            current.alive,
-            updates.references,
-            current.simulation.shards.rates,
-            len(current.plan.layers),
-            current.plan.step_size,
-            current.simulation.sums.label(current.number, stretch.last),
-        )
-        reader_layer = current.network.sums.reader_layer(layer)
-        updates.arrived[reader_layer] = senders.bring(layer, messages, noise)
+        sums = model_sums(current, stretch.last, layer, messages, noise, updates.references)
+        updates.arrived[current.network.sums.reader_layer(layer)] = sums
     messages.add_(noise)
     if current.tap is not None:
         current.tap("up", layer, messages)
 
 
-def _heads(learners: Learners, part: range, like: Tensor) -> Tensor:
+def _heads(learners: Learners, part: range, models: Tensor) -> Tensor:
     """The indices, within their layer, of the heads of some learners of one block."""
-    return torch.as_tensor(learners.heads[part.start : part.stop, 1], device=like.device)
+    return torch.as_tensor(learners.heads[part.start : part.stop, 1], device=models.device)
 
 
 def _add_summed_noise(current: Round, stretch: Stretch, models: Tensor) -> None:
@@ -236,10 +225,9 @@ def _add_summed_noise(current: Round, stretch: Stretch, models: Tensor) -> None:
     deviations = [scales.copy() for scales in noise.sent(stretch.top)]
     layers = range(0) if current.noised_inside else range(stretch.top + 1, len(deviations))
     for layer in layers:
-        here = lock_step.nodes[:, 0] == layer
-        nodes = lock_step.nodes[here, 1]
-        own = deviations[layer]
-        own[nodes] = np.hypot(own[nodes], steps[here])
+        in_layer = lock_step.nodes[:, 0] == layer
+        nodes = lock_step.nodes[in_layer, 1]
+        deviations[layer][nodes] = np.hypot(deviations[layer][nodes], steps[in_layer])
     present = current.learners.present
     summed = summed_deviations(current.weighing, present, deviations, stretch.top)
     add_round_noise(current, stretch.last, "summed-noise", stretch.top, summed, models)

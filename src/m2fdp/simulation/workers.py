@@ -57,7 +57,7 @@ class Workers:
         Args:
             kind: names the work.
             costs: float64 (n,), of each item, in any unit; the ranges cost about the same.
-            work: can be pickled, once `fixed` is left out.
+            work: a function that can be pickled, once `fixed` is left out.
             multiple: all ranges start at a multiple of it.
             fixed: what `work` refers to and never changes, shared memory among it: processes have
                 it from when they are forked, once.
@@ -68,11 +68,11 @@ class Workers:
             work(range(len(costs)))
             ways.took(False, time.perf_counter() - started, total)
             return
-        own, *others = _ranges(costs, self.count, multiple)
+        first, *others = _ranges(costs, self.count, multiple)
         ready = self._forked(fixed)
         started = time.perf_counter()
         try:
-            self._share(own, others, work)
+            self._share(first, others, work)
         except BaseException:
             self.end()
             raise
@@ -103,12 +103,12 @@ class Workers:
         self._pool = Pool(self.count - 1, (*had, *added))
         return False
 
-    def _share(self, own: range, others: Sequence[range], work: Work) -> None:
+    def _share(self, first: range, others: Sequence[range], work: Work) -> None:
         pool = self._pool
         if pool is None:
             raise RuntimeError("processes are forked before they are given work")
         pool.start(work, others)
-        work(own)
+        work(first)
         lost = [part for number, part in enumerate(others) if not pool.finished(number)]
         if lost:
             self.end()
@@ -124,31 +124,31 @@ class _Ways:
     """
 
     calls: int = 0
-    alone: deque[float] = field(default_factory=partial(deque, maxlen=_REMEMBERED))
+    unshared: deque[float] = field(default_factory=partial(deque, maxlen=_REMEMBERED))
     shared: deque[float] = field(default_factory=partial(deque, maxlen=_REMEMBERED))
 
     def sharing(self, cost: float) -> bool:
         """Whether the next call, of some cost, is shared."""
         self.calls += 1
-        alone, shared = min(self.alone, default=0.0), min(self.shared, default=0.0)
-        if alone * cost < _WORTH_SHARING_S:
+        unshared, shared = min(self.unshared, default=0.0), min(self.shared, default=0.0)
+        if unshared * cost < _WORTH_SHARING_S:
             return False
-        if not alone or not shared:
+        if not unshared or not shared:
             return True
         # The first call of all is slower than those that follow.
-        again = self.calls == _REMEMBERED + 1 or self.calls % _TRY_AGAIN == 0
-        return (shared < alone) != again
+        is_retried = self.calls == _REMEMBERED + 1 or self.calls % _TRY_AGAIN == 0
+        return (shared < unshared) != is_retried
 
     def took(self, shared: bool, seconds: float, cost: float) -> None:
         """What a call took."""
-        (self.shared if shared else self.alone).append(seconds / max(cost, 1.0))
+        (self.shared if shared else self.unshared).append(seconds / max(cost, 1.0))
 
 
 def _ranges(costs: np.ndarray, count: int, multiple: int) -> list[range]:
     """At most so many ranges of about the same cost, one after the other, none of them empty."""
     items, spent = len(costs), np.concatenate([[0.0], np.cumsum(costs)])
-    wanted = spent[-1] * np.arange(count) / count
-    nearest = np.searchsorted((spent[1:] + spent[:-1]) / 2, wanted)
+    targets = spent[-1] * np.arange(count) / count
+    nearest = np.searchsorted((spent[1:] + spent[:-1]) / 2, targets)
     starts = np.round(nearest / multiple).astype(int) * multiple
     starts = np.minimum(starts, items).tolist()
     return [range(a, b) for a, b in zip(starts, [*starts[1:], items], strict=True) if a < b]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from m2fdp.models.resnet import ResnetPlan
-from m2fdp.models.split import SplitModel, split_resnet, split_small_resnet
+from m2fdp.config import ModelConfig
+from m2fdp.models.split import SplitModel, build_split_model
 
 # float32.
 BYTES_PER_NUMBER = 4
@@ -110,8 +110,12 @@ def module_costs(model: SplitModel, small: SplitModel | None = None) -> ModuleCo
 @cache
 def resnet_costs(depth: int, width: int) -> ModuleCosts:
     """Of D's scheme at that depth and width, on D's images."""
-    small = split_small_resnet(ResnetPlan(depth, width), CIFAR_SHAPE, CIFAR_CLASSES)
-    return module_costs(split_resnet(depth, width, CIFAR_SHAPE, CIFAR_CLASSES), small)
+    config, images = (
+        ModelConfig(name="resnet", depth=depth, width=width),
+        (CIFAR_SHAPE, CIFAR_CLASSES),
+    )
+    small = build_split_model(config, *images, None, (1,), small=True)
+    return module_costs(build_split_model(config, *images, None, range(1, 8)), small)
 
 
 def tier_costs(

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.losses import distillation
-from m2fdp.models.transfer import Side, TransferModel, tensors_of
+from m2fdp.models.split import trained_tensors
+from m2fdp.models.transfer import Side, TransferModel
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.simulation.process import Slots, State, Tap
@@ -52,7 +53,7 @@ class SideTrainer:
         self.loss, self.settings = model.loss, settings
         self.module = copy.deepcopy(side.module).to(features).train()
         self._side, self._flat = side, FlatModule(self.module)
-        self._tensors = tensors_of(self.module)
+        self._tensors = trained_tensors(self.module)
 
     def load(self, vector: Tensor) -> None:
         """Take the numbers of a vector (size,)."""

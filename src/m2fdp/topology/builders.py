@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
@@ -50,8 +51,8 @@ def tree_from_fanouts(fanouts: Sequence[int]) -> Tree:
         )
     sizes = np.cumprod([1, *fanouts])
     parents = tuple(
-        np.repeat(np.arange(above), fanout)
-        for above, fanout in zip(sizes[:-1], fanouts, strict=True)
+        np.repeat(np.arange(n_parents), fanout)
+        for n_parents, fanout in zip(sizes[:-1], fanouts, strict=True)
     )
     servers = [
         tuple(f"server-{layer}-{i}" for i in range(sizes[layer]))
@@ -76,43 +77,34 @@ def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
         InputError: an edge twice, two parents of a node, several roots, a cycle, or devices
             (nodes without children) at different layers.
     """
-    key = "topology.edges"
+    refuse = partial(InputError, "topology.edges")
     children: dict[str, list[str]] = {}
     parent_of: dict[str, str] = {}
     for parent, child in edges:
         if parent_of.get(child) == parent:
-            raise InputError(key, f"{parent},{child}", "is listed twice; keep one of the two")
+            raise refuse(f"{parent},{child}", "is listed twice; keep one of the two")
         if child in parent_of:
-            raise InputError(
-                key,
-                child,
-                f"has two edges from above, {parent_of[child]} and "
-                f"{parent}; every node has exactly one parent",
-            )
+            both = f"{parent_of[child]} and {parent}"
+            problem = f"has two edges from above, {both}; every node has exactly one parent"
+            raise refuse(child, problem)
         parent_of[child] = parent
         children.setdefault(parent, []).append(child)
     roots = [node for node in children if node not in parent_of]
     if len(roots) != 1:
-        raise InputError(
-            key, roots or "(none)", "the edges must form one tree with one root, the cloud"
-        )
+        raise refuse(roots or "(none)", "the edges must form one tree with one root, the cloud")
     layers = [roots]
     parents: list[np.ndarray] = []
     while any(node in children for node in layers[-1]):
         childless = [node for node in layers[-1] if node not in children]
         if childless:
-            raise InputError(
-                key,
-                childless[0],
-                f"ends at layer {len(layers) - 1} while other "
-                "branches go deeper; all devices must be at one layer",
-            )
+            problem = f"ends at layer {len(layers) - 1} while other branches go deeper"
+            raise refuse(childless[0], f"{problem}; all devices must be at one layer")
         fanouts = [len(children[node]) for node in layers[-1]]
         parents.append(np.repeat(np.arange(len(fanouts)), fanouts))
         layers.append([child for node in layers[-1] for child in children[node]])
     unreached = sorted(set(parent_of) - {node for layer in layers for node in layer})
     if unreached:
-        raise InputError(key, unreached[0], "is on a cycle; the edges must form a tree")
+        raise refuse(unreached[0], "is on a cycle; the edges must form a tree")
     return Tree(tuple(parents), tuple(tuple(layer) for layer in layers))
 
 
@@ -122,43 +114,38 @@ def read_edges(path: Path) -> list[tuple[str, str]]:
     Raises:
         InputError: the file is missing, of another type or not UTF-8, or a row is no pair.
     """
-    key = "topology.edges"
+    refuse = partial(InputError, "topology.edges", str(path))
     if not path.is_file():
-        raise InputError(
-            key,
-            str(path),
-            "no such file; give a .csv with the columns "
-            "parent,child or a .yml list of [parent, child]",
-        )
+        valid = "a .csv with the columns parent,child or a .yml list of [parent, child]"
+        raise refuse(f"no such file; give {valid}")
     if path.suffix == ".csv":
         rows = _csv_rows(path)
     elif path.suffix in {".yml", ".yaml"}:
         try:
             rows = read_yaml(path)
         except InputError as error:
-            raise InputError(key, str(path), str(error)) from None
+            raise refuse(str(error)) from None
     else:
-        raise InputError(key, str(path), "must end in .csv, .yml or .yaml")
+        raise refuse("must end in .csv, .yml or .yaml")
     if not isinstance(rows, list) or not rows:
-        raise InputError(key, str(path), "holds no edges")
+        raise refuse("holds no edges")
     return [_edge(row, path) for row in rows]
 
 
 def _csv_rows(path: Path) -> list[list[str | None]]:
     """The columns parent and child; spaces about names and lines without any are left out."""
-    key = "topology.edges"
+    refuse = partial(InputError, "topology.edges", str(path))
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = list(csv.reader(file, strict=True))
     except UnicodeDecodeError as error:
-        remedy = f"byte {error.start} is not UTF-8; save the file as UTF-8"
-        raise InputError(key, str(path), remedy) from None
+        raise refuse(f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except csv.Error as error:
-        raise InputError(key, str(path), f"is no CSV: {error}") from None
+        raise refuse(f"is no CSV: {error}") from None
     rows = [[cell.strip() for cell in line] for line in lines if any(map(str.strip, line))]
     header = rows[0] if rows else []
     if not {"parent", "child"} <= set(header):
-        raise InputError(key, str(path), "needs the columns parent,child, separated by a comma")
+        raise refuse("needs the columns parent,child, separated by a comma")
     columns = [header.index(name) for name in ("parent", "child")]
     return [[row[i] if i < len(row) else None for i in columns] for row in rows[1:]]
 
@@ -173,11 +160,11 @@ def _edge(row: object, path: Path) -> tuple[str, str]:
 
 
 def _check_fanouts(tree: Tree, config: TopologyConfig) -> None:
-    found = [sorted(set(tree.n_children(layer).tolist())) for layer in range(tree.depth)]
-    if found != [[fanout] for fanout in config.fanouts or []]:
+    fanouts = [sorted(set(tree.n_children(layer).tolist())) for layer in range(tree.depth)]
+    if fanouts != [[fanout] for fanout in config.fanouts or []]:
         raise InputError(
             "topology.fanouts",
             config.fanouts,
-            f"the edge list {config.edges} has {found} "
+            f"the edge list {config.edges} has {fanouts} "
             "children a node by layer; leave one of the two out or make them agree",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -24,13 +25,13 @@ class Network:
     Attributes:
         tree: the aggregation tree.
         trust: see `m2fdp.topology.trust`.
-        noise: for layer l = 0…L (index l), float64 (N_l,): the part of its full noise that each
+        noise: float64 (N_l,), for layer l = 0…L (index l): the part of its full noise that each
             node adds to what it sends up, and the cloud to what it broadcasts at a round's end. 0
             adds nothing, 1 all of it, 1/sqrt(n) what n nodes share. Any number of nodes on one
             path may add some.
         participants: devices of each lowest server that take part in a round, at most (s_c^t
             of J eq. 27): one number, int64 (N_{L-1},), or None, which means all.
-        rho: for layer l = 1…L (index l-1), float64 (N_l,): each node's weight at its parent, whose
+        rho: float64 (N_l,), for layer l = 1…L (index l-1): each node's weight at its parent, whose
             children's weights sum to one; None = uniform over those who take part.
         sums: which messages are read as sums only.
         participation: who joins a round by chance; None = all, or `participants`. Then weights of
@@ -56,20 +57,15 @@ class Network:
     splits: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        refuse = partial(InputError, "topology.weights", "samples")
         if self.rho is not None and self.participation is not None:
-            raise InputError(
-                "topology.weights",
-                "samples",
+            raise refuse(
                 "is not defined for devices that join by chance (training.participation) or whose "
-                "updates are weighed (training.estimator, training.example_cap); use uniform",
+                "updates are weighed (training.estimator, training.example_cap); use uniform"
             )
         if self.rho is not None and self.participants is not None:
-            raise InputError(
-                "topology.weights",
-                "samples",
-                "needs all devices in every round (training.participants: null, and no control); "
-                "use uniform",
-            )
+            everybody = "all devices in every round (training.participants: null, and no control)"
+            raise refuse(f"needs {everybody}; use uniform")
 
     @property
     def weights(self) -> tuple[np.ndarray, ...]:
@@ -136,11 +132,8 @@ class Network:
         return replace(self, participation=None, rho=(*self.weights[:-1], weights))
 
     def without(self, alive: Mapping[int, np.ndarray]) -> Network:
-        """The network in which what some nodes send weighs nothing.
-
-        Args:
-            alive: by layer l, bool (N_l,), the nodes whose messages keep their weights.
-        """
+        """The network in which messages weigh nothing but those of the nodes that are `alive`,
+        {layer l: bool (N_l,)}, or of another layer."""
         rho = list(self.weights)
         for layer, members in alive.items():
             rho[layer - 1] = rho[layer - 1] * members
@@ -179,9 +172,6 @@ def weighted(
     Args:
         shard_sizes: int64 (N_L,), D_j.
         kind: `topology.weights`; uniform leaves an algorithm's own weights as they are.
-
-    Raises:
-        InputError: see `Network`.
     """
     if kind == "uniform":
         return network
@@ -193,9 +183,6 @@ def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.n
 
     Args:
         shard_sizes: (N_L,), D_j; they count where `example_cap` is given.
-
-    Raises:
-        InputError: see `Network`.
     """
     if config.participation is None and config.estimator == "mean":
         return network
@@ -247,14 +234,14 @@ def heads_of(network: Network) -> np.ndarray:
     tree = network.tree
     devices = np.arange(tree.n_devices)
     result = np.stack([np.full_like(devices, tree.depth), devices], axis=1)
-    inside = np.ones(tree.n_devices, dtype=bool)
+    is_trusted = np.ones(tree.n_devices, dtype=bool)
     for layer in range(tree.depth, -1, -1):
         node = tree.ancestors[layer]
-        adds = inside & (network.noise[layer][node] > 0)
+        adds = is_trusted & (network.noise[layer][node] > 0)
         result[adds, 0] = layer
         result[adds, 1] = node[adds]
         if layer > 0:
-            inside &= network.trust[layer - 1][tree.ancestors[layer - 1]]
+            is_trusted &= network.trust[layer - 1][tree.ancestors[layer - 1]]
     return result
 
 
@@ -263,8 +250,8 @@ def exposed_devices(network: Network) -> np.ndarray:
     layers, nodes = heads_of(network).T
     exposed = np.zeros(network.tree.n_devices, dtype=bool)
     for layer, noise in enumerate(network.noise):
-        here = layers == layer
-        exposed[here] = noise[nodes[here]] == 0
+        in_layer = layers == layer
+        exposed[in_layer] = noise[nodes[in_layer]] == 0
     return exposed
 
 
@@ -275,27 +262,22 @@ def check_network(algorithm: str, network: Network) -> None:
         InputError: noise or weights that are none of this tree, or a trusted server other than the
             cloud above an untrusted one.
     """
+    refuse = partial(InputError, "algorithm", algorithm)
     sizes = [network.tree.n_nodes(layer) for layer in range(network.tree.depth + 1)]
     if [np.shape(of_layer) for of_layer in network.noise] != [(size,) for size in sizes]:
-        raise InputError(
-            "algorithm",
-            algorithm,
-            f"needs noise for each of the {' + '.join(map(str, sizes))} nodes of layers 0 to "
-            f"{network.tree.depth}",
-        )
+        nodes = f"{' + '.join(map(str, sizes))} nodes of layers 0 to {network.tree.depth}"
+        raise refuse(f"needs noise for each of the {nodes}")
     if not all((np.isfinite(part) & (part >= 0)).all() for part in network.noise):
-        raise InputError("algorithm", algorithm, "has parts of noise that are not 0 or more")
+        raise refuse("has parts of noise that are not 0 or more")
     for layer in range(2, network.tree.depth):
         parents = network.tree.parents[layer - 1]
         if (network.trust[layer - 1][parents] & ~network.trust[layer]).any():
-            raise InputError(
-                "algorithm",
-                algorithm,
+            raise refuse(
                 f"trusts a server of layer {layer - 1} that has an untrusted child (J eq. 4); only "
-                "the cloud may be trusted above untrusted servers",
+                "the cloud may be trusted above untrusted servers"
             )
     if network.rho is not None and not _sum_to_one(network.tree, network.rho):
-        raise InputError("algorithm", algorithm, "has siblings whose weights do not sum to one")
+        raise refuse("has siblings whose weights do not sum to one")
 
 
 def _sum_to_one(tree: Tree, rho: Sequence[np.ndarray]) -> bool:
@@ -318,14 +300,10 @@ def network_table(network: Network) -> pd.DataFrame:
                 {
                     "node": name,
                     "layer": layer,
-                    "parent": "" if layer == 0 else _parent_name(tree, layer, i),
+                    "parent": tree.names[layer - 1][tree.parents[layer - 1][i]] if layer else "",
                     "kind": kind,
                     "trusted": bool(layer < tree.depth and network.trust[layer][i]),
                     "adds_noise": bool(network.noise[layer][i] > 0),
                 }
             )
     return pd.DataFrame(rows)
-
-
-def _parent_name(tree: Tree, layer: int, i: int) -> str:
-    return tree.names[layer - 1][tree.parents[layer - 1][i]]

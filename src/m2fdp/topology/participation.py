@@ -34,11 +34,8 @@ class Participation:
     least_weight: float | None = None
 
     def of_all(self, zones: np.ndarray) -> np.ndarray:
-        """float64 (N_L,): each device's part of the weight of all devices of its zone.
-
-        Args:
-            zones: int64 (N_L,), the device's lowest server.
-        """
+        """float64 (N_L,): each device's part of the weight of all devices of its zone, its lowest
+        server: int64 (N_L,)."""
         return self.caps / np.bincount(zones, weights=self.caps)[zones]
 
     def weights(self, zones: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -61,23 +62,16 @@ def _check_layers(network: Network, local_aggregation: Collection[int]) -> None:
     sums, depth = network.sums, network.tree.depth
     for layer in sorted(sums.layers):
         if layer > depth:
-            raise InputError(
-                f"{_BLOCK}.layers",
-                layer,
-                f"is no layer of senders in this tree; valid: 1 to {depth}",
-            )
+            problem = f"is no layer of senders in this tree; valid: 1 to {depth}"
+            raise InputError(f"{_BLOCK}.layers", layer, problem)
+    refuse = partial(InputError, f"{_BLOCK}.decode", "cloud")
     if sums.decode == "cloud" and len(sums.layers) > 1:
-        raise InputError(
-            f"{_BLOCK}.decode",
-            "cloud",
-            f"reads one sum of one layer, not of the {len(sums.layers)} of {_BLOCK}.layers",
-        )
+        several = f"not of the {len(sums.layers)} of {_BLOCK}.layers"
+        raise refuse(f"reads one sum of one layer, {several}")
     if sums.decode == "cloud" and local_aggregation:
-        raise InputError(
-            f"{_BLOCK}.decode",
-            "cloud",
+        raise refuse(
             f"leaves servers nothing that they can read, so nothing to aggregate at layer "
-            f"{min(local_aggregation)} (training.local_aggregation); use null there",
+            f"{min(local_aggregation)} (training.local_aggregation); use null there"
         )
 
 
@@ -86,27 +80,27 @@ def _check_groups(network: Network, layer: int, colluding: int) -> None:
     sums, tree = network.sums, network.tree
     sizes = network.group_sizes(layer)
     thresholds = sums.least_members(sizes)
-    given = sums.threshold
+    threshold = sums.threshold
     for wrong, key, value, text in (
         (sizes < 2, "layers", layer, "adds up {n} message below {reader}, which hides nothing"),
         (
             2 * thresholds <= sizes,
             "threshold",
-            given,
+            threshold,
             "is not above half of the {n} below {reader}: two halves could each be read",
         ),
-        (thresholds > sizes, "threshold", given, "is more than the {n} below {reader}"),
+        (thresholds > sizes, "threshold", threshold, "is more than the {n} below {reader}"),
         (
             thresholds <= colluding,
             "threshold",
-            given if given is not None else "null",
+            threshold if threshold is not None else "null",
             "must be above threat.colluding = {colluding} of the {n} below {reader}: here it is "
             "{threshold}",
         ),
     ):
-        found = np.flatnonzero(wrong)
-        if found.size:
-            node = int(found[0])
+        nodes = np.flatnonzero(wrong)
+        if nodes.size:
+            node = int(nodes[0])
             top = sums.reader_layer(layer)
             details = {
                 "n": sizes[node],
@@ -125,6 +119,7 @@ def _shared(network: Network, colluding: int) -> Network:
     those who add noise, and knows its own.
     """
     tree, sums = network.tree, network.sums
+    refuse = partial(InputError, f"{_BLOCK}.noise", "shared")
     heads = heads_of(network)
     noise = [of_layer.copy() for of_layer in network.noise]
     shares = False
@@ -136,29 +131,25 @@ def _shared(network: Network, colluding: int) -> Network:
         shares = True
         of_node = readers(tree, sums, layer)
         sizes = network.group_sizes(layer)
-        missing = sizes - sums.fewest(layer, sizes, colluding)
+        n_absent = sizes - sums.fewest(layer, sizes, colluding)
         # Where not all take part, those who do are as many heads as all the group's are alike.
         present = sizes / np.bincount(of_node)[of_node]
         adding = np.bincount(of_node[nodes], minlength=of_node.max() + 1)[of_node] * present
         by_member = int(network.read_by_member(layer))
-        certain = np.floor(adding + 1e-9) - missing - colluding - by_member
-        alone = nodes[certain[nodes] < 1]
-        if alone.size:
-            reader = tree.names[sums.reader_layer(layer)][of_node[alone[0]]]
-            raise InputError(
-                f"{_BLOCK}.noise",
-                "shared",
+        certain = np.floor(adding + 1e-9) - n_absent - colluding - by_member
+        unsure = nodes[certain[nodes] < 1]
+        if unsure.size:
+            reader = tree.names[sums.reader_layer(layer)][of_node[unsure[0]]]
+            raise refuse(
                 f"leaves no honest noise in a sum that {reader} reads: of "
-                f"{int(adding[alone[0]])} who add noise {int(missing[alone[0]])} may be missing "
+                f"{int(adding[unsure[0]])} who add noise {int(n_absent[unsure[0]])} may be missing "
                 f"and {colluding} collude (threat.colluding)"
-                + (", and the elected super-node reads it" if by_member else ""),
+                + (", and the elected super-node reads it" if by_member else "")
             )
         noise[layer][nodes] /= np.sqrt(certain[nodes])
     if not shares:
-        raise InputError(
-            f"{_BLOCK}.noise",
-            "shared",
+        raise refuse(
             f"finds no noise to share: nobody at {_BLOCK}.layers {sorted(sums.layers)} protects "
-            "devices by adding some; use the layer of those who do, or separate",
+            "devices by adding some; use the layer of those who do, or separate"
         )
     return replace(network, noise=tuple(noise))

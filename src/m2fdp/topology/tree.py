@@ -13,10 +13,10 @@ class Tree:
     """A rooted tree whose devices are all at layer L.
 
     Attributes:
-        parents: for layer l = 1…L (index l-1), int64 array of shape (N_l,): the index, within
-            layer l-1, of each node's parent. Nodes of a layer are ordered by parent, so each
-            array is non-decreasing and children are contiguous.
-        names: for layer l = 0…L (index l), the names of its nodes, unique over the tree.
+        parents: int64 (N_l,), for layer l = 1…L (index l-1): the index, within layer l-1, of each
+            node's parent. Nodes of a layer are ordered by parent, so each array is non-decreasing
+            and children are contiguous.
+        names: the nodes' names, unique over the tree, for layer l = 0…L (index l).
     """
 
     parents: tuple[np.ndarray, ...]

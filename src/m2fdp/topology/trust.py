@@ -6,6 +6,7 @@ A `Trust` holds, for layer l = 0…L-1 (index l), a boolean array (N_l,): is the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,11 +19,7 @@ Trust = tuple[np.ndarray, ...]
 
 
 def build_trust(tree: Tree, config: TrustConfig, seed: int) -> Trust:
-    """The trust a configuration describes; without one, no server is trusted.
-
-    Raises:
-        InputError: see `explicit_trust` and `draw_trust`.
-    """
+    """The trust a configuration describes; without one, no server is trusted."""
     if config.untrusted is not None:
         return explicit_trust(tree, config.untrusted)
     if config.ratios is not None:
@@ -87,15 +84,12 @@ def explicit_trust(tree: Tree, untrusted: Sequence[str]) -> Trust:
     Raises:
         InputError: a name is no server, or a trusted server has an untrusted child (eq. 4).
     """
-    key = "topology.trust.untrusted"
+    refuse = partial(InputError, "topology.trust.untrusted")
     servers = {name for layer in tree.names[:-1] for name in layer}
-    unknown = [name for name in untrusted if name not in servers]
-    if unknown:
-        raise InputError(
-            key,
-            unknown[0],
-            f"is no server of this tree, whose servers are {_some(sorted(servers))}",
-        )
+    no_servers = [name for name in untrusted if name not in servers]
+    if no_servers:
+        problem = f"is no server of this tree, whose servers are {_some(sorted(servers))}"
+        raise refuse(no_servers[0], problem)
     trust = tuple(
         np.array([layer > 0 and name not in untrusted for name in names])
         for layer, names in enumerate(tree.names[:-1])
@@ -106,15 +100,11 @@ def explicit_trust(tree: Tree, untrusted: Sequence[str]) -> Trust:
         if broken.size:
             child = tree.names[layer][broken[0]]
             parent = tree.names[layer - 1][parents[broken[0]]]
-            raise InputError(
-                key,
-                child,
-                f"is untrusted, so its parent {parent} is untrusted too "
-                "(J eq. 4); add the parent to the list",
-            )
+            problem = f"is untrusted, so its parent {parent} is untrusted too (J eq. 4)"
+            raise refuse(child, f"{problem}; add the parent to the list")
     return trust
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:8])
-    return shown if len(names) <= 8 else f"{shown}, … ({len(names)} in all)"
+    some = ", ".join(names[:8])
+    return some if len(names) <= 8 else f"{some}, … ({len(names)} in all)"

@@ -34,8 +34,8 @@ def draw_adders(tree: Tree, config: ZonesConfig, seed: int) -> tuple[np.ndarray,
         servers[order[: _half_up(config.server_noise * n_zones)]] = True
         with_noise = np.bincount(parents, weights=devices) > 0
     else:
-        together = config.device_noise + config.server_noise
-        if together > 1 + 1e-9:
+        total = config.device_noise + config.server_noise
+        if total > 1 + 1e-9:
             raise InputError(
                 "zones.server_noise",
                 config.server_noise,
@@ -46,7 +46,7 @@ def draw_adders(tree: Tree, config: ZonesConfig, seed: int) -> tuple[np.ndarray,
         with_noise = np.zeros(n_zones, dtype=bool)
         with_noise[order[:first]] = True
         devices = with_noise[parents]
-        servers[order[first : _half_up(together * n_zones)]] = True
+        servers[order[first : _half_up(total * n_zones)]] = True
     if config.both_layers:
         servers |= with_noise
     return devices, servers

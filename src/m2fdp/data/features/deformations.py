@@ -20,18 +20,12 @@ _BEND_LENGTHS = (2.5, 4.0)
 
 
 def deformed(images: Tensor, rng: np.random.Generator) -> Tensor:
-    """Each image turned, scaled, sheared, shifted, bent and of another contrast, a little.
-
-    Args:
-        images: float32 (n, C, H, W) in [0, 1]; what comes in from outside repeats the edge.
-
-    Returns:
-        As `images`.
-    """
+    """Each image, float32 (n, C, H, W) in [0, 1], turned, scaled, sheared, shifted, bent and of
+    another contrast, a little; what comes in from outside repeats the edge."""
     n, _, *size = images.shape
 
-    def up_to(most: float) -> np.ndarray:
-        return rng.uniform(-most, most, n)
+    def up_to(limit: float) -> np.ndarray:
+        return rng.uniform(-limit, limit, n)
 
     angle, wide, high = up_to(_ROTATION), np.exp(up_to(_LOG_SCALE)), np.exp(up_to(_LOG_SCALE))
     rows = [

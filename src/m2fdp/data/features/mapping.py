@@ -24,11 +24,10 @@ from m2fdp.data.features.maps import Shape
 from m2fdp.data.features.projection import by_invariance, by_variance, whitened
 from m2fdp.data.features.public import public_images
 from m2fdp.data.features.recipe import Fit, Recipe, chunk_of, recipe_of
-from m2fdp.errors import InputError
-from m2fdp.files import replacing
+from m2fdp.errors import InputError, one_line
+from m2fdp.files import replacing, sealed, unsealed
 
 PIXELS = "pixels"
-_DIGEST_SIZE = 16
 Kept = TypeVar("Kept")
 
 
@@ -37,9 +36,9 @@ class Computing:
     """How features are computed, none of which changes them.
 
     Attributes:
-        device: as `Config.device`.
+        device: the run's, as `Config.device` has it.
         workers: threads that share the images.
-        on_chunk: called with how many images are done, of how many.
+        on_chunk: listener, called with how many images are done, of how many.
     """
 
     device: str = "cpu"
@@ -82,8 +81,8 @@ def map_records(
     computing = computing or Computing()
     recipe, images = recipe_of(config, dataset.shape), np.ascontiguousarray(dataset.images)
     # Another kind of device rounds otherwise.
-    on = torch.device(computing.device).type
-    name = blake2b(recipe.key + f"{on}{images.dtype}{images.shape}".encode(), digest_size=16)
+    kind = torch.device(computing.device).type
+    name = blake2b(recipe.key + f"{kind}{images.dtype}{images.shape}".encode(), digest_size=16)
     name.update(images.data)
     folder = Path(os.path.expanduser(config.folder))
     try:
@@ -92,10 +91,8 @@ def map_records(
         file, chunk = folder / f"{name.hexdigest()}.npy", chunk_of(recipe.shape)
         mapped = _components(file, images, chunk, fits, computing)
     except OSError as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(
-            "features.folder", config.folder, f"can't be written to ({reason})"
-        ) from error
+        problem = f"can't be written to ({one_line(error)})"
+        raise InputError("features.folder", config.folder, problem) from error
     blocks = torch.from_numpy(mapped).split(recipe.dimensions, dim=1)
     for block, weighed in zip(blocks, weights, strict=True):
         # All maps together have length one.
@@ -112,18 +109,17 @@ def _components(
     def read() -> np.ndarray | None:
         try:
             with file.open("rb") as stream:
-                kept: np.ndarray = read_array(stream, allow_pickle=False)
+                stored: np.ndarray = read_array(stream, allow_pickle=False)
         except (FileNotFoundError, ValueError):  # or damaged
             return None
-        return kept if kept.shape == shape and kept.dtype == np.float32 else None
+        return stored if stored.shape == shape and stored.dtype == np.float32 else None
 
     def make(unfinished: Path) -> np.ndarray:
-        there = [fit.on(computing.device) for fit in fits]
+        fits_on_device = [fit.on(computing.device) for fit in fits]
 
         def compute(start: int) -> np.ndarray:
-            taken = features(images[start : start + chunk])
-            inputs = torch.as_tensor(taken, device=computing.device)
-            return torch.cat([fit(inputs) for fit in there], dim=1).cpu().numpy()
+            inputs = torch.as_tensor(features(images[start : start + chunk])).to(computing.device)
+            return torch.cat([fit(inputs) for fit in fits_on_device], dim=1).cpu().numpy()
 
         mapped = np.empty(shape, dtype=np.float32)
         # Every thread counts its own operators' threads. The file is not mapped into memory: where
@@ -160,33 +156,24 @@ def _weights(folder: Path, recipe: Recipe, fits: list[Fit]) -> list[Tensor]:
         return [by_variance(each, ridge) for each in variances]
     file = folder / f"moved-{recipe.key.hex()}.pt"
     moved = _tensors(file, lambda: recipe.fit_moved(fits))
-    return [by_invariance(each, ridge, of) for each, of in zip(variances, moved, strict=True)]
+    pairs = zip(variances, moved, strict=True)
+    return [by_invariance(each, ridge, moments) for each, moments in pairs]
 
 
 def _tensors(file: Path, compute: Callable[[], list[Any]]) -> list[Any]:
     """Tensors, or mappings to tensors, that a file keeps."""
 
     def read() -> bytes | None:
-        if not file.is_file():
-            return None
-        content = file.read_bytes()
-        digest, content = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
-        # torch's own reader would not notice a changed byte.
-        return content if _digest(content) == digest else None
+        return unsealed(file.read_bytes()) if file.is_file() else None
 
     def make(unfinished: Path) -> bytes:
         buffer = io.BytesIO()
         torch.save(compute(), buffer)
         content = buffer.getvalue()
-        unfinished.write_bytes(_digest(content) + content)
+        unfinished.write_bytes(sealed(content))
         return content
 
-    kept: list[Any] = torch.load(io.BytesIO(_kept(file, read, make)), weights_only=True)
-    return kept
-
-
-def _digest(content: bytes) -> bytes:
-    return blake2b(content, digest_size=_DIGEST_SIZE).digest()
+    return list(torch.load(io.BytesIO(_kept(file, read, make)), weights_only=True))
 
 
 def _kept(file: Path, read: Callable[[], Kept | None], make: Callable[[Path], Kept]) -> Kept:
@@ -194,14 +181,14 @@ def _kept(file: Path, read: Callable[[], Kept | None], make: Callable[[Path], Ke
 
     What is there is read without a lock, so from a folder too that can't be written to.
     """
-    kept = read()
-    if kept is None:
+    content = read()
+    if content is None:
         with _alone(file):
-            kept = read()  # of whom this process has waited for
-            if kept is None:
+            content = read()  # of whom this process has waited for
+            if content is None:
                 with replacing(file) as unfinished:
-                    kept = make(unfinished)
-    return kept
+                    content = make(unfinished)
+    return content
 
 
 @contextmanager

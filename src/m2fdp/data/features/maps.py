@@ -12,7 +12,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from m2fdp.data.features.patches import Filters, PatchSettings, fit_filters
 from m2fdp.data.features.scattering import N_PATHS, STRIDE, scattering
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, int, int]  # of one image: (C, H, W)
 Fitted = Mapping[str, Tensor]
 
 # Grey and colour. What is chosen for each was chosen on training records of public benchmarks.
@@ -45,8 +45,8 @@ class ScatteringMap:
 
     def _cells(self, shape: Shape) -> tuple[int, int]:
         channels, height, width = shape
-        most = self._CELLS[channels]
-        return min(-(-height // STRIDE), most), min(-(-width // STRIDE), most)
+        limit = self._CELLS[channels]
+        return min(-(-height // STRIDE), limit), min(-(-width // STRIDE), limit)
 
     def count(self, shape: Shape) -> int:
         height, width = self._cells(shape)

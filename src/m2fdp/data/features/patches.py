@@ -20,8 +20,8 @@ class PatchSettings:
     """What filters there are and how their answers are summed up.
 
     Attributes:
-        side: of a patch, in pixels.
-        stride: between two patches, in pixels.
+        side: pixels of a patch's side.
+        stride: pixels from one patch to the next.
         padding: black pixels around the image.
         n_filters: K.
         ridge: what whitening adds to the variances of normalised patches, whose mean is about 1.
@@ -58,16 +58,13 @@ class Filters:
         patches = unfold(framed, settings.side, stride=settings.stride)
         answers = self.weights @ normalised(patches, dim=1) - self.offsets[:, None]
         maps = answers.reshape(len(images), -1, rows, columns)
-        beyond = ((sign * maps - settings.threshold).relu_() for sign in (1, -1))
-        return torch.cat([adaptive_avg_pool2d(each, settings.cells) for each in beyond], dim=1)
+        excesses = ((sign * maps - settings.threshold).relu_() for sign in (1, -1))
+        return torch.cat([adaptive_avg_pool2d(each, settings.cells) for each in excesses], dim=1)
 
 
 def fit_filters(images: Tensor, settings: PatchSettings) -> Filters:
-    """Random patches of public images, whitened by the statistics of many and their mirror images.
-
-    Args:
-        images: float32 (n, C, H, W), in [0, 1].
-    """
+    """Random patches of public images, float32 (n, C, H, W) in [0, 1], whitened by the statistics
+    of many and their mirror images."""
     rng = np.random.default_rng(_SEED)
     patches = _draw(pad(images, (settings.padding,) * 4), settings.side, rng)
     both_ways = torch.cat([patches, patches.flip(-1)]).flatten(1)
@@ -93,8 +90,8 @@ def normalised(patches: Tensor, dim: int) -> Tensor:
 def _draw(images: Tensor, side: int, rng: np.random.Generator) -> Tensor:
     """Patches (many, C, side, side) of random places in random images."""
     n, _, height, width = images.shape
-    of = rng.integers(n, size=_N_PATCHES)
+    drawn = rng.integers(n, size=_N_PATCHES)
     tops, lefts = (rng.integers(whole - side + 1, size=_N_PATCHES) for whole in (height, width))
     rows = tops[:, None, None] + np.arange(side)[:, None]
     columns = lefts[:, None, None] + np.arange(side)
-    return images[of[:, None, None], :, rows, columns].permute(0, 3, 1, 2)
+    return images[drawn[:, None, None], :, rows, columns].permute(0, 3, 1, 2)

@@ -56,11 +56,8 @@ def fit_projection(coefficients: Tensor, dimension: int) -> Projection:
 
 
 def moved_by(changes: Tensor) -> Tensor:
-    """How deformations move components: half the second moment of their changes, (d, d).
-
-    Args:
-        changes: (n, d), components of public images less those of the deformed ones.
-    """
+    """How deformations move components: half the second moment, (d, d), of their changes (n, d),
+    those of public images less those of the deformed ones."""
     rows = changes.numpy()
     with threadpool_limits(1, user_api="blas"):
         return torch.as_tensor(rows.T @ rows / (2 * len(rows)))
@@ -83,8 +80,7 @@ def by_invariance(variances: Tensor, ridge: float, moved: Tensor) -> Tensor:
     tells things apart lies where that share is small.
 
     Args:
-        variances: as for `by_variance`.
-        ridge: the same.
+        variances, ridge: see `by_variance`.
         moved: (d, d); see `moved_by`.
     """
     factors = by_variance(variances, ridge).double()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -57,21 +57,18 @@ def public_images(name: str) -> PublicImages:
 
 def _of_file(file: str) -> PublicImages:
     """A user's own images, of the data set's shape."""
+    refuse = partial(InputError, "features.public", file)
     if not is_file(file):
-        raise InputError(
-            "features.public", file, f"no such file; valid: {', '.join(GENERATED)}, or a file .npz"
-        )
+        raise refuse(f"no such file; valid: {', '.join(GENERATED)}, or a file .npz")
     images = read_images("features.public", file, "x")
     channels_first = features(images)
 
     def draw(count: int, shape: tuple[int, int, int]) -> np.ndarray:
         if channels_first.shape[1:] != shape:
             height, width, channels = images.shape[1:]
-            raise InputError(
-                "features.public",
-                file,
+            raise refuse(
                 f"holds images of {height} x {width} pixels and {channels} channels; valid: those "
-                f"of the data set, {shape[1]} x {shape[2]} and {shape[0]}",
+                f"of the data set, {shape[1]} x {shape[2]} and {shape[0]}"
             )
         return channels_first[:count]
 
@@ -119,7 +116,7 @@ def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int
     """
     rng = np.random.default_rng(_SEED)
     channels, *sides = shape
-    of = rng.integers(len(pictures), size=count)
+    drawn = rng.integers(len(pictures), size=count)
     places = rng.random((count, 3))
     result = np.empty((count, *shape), dtype=np.float32)
     for number, picture in enumerate(pictures):
@@ -129,7 +126,7 @@ def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int
         white = 255 * 3 // channels
         sums = np.pad(colours, ((1, 0), (1, 0), (0, 0))).cumsum(axis=0).cumsum(axis=1)
         largest = min(have / want for have, want in zip(picture.shape, sides, strict=False))
-        every = np.flatnonzero(of == number)
+        every = np.flatnonzero(drawn == number)
         # Sums have eight bytes each: of few crops at a time they fit beside the images.
         for mine in np.split(every, range(_AT_A_TIME, len(every), _AT_A_TIME)):
             scales = largest ** places[mine, 0]

@@ -169,21 +169,18 @@ def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
         valid = f"takes images of 1 or 3 channels; these have {channels}"
         raise InputError("features.map", config.map, valid)
     if min(sides) < _SMALLEST_SIDE or max(sides) > _LARGEST_SIDE:
-        raise InputError(
-            "features.map",
-            config.map,
-            f"takes images of {_SMALLEST_SIDE} to {_LARGEST_SIDE} pixels a side; these have {size}",
-        )
+        valid = f"takes images of {_SMALLEST_SIDE} to {_LARGEST_SIDE} pixels a side"
+        raise InputError("features.map", config.map, f"{valid}; these have {size}")
     counts = [map_.count(shape) for map_ in maps]
     if config.dimension is None:
         return Recipe(config, shape, tuple(min(_USUAL_DIMENSION, count) for count in counts))
-    least, most = len(maps), len(maps) * min(counts)
-    if not least <= config.dimension <= most:
+    fewest, limit = len(maps), len(maps) * min(counts)
+    if not fewest <= config.dimension <= limit:
         raise InputError(
             "features.dimension",
             config.dimension,
-            f"can't be had of {size} images by features.map: {config.map}; valid: {least} to "
-            f"{most}, or null",
+            f"can't be had of {size} images by features.map: {config.map}; valid: {fewest} to "
+            f"{limit}, or null",
         )
     parts = np.diff(np.arange(len(maps) + 1) * config.dimension // len(maps)).tolist()
     return Recipe(config, shape, tuple(parts))

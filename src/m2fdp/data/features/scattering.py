@@ -21,12 +21,9 @@ STRIDE = 4
 
 
 def scattering(images: Tensor) -> Tensor:
-    """Paths up to the second order at two scales.
+    """Paths up to the second order at two scales, of images (n, C, H, W).
 
     Before the wavelets, the image goes on as its own mirror image over each border.
-
-    Args:
-        images: (n, C, H, W).
 
     Returns:
         (n, 81 C, ceil(H / 4), ceil(W / 4)), the paths of a channel together: the mean, the fine
@@ -52,7 +49,7 @@ def morlet(scale: int, orientation: float) -> np.ndarray:
 
     Args:
         scale: 0 for the finest.
-        orientation: of the wave's direction, in radians.
+        orientation: direction of the wave, in radians.
     """
     sigma, frequency = 0.8 * 2**scale, 0.75 * pi / 2**scale
     reach = int(np.ceil(2.5 * 2 * sigma))
@@ -78,9 +75,9 @@ def averaging(size: int, sigma: float, stride: int) -> np.ndarray:
     return result
 
 
-def mirrored_indices(size: int, by: int) -> np.ndarray:
+def mirrored_indices(size: int, margin: int) -> np.ndarray:
     """The pixels of a line that goes on over both ends, as often mirrored as it takes."""
-    return np.pad(np.arange(size), by, mode="symmetric")
+    return np.pad(np.arange(size), margin, mode="symmetric")
 
 
 @cache

@@ -14,14 +14,8 @@ _USUAL_SIDE = 28
 
 
 def shapes(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """As many images as textures: filled shapes, lines, and textures, a third of each.
-
-    Args:
-        textures: float32 (n, C, H, W) in [0, 1], what shapes are filled with.
-
-    Returns:
-        float32 (n, C, H, W) in [0, 1].
-    """
+    """As many images as textures, float32 (n, C, H, W) in [0, 1] both: shapes filled with them,
+    lines, and textures, a third of each."""
     size = textures.shape[2:]
     first, second, third = np.array_split(textures, 3)
     filled = _filled(len(first), size, rng)[:, None] * _shaded(first, rng)
@@ -60,8 +54,8 @@ def smooth_fields(
     """Gaussian random fields (n, H, W) of mean 0 and variance 1 each.
 
     Args:
-        lengths: between which, in pixels of the usual side, the deviation of the Gaussian that
-            smoothes white noise is drawn, each scale equally often.
+        lengths: bounds, in pixels of the usual side, that the deviation of the Gaussian that
+            smoothes white noise is drawn between, each scale equally often.
     """
     # A field goes round; a part of it does not.
     height, width = (side * 3 // 2 for side in size)

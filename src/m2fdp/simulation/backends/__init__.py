@@ -36,7 +36,6 @@ def build_backend(
     Args:
         name: `auto`, `reference`, `sequential` or `stacked`.
         minibatch_law: mean and variance, float64 (n,), of the records that each learner uses.
-        clip_factor: how the norms of record gradients are bounded.
     """
     if name == "reference":
         return ReferenceBackend(model, clip_factor)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation.minibatches import Minibatches
 
 
@@ -21,23 +22,16 @@ class Backend(Protocol):
         """See above."""
 
     def add_gradients(
-        self,
-        into: Tensor,
-        alpha: float,
-        models: Tensor,
-        batches: Minibatches,
-        clipping_norm: float | None,
-        by_class: bool = False,
+        self, target: Tensor, alpha: float, models: Tensor, batches: Minibatches, clip: Clipping
     ) -> None:
-        """Add to each row of `into` alpha times the learner's sum, in place.
+        """Add to each row of `target` alpha times the learner's sum, in place.
 
         Args:
-            into: (n, M); may be `models` itself, which makes the addition a gradient step.
+            target: (n, M); may be `models` itself, which makes the addition a gradient step.
             models: (n, M), where the gradients are taken.
-            batches: of the same n learners.
-            clipping_norm: each record's gradient is clipped to it before it is weighted, unless
-                it is None. A gradient without a finite norm, of a record with infinite features,
-                say, counts as zero: else it would have no bound.
-            by_class: clip the part of each of C classes to `clipping_norm` / sqrt(C) instead; of
-                linear models only, as `build_executor` sees to.
+            batches: records of the same n learners.
+            clip: its `record_norm`, unless None, is what each record's gradient is clipped to
+                before it is weighted; `by_class`, of linear models only, as `build_executor` sees
+                to. A gradient without a finite norm, of a record with infinite features, say,
+                counts as zero: else it would have no bound.
         """

@@ -126,8 +126,8 @@ class BookKeeper:
 
         with self._listening(listen), torch.no_grad():
             module(record)
-        once = all(calls) and len(calls) == len(shapes) == len(self.layers)
-        return [shapes[layer] for layer in self.layers] if once else None
+        called_once = all(calls) and len(calls) == len(shapes) == len(self.layers)
+        return [shapes[layer] for layer in self.layers] if called_once else None
 
     def one_by_one(
         self,
@@ -137,11 +137,8 @@ class BookKeeper:
         shapes: list[tuple[int, ...]],
     ) -> RecordGradients:
         """The record gradients at some parameters, where each of the records, features and labels,
-        passes the module alone (`torch.func.vmap`), so that the module can't mix them.
-
-        Args:
-            shapes: of `output_shapes`.
-        """
+        passes the module alone (`torch.func.vmap`), so that the module can't mix them; shapes are
+        what `output_shapes` gives."""
 
         def loss(
             shifts: list[Tensor], feature: Tensor, label: Tensor
@@ -149,8 +146,8 @@ class BookKeeper:
             shift_of = dict(zip(self.layers, shifts, strict=True))
             inputs = {}
 
-            def listen(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
-                inputs[layer] = given[0][0]
+            def listen(layer: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor:
+                inputs[layer] = arguments[0][0]
                 return output + shift_of[layer]
 
             with self._listening(listen):
@@ -163,8 +160,8 @@ class BookKeeper:
         errors, inputs = by_record(nothing, *records)
         return RecordGradients(
             tuple(
-                _layer_gradients(layer, own.detach(), error.detach()[:, 0])
-                for layer, own, error in zip(self.layers, inputs, errors, strict=True)
+                _layer_gradients(layer, values.detach(), error.detach()[:, 0])
+                for layer, values, error in zip(self.layers, inputs, errors, strict=True)
             ),
             self.names,
         )

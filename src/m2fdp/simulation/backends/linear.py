@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
+from m2fdp.privacy.mechanisms import Clipping
+from m2fdp.simulation.clipping import ClipFactor, clip_factors, flat_clip
 from m2fdp.simulation.minibatches import Minibatches, Rows
 
 # Batched products over so many rows, or a multiple, round alike for any number of learners.
@@ -48,20 +49,14 @@ class StackedLinearBackend:
     _buffers: dict[str, Tensor] = field(default_factory=dict, init=False)
 
     def add_gradients(
-        self,
-        into: Tensor,
-        alpha: float,
-        models: Tensor,
-        batches: Minibatches,
-        clipping_norm: float | None,
-        by_class: bool = False,
+        self, target: Tensor, alpha: float, models: Tensor, batches: Minibatches, clip: Clipping
     ) -> None:
         n = len(models)
         if n == 0:
             return
         n_features = batches.features[0].numel()
         matrices = models.view(n, -1, n_features)
-        targets = into.view(matrices.shape)
+        targets = target.view(matrices.shape)
 
         def factors(
             scores: Tensor, features: Tensor, labels: Tensor, weights: Tensor, rows: Rows
@@ -69,26 +64,25 @@ class StackedLinearBackend:
             """Weighted derivatives of clipped losses, (..., C, b) like the scores, and the
             features (..., b, D) that they belong to."""
             derivatives, weights = self.model.score_gradients(scores, labels), weights[..., None, :]
-            if clipping_norm is None:
+            norm = clip.record_norm
+            if norm is None:
                 return derivatives * weights, features
             lengths = self._lengths(batches.features)[rows]
-            if by_class:
-                share = clipping_norm / sqrt(derivatives.shape[-2])
+            if clip.by_class:
+                norm /= sqrt(derivatives.shape[-2])
                 norms = lengths[..., None, :] * derivatives.abs()
             else:
-                share = clipping_norm
                 # `norm` takes four times as long, and more, where it is not the last dimension.
                 norms = lengths[..., None, :] * derivatives.square().sum(-2, keepdim=True).sqrt()
-            lost = unbounded(norms, share)
+            bounds, lost = clip_factors(norms, norm, self.clip_factor)
             if lost is not None:
                 derivatives = derivatives.masked_fill(lost, 0.0)
-                norms = norms.masked_fill(lost, 0.0)
                 features = features.masked_fill(~lengths.isfinite()[..., None], 0.0)
-            return derivatives * (weights * self.clip_factor(norms, share)), features
+            return derivatives * (weights * bounds), features
 
         counts = batches.counts
-        # Before any row of `into`, which may be `models`, changes.
-        own = []
+        # Before any row of `target`, which may be `models`, changes.
+        products = []
         for learner in np.flatnonzero(counts > self.width).tolist():
             room = None if self.width else self._buffer(int(counts[learner]), batches.features)
             features, labels, weights = batches.records(learner, self.width, room)
@@ -97,7 +91,7 @@ class StackedLinearBackend:
             rows = batches.rows(learner, skip=self.width)
             product = factors(scores, features, labels, weights, rows)
             if self.width:
-                own.append((learner, *product))
+                products.append((learner, *product))
             else:
                 targets[learner].addmm_(*product, alpha=alpha)
         if self.width:
@@ -106,8 +100,8 @@ class StackedLinearBackend:
             features = features.flatten(2)
             scores = torch.bmm(matrices, features.mT)
             targets.baddbmm_(*factors(scores, features, labels, weights, rows), alpha=alpha)
-        for learner, left, right in own:
-            targets[learner].addmm_(left, right, alpha=alpha)
+        for learner, errors, inputs in products:
+            targets[learner].addmm_(errors, inputs, alpha=alpha)
 
     def _lengths(self, features: Tensor) -> Tensor:
         """The norm (R,) of each record's features; a run's records stay the same."""
@@ -116,11 +110,11 @@ class StackedLinearBackend:
             self._buffers["lengths"] = features.flatten(1).norm(dim=1)
         return self._buffers["lengths"]
 
-    def _buffer(self, n_records: int, like: Tensor) -> Tensor:
+    def _buffer(self, n_records: int, features: Tensor) -> Tensor:
         """Room for features (n, C, H, W)."""
         buffer = self._buffers.get("features")
         if buffer is None or len(buffer) < n_records:
-            buffer = self._buffers["features"] = like.new_empty(n_records, *like.shape[1:])
+            buffer = self._buffers["features"] = features.new_empty(n_records, *features.shape[1:])
         return buffer
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
+from m2fdp.privacy.mechanisms import Clipping
+from m2fdp.simulation.clipping import ClipFactor, clip_factors, flat_clip
 from m2fdp.simulation.minibatches import Minibatches
 
 
@@ -21,13 +22,7 @@ class ReferenceBackend:
     group: int = 1
 
     def add_gradients(
-        self,
-        into: Tensor,
-        alpha: float,
-        models: Tensor,
-        batches: Minibatches,
-        clipping_norm: float | None,
-        by_class: bool = False,
+        self, target: Tensor, alpha: float, models: Tensor, batches: Minibatches, clip: Clipping
     ) -> None:
         sums = torch.zeros_like(models)
         for learner, vector in enumerate(models):
@@ -36,19 +31,15 @@ class ReferenceBackend:
                 scores = self.model.scores(parameters, feature[None])
                 loss = self.model.loss(scores, label[None]).sum()
                 (gradient,) = torch.autograd.grad(loss, parameters)
-                if clipping_norm is not None and by_class:
-                    rows = gradient.view(scores.shape[-1], -1)
-                    gradient = self._clipped(rows, clipping_norm / len(rows) ** 0.5).flatten()
-                elif clipping_norm is not None:
-                    gradient = self._clipped(gradient, clipping_norm)
+                if clip.record_norm is not None:
+                    rows = gradient.view(scores.shape[-1] if clip.by_class else 1, -1)
+                    norm = clip.record_norm / len(rows) ** 0.5
+                    gradient = self._clipped(rows, norm).flatten()
                 sums[learner] += weight * gradient
-        into.add_(sums, alpha=alpha)
+        target.add_(sums, alpha=alpha)
 
     def _clipped(self, gradients: Tensor, clipping_norm: float) -> Tensor:
-        """Each row (…, M), or zero where nothing bounds it."""
+        """Each row (n, M), or zero where nothing bounds it."""
         norms = gradients.norm(dim=-1, keepdim=True)
-        lost = unbounded(norms, clipping_norm)
-        if lost is not None:
-            gradients = gradients.masked_fill(lost, 0.0)
-            norms = norms.masked_fill(lost, 0.0)
-        return gradients * self.clip_factor(norms, clipping_norm)
+        factors, lost = clip_factors(norms, clipping_norm, self.clip_factor)
+        return (gradients if lost is None else gradients.masked_fill(lost, 0.0)) * factors

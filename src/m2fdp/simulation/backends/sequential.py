@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from m2fdp.models.registry import Model
+from m2fdp.models.registry import Model, unflattened
+from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation.backends.bookkeeping import (
     BookKeeper,
     RecordGradients,
@@ -23,7 +24,7 @@ from m2fdp.simulation.backends.bookkeeping import (
     zero_rows,
 )
 from m2fdp.simulation.backends.layout import channels_last
-from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
+from m2fdp.simulation.clipping import ClipFactor, clip_factors, flat_clip
 from m2fdp.simulation.minibatches import Minibatches
 
 
@@ -44,54 +45,39 @@ class SequentialBackend:
         self._output_shapes: list[tuple[int, ...]] | None = None
 
     def add_gradients(
-        self,
-        into: Tensor,
-        alpha: float,
-        models: Tensor,
-        batches: Minibatches,
-        clipping_norm: float | None,
-        by_class: bool = False,
+        self, target: Tensor, alpha: float, models: Tensor, batches: Minibatches, clip: Clipping
     ) -> None:
         parameters = dict(self.model.module.named_parameters())
-        sizes = [parameter.numel() for parameter in parameters.values()]
         outer_products = self._outer_products
         for learner in batches.counts.nonzero()[0].tolist():
             features, labels, weights = batches.records(learner)
             features = channels_last(features)
-            for parameter, values in zip(
-                parameters.values(), models[learner].split(sizes), strict=True
-            ):
-                parameter.data = channels_last(values.view(parameter.shape))
+            for name, values in unflattened(parameters, models[learner]).items():
+                parameters[name].data = channels_last(values)
             records: RecordGradients | StackedGradients | None = None
-            if clipping_norm is not None:
+            if clip.record_norm is not None:
                 records = self._record_gradients(features, labels)
                 norms = records.squared_norms().sqrt()
-                lost = unbounded(norms, clipping_norm)
+                factors, lost = clip_factors(norms, clip.record_norm, self.clip_factor)
                 if lost is not None:
                     records = records.without(lost)
-                    norms = norms.masked_fill(lost, 0.0)
-                weights = weights * self.clip_factor(norms, clipping_norm)
+                weights = weights * factors
             elif outer_products is not None:
                 records = outer_products.record_gradients(self.model, features, labels)
             if records is not None:
-                targets = {
-                    name: values.view(parameter.shape)
-                    for (name, parameter), values in zip(
-                        parameters.items(), into[learner].split(sizes), strict=True
-                    )
-                }
+                targets = unflattened(parameters, target[learner])
                 records.add_weighted_sums(targets, alpha, weights)
                 continue
             losses = self.model.loss(self.model.module(features), labels)
             sums = torch.autograd.grad((losses * weights).sum(), list(parameters.values()))
             # One addition: calls, one for each parameter, take longer than to copy the numbers.
-            into[learner].add_(torch.cat([total.flatten() for total in sums]), alpha=alpha)
+            target[learner].add_(torch.cat([total.flatten() for total in sums]), alpha=alpha)
 
     @property
     def _outer_products(self) -> BookKeeper | None:
         """Whose products of errors and inputs can go straight to where gradients are added."""
         keeper = self.book_keeper
-        if keeper is None or self.model.own:
+        if keeper is None or self.model.is_own:
             return None
         return keeper if all(isinstance(lay, nn.Linear) for lay in keeper.layers) else None
 
@@ -99,7 +85,7 @@ class SequentialBackend:
         self, features: Tensor, labels: Tensor
     ) -> RecordGradients | StackedGradients:
         parameters = {name: p.detach() for name, p in self.model.module.named_parameters()}
-        if self.model.own and self._output_shapes is None:
+        if self.model.is_own and self._output_shapes is None:
             self._output_shapes = self._faithful_shapes(features)
             self.book_keeper = self.book_keeper if self._output_shapes else None
         if self.book_keeper is not None:
@@ -127,17 +113,15 @@ class SequentialBackend:
         records = drawn(torch.Size([n_records, *features.shape[1:]]))
         labels = torch.zeros(n_records, dtype=torch.int64, device=features.device)
         parameters = {name: 0.1 * drawn(p.shape) for name, p in module.named_parameters()}
-        sums = []
-        for gradients in (
-            keeper.one_by_one(self.model, parameters, (records, labels), shapes),
-            self._stacked_gradients(parameters, records, labels),
-        ):
-            sums.append({name: torch.zeros_like(p) for name, p in parameters.items()})
-            gradients.add_weighted_sums(sums[-1], 1.0, records.new_ones(n_records))
-        kept, true = sums
+        zeros = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        by_keeper, true = zeros, {name: values.clone() for name, values in zeros.items()}
+        weights = records.new_ones(n_records)
+        gradients = keeper.one_by_one(self.model, parameters, (records, labels), shapes)
+        gradients.add_weighted_sums(by_keeper, 1.0, weights)
+        self._stacked_gradients(parameters, records, labels).add_weighted_sums(true, 1.0, weights)
         faithful = all(
-            torch.allclose(kept[name], values, rtol=1e-3, atol=1e-4 * float(values.abs().max()))
-            for name, values in true.items()
+            torch.allclose(by_keeper[key], values, rtol=1e-3, atol=1e-4 * float(values.abs().max()))
+            for key, values in true.items()
         )
         return shapes if faithful else None
 

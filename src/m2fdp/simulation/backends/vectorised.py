@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.models.registry import Model
-from m2fdp.simulation.clipping import ClipFactor, flat_clip, unbounded
+from m2fdp.privacy.mechanisms import Clipping
+from m2fdp.simulation.clipping import ClipFactor, clip_factors, flat_clip
 from m2fdp.simulation.minibatches import Minibatches
 
 _WIDTH_MULTIPLE = 8
@@ -27,18 +28,12 @@ class StackedBackend:
     group: int = 50
 
     def add_gradients(
-        self,
-        into: Tensor,
-        alpha: float,
-        models: Tensor,
-        batches: Minibatches,
-        clipping_norm: float | None,
-        by_class: bool = False,
+        self, target: Tensor, alpha: float, models: Tensor, batches: Minibatches, clip: Clipping
     ) -> None:
         for start in range(0, len(models), self.group):
             part = slice(start, min(start + self.group, len(models)))
-            sums = self._group_sums(models[part], batches.select(part), clipping_norm)
-            into[part].add_(sums, alpha=alpha)
+            sums = self._group_sums(models[part], batches.select(part), clip.record_norm)
+            target[part].add_(sums, alpha=alpha)
 
     def _group_sums(
         self, models: Tensor, batches: Minibatches, clipping_norm: float | None
@@ -60,10 +55,7 @@ class StackedBackend:
             models, features[:, :, None], labels[..., None], torch.ones_like(weights)[..., None]
         )
         norms = gradients.norm(dim=-1)
-        lost = unbounded(norms, clipping_norm)
+        factors, lost = clip_factors(norms, clipping_norm, self.clip_factor)
         if lost is not None:
             gradients = gradients.masked_fill(lost[..., None], 0.0)
-            norms = norms.masked_fill(lost, 0.0)
-        return torch.einsum(
-            "nb,nbm->nm", weights * self.clip_factor(norms, clipping_norm), gradients
-        )
+        return torch.einsum("nb,nbm->nm", weights * factors, gradients)
