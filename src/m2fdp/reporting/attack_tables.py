@@ -17,7 +17,7 @@ def print_attack(record: Mapping[str, Any], console: Console) -> None:
     """What was taken, with epsilon beside every number, and what it does not show.
 
     Args:
-        record: of `m2fdp.experiments.results.Attacked`.
+        record: that of an `m2fdp.experiments.results.Attacked`.
     """
     who = ", ".join(record["observers"].values())
     bound = upper_bound(promised_epsilon(record))
