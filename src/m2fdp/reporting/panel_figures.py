@@ -40,14 +40,9 @@ def draw(
     and the panel says how many they are. A line that several panels share looks the same in all.
 
     Args:
-        layout: checked by `m2fdp.reporting.panels.check_layout`.
-        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
+        layout, measured, labels: see `m2fdp.reporting.panels.panel_contents`, whose errors these
+            are, too.
         history: one row a run and evaluated round, of `m2fdp.studies.tracked_runs.load_history`.
-        labels: the arms' texts, in the order in which lines are listed; arms without one are
-            listed after them, by their names.
-
-    Raises:
-        InputError: as `m2fdp.reporting.panels.panel_contents`.
     """
     contents = panel_contents(layout, measured, labels)
     looks = _looks(contents)
