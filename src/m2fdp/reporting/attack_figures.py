@@ -110,13 +110,8 @@ def memberships(record: Mapping[str, Any]) -> Figure:
     """Members that are found over others that are taken for some, and what the ledger allows."""
     figure = style.new_figure(7.0, 5.0)
     axes = figure.subplots()
-    axes.plot(
-        [_LOWEST_RATE, 1],
-        [_LOWEST_RATE, 1],
-        color=style.COLOURS[0],
-        linestyle=":",
-        label="guessing",
-    )
+    ends = [_LOWEST_RATE, 1]
+    axes.plot(ends, ends, color=style.COLOURS[0], linestyle=":", label="guessing")
     for number, membership in enumerate(record["memberships"]):
         fpr, tpr, bound = np.array(membership["curve"])
         colour = style.COLOURS[1 + number]

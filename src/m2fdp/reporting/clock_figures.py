@@ -86,8 +86,8 @@ def one_tier_for_all(table: pd.DataFrame) -> Figure:
     """D Table 1, over FedAvg's total: a run's seconds as printed beside a round's by the clock.
 
     Args:
-        table: rows of `m2fdp.tiering.tables.table_1`; tier 0 is FedAvg. Rates are drawn
-            as MiB/s.
+        table: rows of `m2fdp.tiering.tables.table_1`; tier 0 is FedAvg. Those of rates
+            in MiB/s are drawn.
     """
     figure = style.new_figure(10.0, 4.2)
     panels = figure.subplots(1, 2, sharey=True)

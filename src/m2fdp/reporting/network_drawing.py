@@ -50,15 +50,21 @@ class Shape(NamedTuple):
 
     largest: float  # diameter
     share: float  # of the pitch
-    trusted: str  # the marker
-    untrusted: str
     in_legend: int  # points
 
 
 SHAPES = {
-    "cloud": Shape(0.4, 1.0, "h", "h", 11),
-    "server": Shape(0.2, 0.64, "s", "D", 8),
-    "device": Shape(0.14, 0.78, "o", "o", 8),
+    "cloud": Shape(0.4, 1.0, 11),
+    "server": Shape(0.2, 0.64, 8),
+    "device": Shape(0.14, 0.78, 8),
+}
+# Marker and outline by what a node is called.
+MARKS = {
+    "trusted cloud": ("h", TRUSTED),
+    "untrusted cloud": ("h", UNTRUSTED),
+    "trusted server": ("s", TRUSTED),
+    "untrusted server": ("D", UNTRUSTED),
+    "device": ("o", DEVICE),
 }
 
 
@@ -70,15 +76,12 @@ class NodeMark(NamedTuple):
     adds_noise: bool
 
     @property
-    def colour(self) -> str:
-        if self.kind == "device":
-            return DEVICE
-        return TRUSTED if self.trusted else UNTRUSTED
+    def marker(self) -> str:
+        return MARKS[self.title][0]
 
     @property
-    def marker(self) -> str:
-        shape = SHAPES[self.kind]
-        return shape.trusted if self.trusted else shape.untrusted
+    def colour(self) -> str:
+        return MARKS[self.title][1]
 
     @property
     def fill(self) -> str:
@@ -86,9 +89,8 @@ class NodeMark(NamedTuple):
 
     @property
     def title(self) -> str:
-        if self.kind == "device":
-            return "device"
-        return f"{'trusted' if self.trusted else 'untrusted'} {self.kind}"
+        trust = "trusted" if self.trusted else "untrusted"
+        return self.kind if self.kind == "device" else f"{trust} {self.kind}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +140,7 @@ def draw_network(table: pd.DataFrame) -> Figure:
     layers = _layers(table)
     centres, widths = _columns(layers)
     centres = [GUTTER + x for x in centres]
-    heights, y = _rows(layers)
+    y = _rows(layers)
     names = _shown_names(layers[-1], centres[-1])
     number = NUMBER_HEIGHT * layers[-1].packed
     depth_below = MARGIN + max(map(_text_width, names), default=number)
@@ -150,7 +152,7 @@ def draw_network(table: pd.DataFrame) -> Figure:
     columns = max(1, int(width // LEGEND_COLUMN))
     entries = _legend_entries(states)
     legend_height = -(-len(entries) // columns) * LEGEND_ROW + 0.1
-    bottom = y[-1] - heights[-1] / 2 - depth_below - legend_height
+    bottom = y[-1] - layers[-1].height / 2 - depth_below - legend_height
 
     figure = Figure(figsize=(width, -bottom), dpi=DPI)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(bottom, 0), frame_on=False)
@@ -226,14 +228,13 @@ def _columns(layers: Sequence[_Layer]) -> tuple[list[np.ndarray], list[np.ndarra
     return [(low + high) / 2 for low, high in spans], [high - low for low, high in spans]
 
 
-def _rows(layers: Sequence[_Layer]) -> tuple[list[float], list[float]]:
-    """Height of every layer and the middle of it, from the upper edge down."""
-    heights = [layer.height for layer in layers]
+def _rows(layers: Sequence[_Layer]) -> list[float]:
+    """The middle of every layer, from the upper edge down."""
     middles, top = [], -MARGIN
-    for height in heights:
-        middles.append(top - height / 2)
-        top -= height + LAYER_GAP
-    return heights, middles
+    for layer in layers:
+        middles.append(top - layer.height / 2)
+        top -= layer.height + LAYER_GAP
+    return middles
 
 
 def _marks(
@@ -279,13 +280,8 @@ def _draw_marks(axes: Axes, layer: _Layer, x: np.ndarray, y: np.ndarray, diamete
             edgecolor=state.colour,
             linewidth=min(1.4, 0.14 * points),
             zorder=3,
-            gid=_gid(state),
+            gid=" ".join([*reversed(state.title.split()), *["noise"] * state.adds_noise]),
         )
-
-
-def _gid(state: NodeMark) -> str:
-    trust = [] if state.kind == "device" else ["trusted" if state.trusted else "untrusted"]
-    return " ".join([state.kind, *trust, *["noise"] * state.adds_noise])
 
 
 def _draw_edges(
