@@ -148,12 +148,12 @@ class RunHooks:
         with self._lock:  # `unsent` is of the cell's files
             self._recorder.end(self._pipelines)
             self._outbox.take_up()
-            left = self._outbox.close()
-        if left is not None:
-            unsent = shown(self._entries.cell_folder / UNSENT)
+            unsent = self._outbox.close()
+        if unsent is not None:
+            file = shown(self._entries.cell_folder / UNSENT)
             raise Untracked(
-                f"MLflow at {mlflow.get_tracking_uri()} has not taken {left}. The files of the "
-                f"run are whole; {unsent} keeps the rest. {self._how_to_send()}"
+                f"MLflow at {mlflow.get_tracking_uri()} has not taken {unsent}. The files of the "
+                f"run are whole; {file} keeps the rest. {self._how_to_send()}"
             )
         if self._opens_run:
             mlflow.end_run()
@@ -203,10 +203,10 @@ class RunHooks:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""
         run_id = run.info.run_id
         code = code_tags(self._project)
-        again = command(self._config, self._pipelines)
         tags = {key: str(v) for key, v in run_params.items() if v and key not in _UNTOLD}
         tags |= run_tags(self._config) | code | data_tags(pipeline)
-        tags |= {"mlflow.source.name": SOURCE, "kedro_command": again}
+        repeat = command(self._config, self._pipelines)
+        tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
         params = flatten(self._config.model_dump(exclude={"resume"}))
         before = None
         if self._unfinished is not None:
@@ -218,11 +218,10 @@ class RunHooks:
             tracking.forget_end(before)
             params = {}  # it has them, and MLflow lets none change
         client, listed = MlflowClient(), [Param(key, str(value)) for key, value in params.items()]
-        told = [RunTag(key, value) for key, value in tags.items()]
+        run_tag_list = [RunTag(key, value) for key, value in tags.items()]
         for first in range(0, max(1, len(listed)), MAX_PARAMS_TAGS_PER_BATCH):
             batch = listed[first : first + MAX_PARAMS_TAGS_PER_BATCH]
-            client.log_batch(run_id, params=batch, tags=told)
-            told = []
+            client.log_batch(run_id, params=batch, tags=[] if first else run_tag_list)
         unsent = self._entries.cell_folder / UNSENT
         self._outbox = Outbox(run_id, unsent)
         if before is None:
@@ -233,10 +232,10 @@ class RunHooks:
         self._recorder = Recorder(run, self._outbox, self._entries, rounds, before)
 
     def _how_to_send(self) -> str:
-        again = "Once it answers, the same command"
+        retry = "Once it answers, the same command"
         if self._trains and self._config.training.checkpoint_every is not None:
-            return f"{again} with resume=true in --params sends everything."
-        return f"{again} makes the run anew."
+            return f"{retry} with resume=true in --params sends everything."
+        return f"{retry} makes the run anew."
 
     def _lock_cell(self) -> None:
         """Two runs that write the same files would end each other."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.claims.measures import MEASURES, OF_ZONES, check_measure, measure_runs
+from m2fdp.claims.measures import MEASURES, OF_METRICS, check_measure, measure_runs
 from m2fdp.errors import InputError
 
 
@@ -86,13 +86,13 @@ def test_devices_are_the_product_of_the_fan_outs():
 
 
 def test_what_zones_learn_is_that_of_the_runs_that_have_any():
-    zones = pd.DataFrame({name: [2.0, math.inf] for name in OF_ZONES}, index=["run2", "run1"])
+    zones = pd.DataFrame({name: [2.0, math.inf] for name in OF_METRICS}, index=["run2", "run1"])
     history = pd.concat([history_of([0.5], f"run{number}") for number in range(3)])
     measured = measure_runs(runs_of(3), history, zones=zones)
-    for name in OF_ZONES:
+    for name in OF_METRICS:
         assert math.isnan(measured.loc["run0", name])
         assert measured[name].tolist()[1:] == [math.inf, 2.0]
-    assert measure_runs(runs_of(3), history)[list(OF_ZONES)].isna().all(axis=None)
+    assert measure_runs(runs_of(3), history)[list(OF_METRICS)].isna().all(axis=None)
 
 
 def test_the_runs_own_columns_and_order_stay():

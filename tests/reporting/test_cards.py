@@ -18,8 +18,7 @@ SUBJECT = {
     "evaluated_on": "test",
     "records_a_device": (19, 21),
     "devices": 50,
-    "servers": [10],
-    "trusted": [4],
+    "layers": [(10, 4)],  # servers, and those of them that are trusted
     "model": "softmax",
     "parameters": 650,
     "features": "pixels",
