@@ -31,7 +31,8 @@ from m2fdp.adversaries.membership import (
 )
 from m2fdp.config import Config, essentials
 from m2fdp.experiments.assembly import Assembly
-from m2fdp.experiments.attack_checks import SEES_MODELS, check_attack
+from m2fdp.experiments.checks import check_attack
+from m2fdp.experiments.pairs import SEES_MODELS
 from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
 from m2fdp.formatting import EPSILON_NAMES

@@ -143,8 +143,6 @@ def build_mechanisms(
     # Noise that is not shared is enough by itself, as if every message that holds it were read.
     alone = [_read_alone(each) if _hides_separate_noise(each) else each for each in premises]
 
-    check_weights(first, privacy)
-    splits.refuse(first, privacy)
     if privacy.calibration == "paper":
         noises = [mechanism.paper_noise(each) for each in premises]
         ledger = ledger_over(premises, noises)
@@ -199,22 +197,6 @@ def moved_by_joining(network: Network) -> np.ndarray:
     if participation is None or participation.least_weight is None:
         return np.ones(tree.n_devices)
     return np.where(heads_of(network)[:, 0] < tree.depth, 2.0, 1.0)
-
-
-def check_weights(network: Network, privacy: PrivacyConfig) -> None:
-    """What calibration knows of a network's weights.
-
-    Raises:
-        InputError: they are not uniform, and Prop. 1 is asked for.
-    """
-    known = privacy.calibration != "paper" or get_mechanism(privacy.mechanism).knows_weights
-    if network.rho is not None and not known:
-        raise InputError(
-            "topology.weights",
-            "samples",
-            "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
-            "use uniform, or calibration: accountant",
-        )
 
 
 def _least_noise(

@@ -1,0 +1,278 @@
+"""Who takes part in a round, what its local steps are, and what does not go with either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from m2fdp.experiments.asked import Asked
+from m2fdp.experiments.pairs.base import Pair
+from m2fdp.simulation.clipping import flat_clip
+from m2fdp.simulation.local_rules import GradientStep
+from m2fdp.topology.network import heads_of
+
+_BY_CHANCE = "devices that join by chance, or whose updates are weighed"
+_KEEPING = "algorithms whose local rule keeps something of devices (scaffold)"
+
+
+def _chance(asked: Asked) -> dict[str, str]:
+    """The key that takes devices in by rules of its own, with its value."""
+    training = asked.training
+    if training.participation is not None:
+        return {"chance": f"training.participation = {training.participation}"}
+    return {"chance": f"training.estimator = {training.estimator}"}
+
+
+def _by_chance(asked: Asked) -> bool:
+    return asked.network.participation is not None
+
+
+def _joining(asked: Asked, key: str) -> bool:
+    """Whether devices join by rules of their own, which this key has asked for."""
+    return _by_chance(asked) and _chance(asked)["chance"].startswith(f"training.{key} ")
+
+
+def _unproven_aggregation(asked: Asked) -> Mapping[str, object] | None:
+    """Below a head whose devices send it un-noised updates, how far a difference spreads is known
+    for weights that sum to one only."""
+    network = asked.network
+    if not (_by_chance(asked) and asked.plan.private) or asked.mechanism.noises_every_step:
+        return None
+    head_layers = heads_of(network)[:, 0]
+    lowest = head_layers[head_layers < network.tree.depth].min(initial=network.tree.depth)
+    found = sorted(layer for layer in asked.plan.schedule.layers() if layer and layer >= lowest)
+    return {"shown": found[0], **_chance(asked)} if found else None
+
+
+def _sums_of_chance(asked: Asked) -> Mapping[str, object] | None:
+    network, depth = asked.network, asked.network.tree.depth
+    if not _by_chance(asked) or network.chance is None or depth not in network.sums.layers:
+        return None
+    return {"shown": depth, **_chance(asked)}
+
+
+def _priced(key: str) -> Pair:
+    return Pair(
+        f"training.{key}",
+        "any" if key == "participation" else "fixed, clipped",
+        "control.enabled",
+        lambda asked: _joining(asked, key) and asked.config.control.enabled,
+        "is nothing that the controller (control.enabled) prices; use null, or mean",
+    )
+
+
+def _known_to_paper(key: str) -> Pair:
+    return Pair(
+        f"training.{key}",
+        "any" if key == "participation" else "fixed, clipped",
+        "privacy.calibration: paper",
+        lambda asked: (
+            _joining(asked, key) and asked.plan.private and asked.privacy.calibration == "paper"
+        ),
+        "is nothing that privacy.calibration: paper knows (Prop. 1 is for means over all); use "
+        "calibration: accountant",
+    )
+
+
+PARTICIPATION = (
+    Pair(
+        "training.least_weight",
+        "null",
+        "training.estimator: clipped",
+        lambda asked: asked.training.estimator == "clipped" and asked.training.least_weight is None,
+        "and training.estimator: clipped belong together: W_min, of a zone's devices together",
+    ),
+    Pair(
+        "training.estimator",
+        "clipped",
+        "privacy.mechanism: gradient",
+        lambda asked: asked.training.estimator == "clipped" and asked.mechanism.noises_every_step,
+        "divides whole updates (privacy.mechanism: upload); use fixed",
+    ),
+    Pair(
+        "training.participants",
+        "any number",
+        _BY_CHANCE,
+        lambda asked: (
+            _by_chance(asked) and asked.training.participants is not None and _chance(asked)
+        ),
+        "is so many of each lowest server's devices, and {chance} has rules of its own; use null",
+    ),
+    _priced("participation"),
+    _priced("estimator"),
+    Pair(
+        "secure_aggregation.layers",
+        "the devices' layer",
+        "training.participation",
+        _sums_of_chance,
+        "are devices that join by chance ({chance}), of whom too few may come for a sum; use "
+        "layers of servers",
+    ),
+    _known_to_paper("participation"),
+    _known_to_paper("estimator"),
+    Pair(
+        "training.local_aggregation",
+        "layers at or above servers that add the noise, under upload",
+        _BY_CHANCE,
+        _unproven_aggregation,
+        "is not proven together with {chance} below servers that add the noise; use null, "
+        "privacy.mechanism: gradient, or untrusted servers",
+    ),
+)
+
+
+def _pulled_global(asked: Asked) -> bool:
+    training = asked.training
+    return bool(training.proximal) and training.proximal_center == "global"
+
+
+def _noised_after_steps(asked: Asked) -> bool:
+    return asked.plan.private and not asked.mechanism.noises_every_step
+
+
+PROXIMAL = (
+    Pair(
+        "training.proximal_center",
+        "global",
+        "algorithms whose local rule is anchored",
+        lambda asked: _pulled_global(asked) and asked.plan.rules.local.anchored,
+        "is not what the local rule of algorithm: {algorithm} is anchored at; use received",
+    ),
+    Pair(
+        "training.proximal_center",
+        "global",
+        "secure_aggregation.protocol: masks",
+        lambda asked: (
+            _pulled_global(asked)
+            and asked.config.secure_aggregation.protocol == "masks"
+            and bool(asked.config.secure_aggregation.layers)
+        ),
+        "leaves updates without a bound on their norm, which masks need "
+        "(secure_aggregation.protocol: masks); use received",
+    ),
+    Pair(
+        "training.proximal_center",
+        "global",
+        "privacy.unit: device, unless noise is at every step",
+        lambda asked: (
+            _pulled_global(asked) and _noised_after_steps(asked) and asked.privacy.unit == "device"
+        ),
+        # A device without data stays where it is only if it is pulled to where it is.
+        "moves devices without data too (privacy.unit: device); use received",
+    ),
+    Pair(
+        "training.proximal",
+        "above 0",
+        "local rules of one's own, unless noise is at every step",
+        lambda asked: (
+            asked.training.proximal > 0
+            and _noised_after_steps(asked)
+            and asked.privacy.unit != "device"
+            and not isinstance(asked.plan.rules.local, GradientStep)
+        ),
+        "is not proven together with the local rule of algorithm: {algorithm}; use 0, or noise at "
+        "every step (privacy.mechanism: gradient)",
+    ),
+)
+
+
+def _keeps(asked: Asked) -> bool:
+    return asked.keeping is not None
+
+
+SLOTS = (
+    Pair(
+        "privacy.mechanism",
+        "upload, weights",
+        _KEEPING,
+        lambda asked: _keeps(asked) and _noised_after_steps(asked),
+        "noises models after the steps that the local rule of algorithm: {algorithm} keeps; use "
+        "gradient",
+    ),
+    Pair(
+        "training.participation",
+        "any",
+        _KEEPING,
+        lambda asked: _keeps(asked) and asked.training.participation is not None,
+        "hides who joins a round, which what the local rule of algorithm: {algorithm} keeps shows; "
+        "use null",
+    ),
+    Pair(
+        "training.estimator",
+        "fixed, clipped",
+        _KEEPING,
+        lambda asked: _keeps(asked) and _by_chance(asked),
+        "weighs updates, and not what the local rule of algorithm: {algorithm} keeps; use mean, "
+        "and example_cap: null",
+    ),
+    Pair(
+        "secure_aggregation.dropout",
+        "above 0",
+        _KEEPING,
+        lambda asked: (
+            _keeps(asked)
+            and bool(asked.config.secure_aggregation.layers)
+            and asked.config.secure_aggregation.dropout > 0
+        ),
+        "loses reports of what the local rule of algorithm: {algorithm} keeps; use 0",
+    ),
+    Pair(
+        "control.enabled",
+        "true",
+        _KEEPING,
+        lambda asked: _keeps(asked) and asked.config.control.enabled,
+        "prices no reports of what the local rule of algorithm: {algorithm} keeps; use false",
+    ),
+    Pair(
+        "algorithm",
+        "one that splits models",
+        _KEEPING,
+        lambda asked: _keeps(asked) and asked.network.splits is not None,
+        "splits models, whose steps are not those that the local rule of algorithm: {algorithm} "
+        "keeps; use one of the two",
+    ),
+    Pair(
+        "algorithm",
+        "one whose local rule reports",
+        "a server rule that does not hear",
+        lambda asked: (
+            asked.keeping is not None
+            and bool(asked.keeping.reports)
+            and not hasattr(asked.plan.rules.server, "hear")
+        ),
+        "has a local rule that reports and a server rule that does not hear it; valid: a server "
+        "rule with hear(slots, reported)",
+    ),
+)
+
+
+def _unknown_drift(asked: Asked) -> Mapping[str, object] | None:
+    privacy, mechanism, drifts = asked.privacy, asked.mechanism, asked.plan.rules.local.drifts
+    noised = mechanism.noises_every_step or mechanism.sends_models
+    # A device's update is clipped as a whole.
+    if not asked.plan.private or privacy.unit != "record" or noised or privacy.drift in drifts:
+        return None
+    return {"known": ", ".join(sorted(drifts)) or "none"}
+
+
+RULES = (
+    Pair(
+        "privacy.drift",
+        "those that the local rule does not declare",
+        "local rules of one's own, unless noise is at every step",
+        _unknown_drift,
+        "is not known to hold for the local rule of algorithm: {algorithm}; {known} is; use that, "
+        "or noise at every step (privacy.mechanism: gradient)",
+    ),
+    Pair(
+        "privacy.drift",
+        "smooth, non_expansive",
+        "algorithms with a clip_factor of their own",
+        lambda asked: (
+            asked.plan.private
+            and asked.privacy.drift != "worst_case"
+            and asked.plan.rules.clip_factor is not flat_clip
+        ),
+        "needs clips that bring two gradients no further apart, and algorithm: {algorithm} has its "
+        "own clip_factor; use worst_case",
+    ),
+)
