@@ -78,7 +78,7 @@ IDLE = {
         {"algorithm": "m2fdp_tiers"},
         "privacy.labels: randomised, not to public",
     ),
-    "control.alpha_1": (2.0, {}, "needs control.enabled, which is False"),
+    "control.alpha_1": (2.0, {}, "needs control.enabled, which is false"),
     "control.alpha_2": (2.0, {}, "control.enabled"),
     "control.alpha_3": (2.0, {}, "control.enabled"),
     "control.gap": ("papers", {}, "control.enabled"),

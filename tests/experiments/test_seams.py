@@ -72,10 +72,6 @@ def test_weights_by_sample_count_are_promised_what_is_asked_for(changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            UPLOAD | {"privacy.calibration": "paper"},
-            "topology.weights = 'samples': is nothing that privacy.calibration: paper knows",
-        ),
         ({"training.participants": 2}, "topology.weights = 'samples': needs all devices"),
     ],
     ids=["paper", "participants"],

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from m2fdp import own_code
 from m2fdp.config import Config
 from m2fdp.config import readers as by
+from m2fdp.config.reference import in_yaml
 from m2fdp.errors import InputError
 from m2fdp.experiments.asked import Asked
 
@@ -50,9 +51,8 @@ def refuse_idle(asked: Asked) -> None:
         InputError: naming it, its value, who reads it, and what the run has instead.
     """
     for key, reader in idle_keys(asked):
-        raise InputError(
-            key.name, key.value, f"{_absent(reader, asked)}; leave it at {key.default}"
-        )
+        usual = in_yaml(key.default)
+        raise InputError(key.name, key.value, f"{_absent(reader, asked)}; leave it at {usual}")
 
 
 def idle_keys(asked: Asked) -> Iterator[tuple[by.Key, str]]:
@@ -83,8 +83,8 @@ def _absent(reader: str, asked: Asked) -> str:
     if reader in READERS and "algorithm" in reader:
         return f"belongs to {reader}, not to {asked.config.algorithm}"
     if reader in READERS:
-        return f"belongs to {reader}, which have no part in this run"
+        return f"belongs to {reader}, of which this run has none"
     key, _, values = reader.partition(": ")
     if values:
         return f"belongs to {reader}, not to {asked.value(key)}"
-    return f"needs {key}, which is {asked.value(key)} here"
+    return f"needs {key}, which is {in_yaml(asked.value(key))} here"
