@@ -25,7 +25,6 @@ from pydantic import ValidationError
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
-from m2fdp.experiments.asked import Asked
 from m2fdp.experiments.checks import (
     check_attack,
     check_bound,
@@ -34,6 +33,7 @@ from m2fdp.experiments.checks import (
     surprises,
 )
 from m2fdp.experiments.idle import refuse_idle
+from m2fdp.experiments.request import Request
 from m2fdp.files import shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import evaluation, tracking
@@ -202,7 +202,7 @@ class RunHooks:
         check_inputs(pipeline, catalog, run_params)
         if self._unfinished is not None:
             check_continues(self._unfinished, pipeline)
-        refuse_idle(Asked(self._config, self._plan, _reading(pipeline)))
+        refuse_idle(Request(self._config, self._plan, _reading(pipeline)))
         if "audit" in pipeline.all_outputs():
             check_equal_rounds(self._config, self._plan)
         if "attack" in pipeline.all_outputs():

@@ -7,9 +7,9 @@ from m2fdp import Experiment
 from m2fdp.algorithms import ALGORITHMS, build_plan
 from m2fdp.config import Config, load_config, readers
 from m2fdp.errors import InputError
-from m2fdp.experiments.asked import Asked
 from m2fdp.experiments.checks import check_config
 from m2fdp.experiments.idle import READERS, idle_keys
+from m2fdp.experiments.request import Request
 from m2fdp.privacy.mechanisms import MECHANISMS
 from m2fdp.privacy.mechanisms.gradient import Gradient
 
@@ -165,7 +165,7 @@ def test_readers_are_keys_with_values_or_known_names():
         name, _, values = reader.partition(": ")
         for value in filter(None, values.split(" or ")):
             load_config({name: value, "privacy.noise_multiplier": 1})
-        assert Asked(Config(), build_plan(Config())).value(name) is not None
+        assert Request(Config(), build_plan(Config())).value(name) is not None
 
 
 def test_names_of_readers_name_the_algorithms_that_are():
@@ -192,7 +192,7 @@ def test_what_something_reads_is_not_idle(given, pipelines):
 
 def test_what_an_experiment_may_be_asked_for_later_is_read():
     experiment = Experiment.from_config(load_config({"privacy.alpha": 2.0}), digits())
-    assert not list(idle_keys(Asked(experiment.config, experiment.plan)))
+    assert not list(idle_keys(Request(experiment.config, experiment.plan)))
 
 
 def test_a_mechanism_of_ones_own_may_read_its_whole_block(project):

@@ -12,7 +12,6 @@ from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
 from m2fdp.algorithms.scaffold import SCAFFOLD, CorrectedStep
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
-from m2fdp.experiments.asked import Asked
 from m2fdp.experiments.checks import check_attack, check_bound, check_config, check_equal_rounds
 from m2fdp.experiments.idle import idle_keys
 from m2fdp.experiments.pairs import (
@@ -25,6 +24,7 @@ from m2fdp.experiments.pairs import (
     first_clash,
     page,
 )
+from m2fdp.experiments.request import Request
 from m2fdp.simulation.simulation import Rules
 
 BASE = {
@@ -340,9 +340,9 @@ def own_algorithms(monkeypatch):
 def refused_by(pairs, check, given):
     """The row that refuses a configuration, which the check does in its words."""
     config = load_config(BASE, given)
-    asked = Asked(config, build_plan(config))
-    assert not list(idle_keys(asked)), "every key of the case is read"
-    pair, line = first_clash(pairs, asked)
+    request = Request(config, build_plan(config))
+    assert not list(idle_keys(request)), "every key of the case is read"
+    pair, line = first_clash(pairs, request)
     with pytest.raises(InputError) as caught:
         check(config)
     assert str(caught.value) == str(line)

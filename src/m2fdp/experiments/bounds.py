@@ -34,7 +34,7 @@ def bound_run(assembly: Assembly, measured: pd.DataFrame | None) -> ConvergenceB
     """Both bounds by round and by layer.
 
     Args:
-        measured: of `measure`, which is called where it is not given.
+        measured: table of `measure`, which is called where it is not given.
 
     Raises:
         InputError: the rounds are a controller's, steps are not plain, no gradient has

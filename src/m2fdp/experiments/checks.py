@@ -15,9 +15,9 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.overlap import refuse_records
 from m2fdp.errors import InputError
-from m2fdp.experiments.asked import OF_EXPERIMENTS, Asked
 from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.pairs import ATTACKS, EQUAL_ROUNDS, PAIRS, PLAIN_STEPS, refuse_clashes
+from m2fdp.experiments.request import OF_EXPERIMENTS, Request
 from m2fdp.experiments.smoothness import longest_squared, smoothness_of
 from m2fdp.experiments.tiers import check_batches, model_of, surprises_in_tiers
 from m2fdp.models.checks import Shape, check_one_by_one
@@ -34,7 +34,7 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
     """Everything that can be found wrong without looking at data.
 
     Args:
-        pipelines: see `Asked`.
+        pipelines: see `Request`.
 
     Returns:
         The algorithm's plan, which whoever goes on with the configuration takes.
@@ -45,14 +45,14 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
     mechanism = get_mechanism(config.privacy.mechanism)
     mechanism.refuse(config.privacy)
     plan = build_plan(config)
-    asked = Asked(config, plan, pipelines)
+    request = Request(config, plan, pipelines)
     check_model_name(config.model.name)
     for key in ("model.loss", "partition.scheme", "dataset.name"):
-        name = asked.value(key)
+        name = request.value(key)
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
-    refuse_idle(asked)
-    refuse_clashes(PAIRS, asked)
+    refuse_idle(request)
+    refuse_clashes(PAIRS, request)
     if config.training.proximal and not config.control.enabled:  # which checks as it chooses
         check_pull(config.training.proximal, plan.schedule.step_size(1))
     if plan.private:
@@ -106,7 +106,7 @@ def check_equal_rounds(config: Config, plan: Plan) -> None:
     Raises:
         InputError: it is one.
     """
-    refuse_clashes(EQUAL_ROUNDS, Asked(config, plan))
+    refuse_clashes(EQUAL_ROUNDS, Request(config, plan))
 
 
 def check_bound(config: Config, plan: Plan) -> None:
@@ -115,7 +115,7 @@ def check_bound(config: Config, plan: Plan) -> None:
     Raises:
         InputError: naming the key.
     """
-    refuse_clashes((*EQUAL_ROUNDS, *PLAIN_STEPS), Asked(config, plan))
+    refuse_clashes((*EQUAL_ROUNDS, *PLAIN_STEPS), Request(config, plan))
 
 
 def check_attack(config: Config, plan: Plan) -> None:
@@ -124,7 +124,7 @@ def check_attack(config: Config, plan: Plan) -> None:
     Raises:
         InputError: naming the key.
     """
-    refuse_clashes((*EQUAL_ROUNDS, *ATTACKS), Asked(config, plan))
+    refuse_clashes((*EQUAL_ROUNDS, *ATTACKS), Request(config, plan))
 
 
 def check_data(

@@ -49,7 +49,7 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     """What the run promises, ready for JSON; see `m2fdp.privacy.summary.summary`.
 
     Args:
-        served: of `m2fdp.privacy.ledger_tables.elections_table`.
+        served: table of `m2fdp.privacy.ledger_tables.elections_table`.
     """
     config, calibrated = assembly.config, assembly.calibration
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds

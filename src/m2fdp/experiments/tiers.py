@@ -68,8 +68,8 @@ def check_batches(config: Config, shape: Shape, sizes: np.ndarray) -> None:
     if model.norm != "batch" or resnet_plan(model).last_pixels(shape) > 1:
         return
     batch = config.training.batch_size or int(sizes.max())
-    alone = np.flatnonzero((sizes % batch == 1) | (sizes == 1))
-    if alone.size or batch == 1:
+    with_a_lone_record = np.flatnonzero((sizes % batch == 1) | (sizes == 1))
+    if with_a_lone_record.size or batch == 1:
         raise InputError(
             "training.batch_size",
             config.training.batch_size,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from m2fdp.data.features.mapping import PIXELS
-from m2fdp.experiments.asked import Asked
 from m2fdp.experiments.pairs.base import Found, Pair
+from m2fdp.experiments.request import Request
 
 # Who sees models, and nothing of single devices.
 SEES_MODELS = ("public", "far_devices")
@@ -20,35 +20,35 @@ EQUAL_ROUNDS = (
         "algorithm",
         "those that train in tiers",
         _THREE,
-        lambda asked: asked.way is not None,
+        lambda request: request.way is not None,
         f"{_MADE_FOR}one of local steps",
     ),
     Pair(
         "control.enabled",
         "true",
         _THREE,
-        lambda asked: asked.config.control.enabled,
+        lambda request: request.config.control.enabled,
         f"{_MADE_FOR}false",
     ),
     Pair(
         "training.participation",
         "any",
         _THREE,
-        lambda asked: asked.training.participation is not None,
+        lambda request: request.training.participation is not None,
         f"{_MADE_FOR}null",
     ),
     Pair(
         "training.estimator",
         "fixed, clipped",
         _THREE,
-        lambda asked: asked.training.estimator != "mean",
+        lambda request: request.training.estimator != "mean",
         f"{_MADE_FOR}mean",
     ),
     Pair(
         "algorithm",
         "those that split models",
         _WHOLE,
-        lambda asked: asked.network.splits is not None,
+        lambda request: request.network.splits is not None,
         "splits its model, and audit, bound and attack are made for whole ones; its ledger below "
         "trusted servers is that of m2fdp, which can be audited",
     ),
@@ -60,21 +60,21 @@ PLAIN_STEPS = (
         "algorithm",
         "those whose local rule keeps something of devices (scaffold)",
         "pipeline bound",
-        lambda asked: asked.keeping is not None,
+        lambda request: request.keeping is not None,
         "steps by what devices keep, which bounds on convergence know nothing of; use m2fdp",
     ),
     Pair(
         "training.proximal",
         "above 0",
         "pipeline bound",
-        lambda asked: asked.training.proximal > 0,
+        lambda request: request.training.proximal > 0,
         "is no part of what the bounds on convergence hold for; use 0",
     ),
     Pair(
         "privacy.mechanism",
         "weights",
         "pipeline bound",
-        lambda asked: asked.mechanism.sends_models,
+        lambda request: request.mechanism.sends_models,
         "clips models, and the bounds on convergence are those of clipped steps; use gradient or "
         "upload",
     ),
@@ -84,7 +84,7 @@ PLAIN_STEPS = (
 def _reconstructing(
     key: str,
     values: str,
-    clashes: Callable[[Asked], Found],
+    clashes: Callable[[Request], Found],
     text: str,
     beside: str = "attack.method: all but lira",
 ) -> Pair:
@@ -92,19 +92,19 @@ def _reconstructing(
         key,
         values,
         beside,
-        lambda asked: asked.config.attack.method != "lira" and clashes(asked),
+        lambda request: request.config.attack.method != "lira" and clashes(request),
         text,
     )
 
 
-def _after_the_last(asked: Asked) -> Mapping[str, object] | None:
-    rounds = asked.training.rounds
-    return {"rounds": rounds} if asked.config.attack.round > rounds else None
+def _after_the_last(request: Request) -> Mapping[str, object] | None:
+    rounds = request.training.rounds
+    return {"rounds": rounds} if request.config.attack.round > rounds else None
 
 
-def _of_trusted_cloud(asked: Asked) -> Mapping[str, object] | None:
-    observer = asked.config.attack.observer or "cloud"
-    trusted = observer == "cloud" and asked.network.trust[0][0]
+def _of_trusted_cloud(request: Request) -> Mapping[str, object] | None:
+    observer = request.config.attack.observer or "cloud"
+    trusted = observer == "cloud" and request.network.trust[0][0]
     return {"shown": observer} if trusted else None
 
 
@@ -114,9 +114,9 @@ ATTACKS = (
         "attack.observer",
         f"all but {', '.join(SEES_MODELS)}",
         "attack.method: lira",
-        lambda asked: (
-            asked.config.attack.method == "lira"
-            and asked.config.attack.observer not in (None, *SEES_MODELS)
+        lambda request: (
+            request.config.attack.method == "lira"
+            and request.config.attack.observer not in (None, *SEES_MODELS)
         ),
         "reads more than models, which is all that lira judges by: use public, far_devices or null "
         "here, or test what it is promised with --pipelines=audit",
@@ -124,7 +124,7 @@ ATTACKS = (
     _reconstructing(
         "algorithm",
         "those whose local rule keeps something of devices (scaffold)",
-        lambda asked: asked.keeping is not None,
+        lambda request: request.keeping is not None,
         "steps by what devices keep, which attacks on messages do not take out of them; use "
         "another, or attack.method: lira",
     ),
@@ -138,38 +138,38 @@ ATTACKS = (
     _reconstructing(
         "training.participants",
         "any number",
-        lambda asked: asked.training.participants is not None,
+        lambda request: request.training.participants is not None,
         "leaves open who is in a message that is to be reconstructed; use null",
     ),
     _reconstructing(
         "secure_aggregation.protocol",
         "masks",
-        lambda asked: (
-            bool(asked.config.secure_aggregation.layers)
-            and asked.config.secure_aggregation.protocol == "masks"
+        lambda request: (
+            bool(request.config.secure_aggregation.layers)
+            and request.config.secure_aggregation.protocol == "masks"
         ),
         "makes the same sums up to a grid, and attacks read them as they are; use ideal",
     ),
     _reconstructing(
         "secure_aggregation.dropout",
         "above 0",
-        lambda asked: (
-            bool(asked.config.secure_aggregation.layers)
-            and asked.config.secure_aggregation.dropout > 0
+        lambda request: (
+            bool(request.config.secure_aggregation.layers)
+            and request.config.secure_aggregation.dropout > 0
         ),
         "leaves open who is in a sum that is to be reconstructed; use 0",
     ),
     _reconstructing(
         "topology.super_nodes.kind",
         "elected",
-        lambda asked: asked.config.topology.super_nodes.kind == "elected",
+        lambda request: request.config.topology.super_nodes.kind == "elected",
         "gives devices the messages of others by turns; attack what super-nodes read as fixed, "
         "with attack.observer: servers",
     ),
     _reconstructing(
         "features.map",
         f"all but {PIXELS}",
-        lambda asked: asked.config.features.map != PIXELS,
+        lambda request: request.config.features.map != PIXELS,
         "has no pixels that could be reconstructed; use pixels, or attack.method: lira",
     ),
     _reconstructing(

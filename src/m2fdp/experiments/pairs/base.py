@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from m2fdp.config import Block
 from m2fdp.errors import BLOCK, InputError
-from m2fdp.experiments.asked import Asked
+from m2fdp.experiments.request import Request
 
 # Nothing, or what a row's text names: its placeholders, and `shown` in place of the key's value.
 Found = bool | Mapping[str, object] | None
@@ -18,7 +18,7 @@ class Pair:
     """Two things that do not go together.
 
     Attributes:
-        key: of the value that is refused, dotted; or of a block.
+        key: dotted key of the value that is refused, or of a block.
         values: which values of it, in words.
         beside: what they do not go with: keys and values, or a property of the algorithm, in words.
         clashes: whether both are there; details, where the text names some.
@@ -28,29 +28,29 @@ class Pair:
     key: str
     values: str
     beside: str
-    clashes: Callable[[Asked], Found]
+    clashes: Callable[[Request], Found]
     text: str
 
 
-def first_clash(pairs: Iterable[Pair], asked: Asked) -> tuple[Pair, InputError] | None:
+def first_clash(pairs: Iterable[Pair], request: Request) -> tuple[Pair, InputError] | None:
     """The first row that applies, and its line."""
     for pair in pairs:
-        found = pair.clashes(asked)
+        found = pair.clashes(request)
         if found:
             details = dict(found) if isinstance(found, Mapping) else {}
-            value = details.pop("shown", asked.value(pair.key))
-            text = pair.text.format(algorithm=asked.config.algorithm, **details)
+            value = details.pop("shown", request.value(pair.key))
+            text = pair.text.format(algorithm=request.config.algorithm, **details)
             return pair, InputError(pair.key, BLOCK if isinstance(value, Block) else value, text)
     return None
 
 
-def refuse_clashes(pairs: Iterable[Pair], asked: Asked) -> None:
+def refuse_clashes(pairs: Iterable[Pair], request: Request) -> None:
     """Refuse the first row that applies.
 
     Raises:
         InputError: there is one.
     """
-    clash = first_clash(pairs, asked)
+    clash = first_clash(pairs, request)
     if clash is not None:
         raise clash[1]
 

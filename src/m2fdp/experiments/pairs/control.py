@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from m2fdp.algorithms import ALGORITHMS
-from m2fdp.experiments.asked import Asked
 from m2fdp.experiments.pairs.base import Found, Pair
+from m2fdp.experiments.request import Request
 
 _ABLE = ", ".join(name for name, algorithm in ALGORITHMS.items() if algorithm.controllable)
 _UNPRICED = "is nothing that the controller (control.enabled) prices; use"
@@ -15,22 +15,26 @@ _UNPRICED = "is nothing that the controller (control.enabled) prices; use"
 def _controlled(
     key: str,
     values: str,
-    clashes: Callable[[Asked], Found],
+    clashes: Callable[[Request], Found],
     text: str,
     beside: str = "control.enabled",
 ) -> Pair:
     return Pair(
-        key, values, beside, lambda asked: asked.config.control.enabled and clashes(asked), text
+        key,
+        values,
+        beside,
+        lambda request: request.config.control.enabled and clashes(request),
+        text,
     )
 
 
-def _deeper(asked: Asked) -> Mapping[str, object] | None:
-    deeper = [layer for layer in asked.plan.schedule.local_aggregation if layer > 1]
+def _deeper(request: Request) -> Mapping[str, object] | None:
+    deeper = [layer for layer in request.plan.schedule.local_aggregation if layer > 1]
     return {"shown": deeper[0]} if deeper else None
 
 
-def _beyond_the_rounds(asked: Asked) -> Mapping[str, object] | None:
-    control, rounds = asked.config.control, asked.training.rounds
+def _beyond_the_rounds(request: Request) -> Mapping[str, object] | None:
+    control, rounds = request.config.control, request.training.rounds
     most = control.max_local_steps
     if control.gap != "mechanism" or (control.tau or 0) <= rounds * most:
         return None
@@ -41,20 +45,20 @@ CONTROL = (
     _controlled(
         "control.enabled",
         "true",
-        lambda asked: not asked.algorithm.controllable,
+        lambda request: not request.algorithm.controllable,
         f"belongs to algorithm: {_ABLE}, not to {{algorithm}}",
         f"algorithm: all but {_ABLE}",
     ),
     _controlled(
         "training.participants",
         "any number",
-        lambda asked: asked.training.participants is not None,
+        lambda request: request.training.participants is not None,
         "is what the controller chooses (control.enabled); use null",
     ),
     _controlled(
         "control.enabled",
         "true",
-        lambda asked: asked.network.tree.depth < 2,
+        lambda request: request.network.tree.depth < 2,
         "needs edge servers whose participation it can choose",
         "topology.fanouts: of one number",
     ),
@@ -75,39 +79,41 @@ CONTROL = (
     _controlled(
         "privacy.mechanism",
         "weights",
-        lambda asked: asked.mechanism.sends_models,
+        lambda request: request.mechanism.sends_models,
         "clips no step that the controller (control.enabled) could price; use gradient or upload",
     ),
     _controlled(
         "secure_aggregation.layers",
         "any",
-        lambda asked: bool(asked.network.sums.layers) and asked.config.control.gap == "papers",
+        lambda request: (
+            bool(request.network.sums.layers) and request.config.control.gap == "papers"
+        ),
         "is nothing that control.gap: papers prices; use [], or gap: mechanism",
         "control.gap: papers",
     ),
     _controlled(
         "topology.super_nodes.kind",
         "elected",
-        lambda asked: asked.network.elected,
+        lambda request: request.network.elected,
         f"{_UNPRICED} fixed",
     ),
     _controlled(
         "privacy.calibration",
         "multiplier",
-        lambda asked: asked.privacy.noise_multiplier is not None,
+        lambda request: request.privacy.noise_multiplier is not None,
         "has no epsilon that the controller (control.enabled) could price; use accountant",
     ),
     _controlled(
         "privacy.drift",
         "smooth, non_expansive",
-        lambda asked: asked.privacy.drift != "worst_case",
+        lambda request: request.privacy.drift != "worst_case",
         "needs step sizes that are known before training, and the controller (control.enabled) "
         "chooses them in it; use worst_case",
     ),
     _controlled(
         "topology.weights",
         "samples",
-        lambda asked: asked.config.topology.weights == "samples",
+        lambda request: request.config.topology.weights == "samples",
         f"{_UNPRICED} uniform",
     ),
 )

@@ -7,24 +7,24 @@ from collections.abc import Mapping
 import numpy as np
 
 from m2fdp.config import ThreatConfig
-from m2fdp.experiments.asked import Asked
 from m2fdp.experiments.pairs.base import Pair
+from m2fdp.experiments.request import Request
 from m2fdp.simulation.local_rules import GradientStep
 from m2fdp.topology.network import heads_of
 from m2fdp.topology.super_nodes import zone_read_in_clear
 
 
-def _not_its_own(asked: Asked) -> Mapping[str, object] | None:
-    able = asked.algorithm.mechanisms
-    if able is None or asked.privacy.mechanism in able:
+def _not_its_own(request: Request) -> Mapping[str, object] | None:
+    able = request.algorithm.mechanisms
+    if able is None or request.privacy.mechanism in able:
         return None
     return {"able": ", ".join(sorted(able))}
 
 
-def _noise_below_heads(asked: Asked) -> Mapping[str, object] | None:
+def _noise_below_heads(request: Request) -> Mapping[str, object] | None:
     """A node that adds noise below a head, where all would have to be there at every step."""
-    tree, head_layers = asked.network.tree, heads_of(asked.network)[:, 0]
-    for layer, noise in enumerate(asked.network.noise):
+    tree, head_layers = request.network.tree, heads_of(request.network)[:, 0]
+    for layer, noise in enumerate(request.network.noise):
         below = tree.ancestors[layer][head_layers < layer]
         adding = below[noise[below] > 0]
         if adding.size:
@@ -32,27 +32,27 @@ def _noise_below_heads(asked: Asked) -> Mapping[str, object] | None:
     return None
 
 
-def _some_with_the_cloud(asked: Asked) -> Mapping[str, object] | None:
-    tree, head_layers = asked.network.tree, heads_of(asked.network)[:, 0]
+def _some_with_the_cloud(request: Request) -> Mapping[str, object] | None:
+    tree, head_layers = request.network.tree, heads_of(request.network)[:, 0]
     beside = np.flatnonzero(head_layers > 0)
     if not 0 < beside.size < tree.n_devices:
         return None
     return {"name": tree.names[-1][beside[0]]}
 
 
-def _noises_every_step(asked: Asked) -> bool:
-    return asked.plan.private and asked.mechanism.noises_every_step
+def _noises_every_step(request: Request) -> bool:
+    return request.plan.private and request.mechanism.noises_every_step
 
 
-def _in_clear(asked: Asked, from_threat: bool) -> Mapping[str, object] | None:
+def _in_clear(request: Request, from_threat: bool) -> Mapping[str, object] | None:
     """A zone whose elected super-nodes read what nobody has noised, where they must not.
 
     Args:
         from_threat: whether the configuration binds them, and not the algorithm.
     """
-    zone = zone_read_in_clear(asked.network) if asked.plan.private else None
-    given = set(asked.config.threat.distrusted)
-    for kind in sorted({"super_nodes", "siblings"} & (asked.plan.distrusts | given)):
+    zone = zone_read_in_clear(request.network) if request.plan.private else None
+    given = set(request.config.threat.distrusted)
+    for kind in sorted({"super_nodes", "siblings"} & (request.plan.distrusts | given)):
         if zone is not None and (kind in given) == from_threat:
             return {"kind": kind, "zone": zone, **({"shown": kind} if from_threat else {})}
     return None
@@ -65,16 +65,16 @@ _IN_CLEAR = (
 )
 
 
-def _fixed_super_nodes(asked: Asked) -> Mapping[str, object] | None:
-    named = "super_nodes" in asked.config.threat.distrusted
-    return {"shown": "super_nodes"} if named and not asked.network.elected else None
+def _fixed_super_nodes(request: Request) -> Mapping[str, object] | None:
+    named = "super_nodes" in request.config.threat.distrusted
+    return {"shown": "super_nodes"} if named and not request.network.elected else None
 
 
-def _trusted(asked: Asked) -> Mapping[str, object] | None:
+def _trusted(request: Request) -> Mapping[str, object] | None:
     """Nobody is distrusted by name whom the network trusts with what he reads; the default names
     whoever of servers and cloud is not trusted, and so do both together of servers."""
-    named, (cloud, *servers) = set(asked.config.threat.distrusted), asked.network.trust
-    if not asked.plan.private or named == set(ThreatConfig().distrusted):
+    named, (cloud, *servers) = set(request.config.threat.distrusted), request.network.trust
+    if not request.plan.private or named == set(ThreatConfig().distrusted):
         return None
     all_servers = bool(servers) and all(layer.all() for layer in servers)
     trusted = {"cloud": bool(cloud[0]), "servers": all_servers and "cloud" not in named}
@@ -87,15 +87,15 @@ PROMISE = (
         "privacy",
         "drift: smooth",
         "privacy.smoothness: null",
-        lambda asked: asked.privacy.drift == "smooth" and asked.privacy.smoothness is None,
+        lambda request: request.privacy.drift == "smooth" and request.privacy.smoothness is None,
         "smoothness (beta) and drift: smooth belong together",
     ),
     Pair(
         "privacy",
         "calibration: multiplier",
         "privacy.noise_multiplier: null",
-        lambda asked: (
-            asked.privacy.calibration == "multiplier" and asked.privacy.noise_multiplier is None
+        lambda request: (
+            request.privacy.calibration == "multiplier" and request.privacy.noise_multiplier is None
         ),
         "noise_multiplier (z) and calibration: multiplier belong together",
     ),
@@ -110,7 +110,7 @@ PROMISE = (
         "privacy.mechanism",
         "gradient",
         "nodes that add noise below trusted ground's edge",
-        lambda asked: _noises_every_step(asked) and _noise_below_heads(asked),
+        lambda request: _noises_every_step(request) and _noise_below_heads(request),
         "noises every step where it leaves trusted ground, so that what {name} adds below that is "
         "never drawn (algorithm: {algorithm}); use mechanism: upload",
     ),
@@ -118,7 +118,7 @@ PROMISE = (
         "privacy.mechanism",
         "gradient",
         "devices that step with the cloud beside others",
-        lambda asked: _noises_every_step(asked) and _some_with_the_cloud(asked),
+        lambda request: _noises_every_step(request) and _some_with_the_cloud(request),
         "has devices that step with the cloud, which noises their steps, beside others, such as "
         "{name}, that do not (algorithm: {algorithm}); use mechanism: upload",
     ),
@@ -126,14 +126,14 @@ PROMISE = (
         "threat.distrusted",
         "siblings, super_nodes",
         "topology.super_nodes.kind: elected, in zones whose devices add no noise",
-        lambda asked: _in_clear(asked, from_threat=True),
+        lambda request: _in_clear(request, from_threat=True),
         _IN_CLEAR,
     ),
     Pair(
         "algorithm",
         "those whose trusted cloud adds noise",
         "topology.super_nodes.kind: elected, in zones whose devices add no noise",
-        lambda asked: _in_clear(asked, from_threat=False),
+        lambda request: _in_clear(request, from_threat=False),
         _IN_CLEAR,
     ),
     Pair(
@@ -154,8 +154,8 @@ PROMISE = (
 )
 
 
-def _masks_without_bounds(asked: Asked) -> Mapping[str, object] | None:
-    sums, plan = asked.config.secure_aggregation, asked.plan
+def _masks_without_bounds(request: Request) -> Mapping[str, object] | None:
+    sums, plan = request.config.secure_aggregation, request.plan
     bounded = plan.private and isinstance(plan.rules.local, GradientStep)
     if not sums.layers or sums.protocol != "masks" or bounded:
         return None
@@ -163,19 +163,19 @@ def _masks_without_bounds(asked: Asked) -> Mapping[str, object] | None:
     return {"why": why}
 
 
-def _nothing_to_read(asked: Asked) -> bool:
-    sums, plan = asked.config.secure_aggregation, asked.plan
-    if not sums.layers or sums.decode != "cloud" or not _noises_every_step(asked):
+def _nothing_to_read(request: Request) -> bool:
+    sums, plan = request.config.secure_aggregation, request.plan
+    if not sums.layers or sums.decode != "cloud" or not _noises_every_step(request):
         return False
-    layers, _ = asked.mechanism.lock_step(plan.network, plan.schedule.round_plans()).nodes.T
+    layers, _ = request.mechanism.lock_step(plan.network, plan.schedule.round_plans()).nodes.T
     between = ((layers > 0) & (layers < max(sums.layers))).any()
     return bool(between) and plan.schedule.local_steps > 1
 
 
-def _unknown_weights(asked: Asked) -> bool:
-    weighed = asked.config.topology.weights == "samples"
-    to_paper = asked.privacy.calibration == "paper" and not asked.mechanism.knows_weights
-    return asked.plan.private and weighed and to_paper
+def _unknown_weights(request: Request) -> bool:
+    weighed = request.config.topology.weights == "samples"
+    to_paper = request.privacy.calibration == "paper" and not request.mechanism.knows_weights
+    return request.plan.private and weighed and to_paper
 
 
 WEIGHTS = (

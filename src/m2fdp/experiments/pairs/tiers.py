@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from m2fdp.config import TRAINED
-from m2fdp.experiments.asked import Asked
 from m2fdp.experiments.pairs.base import Found, Pair
+from m2fdp.experiments.request import Request
 from m2fdp.models.split import SPLIT_MODELS
 from m2fdp.privacy.mechanisms.splits import exposed_splits
 
@@ -17,10 +17,12 @@ _SPLITS = "algorithm: m2fdp_tiers, dtfl_dp"
 
 
 def _in_tiers(
-    key: str, values: str, beside: str, clashes: Callable[[Asked], Found], text: str
+    key: str, values: str, beside: str, clashes: Callable[[Request], Found], text: str
 ) -> Pair:
     """A row of runs in tiers alone."""
-    return Pair(key, values, beside, lambda asked: asked.way is not None and clashes(asked), text)
+    return Pair(
+        key, values, beside, lambda request: request.way is not None and clashes(request), text
+    )
 
 
 def _unknown_in_tiers(key: str, remedy: str) -> Pair:
@@ -29,34 +31,34 @@ def _unknown_in_tiers(key: str, remedy: str) -> Pair:
         key,
         "any but its default",
         _TIERS,
-        lambda asked: asked.changed(key),
+        lambda request: request.changed(key),
         f"is nothing that algorithms in tiers know; use {remedy}",
     )
 
 
-def _otherwise_counted(asked: Asked) -> Mapping[str, object] | None:
-    counted = asked.plan.schedule.local_steps
-    if not asked.plan.private or counted == asked.training.local_epochs:
+def _otherwise_counted(request: Request) -> Mapping[str, object] | None:
+    counted = request.plan.schedule.local_steps
+    if not request.plan.private or counted == request.training.local_epochs:
         return None
     return {"counted": counted}
 
 
-def _steps_apart_anyway(asked: Asked) -> bool:
-    teaching = asked.way is not None and not asked.way.averaged
-    return teaching and asked.training.backend == "reference"
+def _steps_apart_anyway(request: Request) -> bool:
+    teaching = request.way is not None and not request.way.averaged
+    return teaching and request.training.backend == "reference"
 
 
-def _more_than_cuts(asked: Asked) -> Mapping[str, object] | None:
-    model = asked.config.model.name
+def _more_than_cuts(request: Request) -> Mapping[str, object] | None:
+    model = request.config.model.name
     cuts = SPLIT_MODELS[model]
-    if asked.way is None or not asked.way.tiered or asked.config.tiering.tiers <= cuts:
+    if request.way is None or not request.way.tiered or request.config.tiering.tiers <= cuts:
         return None
     return {"model": model, "cuts": cuts}
 
 
-def _other_modules(asked: Asked) -> Mapping[str, object] | None:
-    model = asked.config.model.name
-    if model == "resnet" or asked.config.clock.model == TRAINED:
+def _other_modules(request: Request) -> Mapping[str, object] | None:
+    model = request.config.model.name
+    if model == "resnet" or request.config.clock.model == TRAINED:
         return None
     return {"model": model, "trained": TRAINED}
 
@@ -66,7 +68,7 @@ IN_TIERS = (
         "algorithm",
         "private ones in tiers",
         "devices that do not split their model below an untrusted server",
-        lambda asked: asked.plan.private and not exposed_splits(asked.network).all(),
+        lambda request: request.plan.private and not exposed_splits(request.network).all(),
         "trains in tiers, where only devices that split their model below a server that nobody "
         "trusts noise what they send, and has others (Network.splits); split it on all of them",
     ),
@@ -89,7 +91,7 @@ IN_TIERS = (
         "model.name",
         f"all but {', '.join(SPLIT_MODELS)}",
         _TIERS,
-        lambda asked: asked.config.model.name not in SPLIT_MODELS,
+        lambda request: request.config.model.name not in SPLIT_MODELS,
         f"can't be trained in tiers; {', '.join(SPLIT_MODELS)} can",
     ),
     _in_tiers(
@@ -110,28 +112,30 @@ IN_TIERS = (
         "training.batch_size",
         "not whole",
         _TIERS,
-        lambda asked: asked.training.batch_size is not None and asked.training.batch_size % 1 > 0,
+        lambda request: (
+            request.training.batch_size is not None and request.training.batch_size % 1 > 0
+        ),
         "must be whole, as batches are exact",
     ),
     _in_tiers(
         "training.evaluate_every",
         "above 1",
         "training.plateau.factor",
-        lambda asked: asked.training.plateau.factor < 1 and asked.training.evaluate_every > 1,
+        lambda request: request.training.plateau.factor < 1 and request.training.evaluate_every > 1,
         "leaves a plateau (training.plateau.factor) rounds that it can't see; use 1",
     ),
     _in_tiers(
         "training.backend",
         "sequential, stacked",
         _TIERS,
-        lambda asked: asked.training.backend not in ("auto", "reference"),
+        lambda request: request.training.backend not in ("auto", "reference"),
         "is not for tiers; use auto",
     ),
     _in_tiers(
         "training.step_size",
         "inverse_sqrt",
         _TIERS,
-        lambda asked: asked.training.step_size != "constant",
+        lambda request: request.training.step_size != "constant",
         "is not D's; use constant",
     ),
     _unknown_in_tiers("training.participation", "null"),
@@ -143,14 +147,14 @@ IN_TIERS = (
 
 
 def _splitting(
-    key: str, values: str, clashes: Callable[[Asked], Any], remedy: str, beside: str = _SPLITS
+    key: str, values: str, clashes: Callable[[Request], Any], remedy: str, beside: str = _SPLITS
 ) -> Pair:
     """A row of runs whose devices split their model."""
     return Pair(
         key,
         values,
         beside,
-        lambda asked: asked.network.splits is not None and clashes(asked),
+        lambda request: request.network.splits is not None and clashes(request),
         remedy,
     )
 
@@ -158,28 +162,28 @@ def _splitting(
 _MANY = "is nothing that algorithm: {algorithm} splits its model with; use "
 
 
-def _some_take_part(asked: Asked) -> Mapping[str, object] | None:
-    some = asked.training.participants or asked.training.participation
+def _some_take_part(request: Request) -> Mapping[str, object] | None:
+    some = request.training.participants or request.training.participation
     return None if some is None else {"shown": some}
 
 
-def _exposed(key: str, values: str, clashes: Callable[[Asked], Any], text: str) -> Pair:
+def _exposed(key: str, values: str, clashes: Callable[[Request], Any], text: str) -> Pair:
     """A row of runs whose devices send activations to a server that nobody trusts."""
     return _splitting(
         key,
         values,
-        lambda asked: exposed_splits(asked.network).any() and clashes(asked),
+        lambda request: exposed_splits(request.network).any() and clashes(request),
         text,
         "activations that go to a server that nobody trusts (tiering.offload_to: anyone, dtfl_dp)",
     )
 
 
-def _joins_by_chance(asked: Asked) -> Mapping[str, object] | None:
-    return None if asked.network.participation is None else {"shown": "(chance)"}
+def _joins_by_chance(request: Request) -> Mapping[str, object] | None:
+    return None if request.network.participation is None else {"shown": "(chance)"}
 
 
-def _beyond_epsilon(asked: Asked) -> Mapping[str, object] | None:
-    privacy = asked.privacy
+def _beyond_epsilon(request: Request) -> Mapping[str, object] | None:
+    privacy = request.privacy
     spent = privacy.labels == "randomised" and privacy.label_epsilon >= privacy.epsilon
     return {"epsilon": privacy.epsilon} if spent else None
 
@@ -190,21 +194,21 @@ SPLITS = (
     _exposed(
         "privacy.mechanism",
         "all but gradient",
-        lambda asked: asked.privacy.mechanism != "gradient",
+        lambda request: request.privacy.mechanism != "gradient",
         f"leaves a client's gradients un-noised, and {_WHERE}: noise on them alone is not enough; "
         "use gradient",
     ),
     _exposed(
         "privacy.adjacency",
         "add_remove",
-        lambda asked: asked.privacy.adjacency == "add_remove",
+        lambda request: request.privacy.adjacency == "add_remove",
         f"is nothing that can be hidden where {_WHERE}, which sees their number; use zero_out or "
         "replace_one",
     ),
     _exposed(
         "privacy.unit",
         "device",
-        lambda asked: asked.privacy.unit == "device",
+        lambda request: request.privacy.unit == "device",
         f"is not proven where {_WHERE}; use record",
     ),
     _exposed(
@@ -222,35 +226,37 @@ SPLITS = (
     _splitting(
         "privacy.mechanism",
         "upload, weights",
-        lambda asked: not asked.mechanism.noises_every_step,
+        lambda request: not request.mechanism.noises_every_step,
         f"{_MANY}gradient, whose every step is noised",
     ),
     _splitting(
-        "privacy.unit", "device", lambda asked: asked.privacy.unit == "device", f"{_MANY}record"
+        "privacy.unit", "device", lambda request: request.privacy.unit == "device", f"{_MANY}record"
     ),
     _splitting(
         "model.name",
         f"all but {', '.join(SPLIT_MODELS)}",
-        lambda asked: asked.config.model.name not in SPLIT_MODELS,
+        lambda request: request.config.model.name not in SPLIT_MODELS,
         "can't be split; valid for algorithm: {algorithm} are " + ", ".join(SPLIT_MODELS),
     ),
     _splitting(
         "model.norm",
         "batch",
-        lambda asked: asked.config.model.name == "resnet" and asked.config.model.norm == "batch",
+        lambda request: (
+            request.config.model.name == "resnet" and request.config.model.norm == "batch"
+        ),
         "mixes the records of a batch, so that no record's gradient or activations are its own; "
         "use group",
     ),
     _splitting(
         "leakage",
         "any but its default",
-        lambda asked: asked.changed("leakage"),
+        lambda request: request.changed("leakage"),
         f"{_MANY}neither: both are without a promise, and what is sent has one already",
     ),
     _splitting(
         "secure_aggregation.layers",
         "any",
-        lambda asked: bool(asked.config.secure_aggregation.layers),
+        lambda request: bool(request.config.secure_aggregation.layers),
         f"{_MANY}[]",
     ),
     _splitting(
@@ -260,25 +266,28 @@ SPLITS = (
         f"{_MANY}null: tiers are planned for all devices",
     ),
     _splitting(
-        "topology.super_nodes.kind", "elected", lambda asked: asked.network.elected, f"{_MANY}fixed"
+        "topology.super_nodes.kind",
+        "elected",
+        lambda request: request.network.elected,
+        f"{_MANY}fixed",
     ),
     _splitting(
         "training.backend",
         "stacked",
-        lambda asked: asked.training.backend == "stacked",
+        lambda request: request.training.backend == "stacked",
         f"{_MANY}auto",
     ),
     _splitting(
         "tiering.profile",
         "paper",
-        lambda asked: asked.config.tiering.profile == "paper" and asked.way is None,
+        lambda request: request.config.tiering.profile == "paper" and request.way is None,
         f"{_MANY}clock: D's Table 2 is of whole local epochs",
         _SPLIT_IN_STEPS,
     ),
     _splitting(
         "privacy.labels",
         "randomised",
-        lambda asked: asked.privacy.labels == "randomised" and asked.privacy.secure_rng,
+        lambda request: request.privacy.labels == "randomised" and request.privacy.secure_rng,
         "is drawn once a record, and privacy.secure_rng draws anew whenever a run is resumed; use "
         "public, or secure_rng: false",
         "privacy.secure_rng",

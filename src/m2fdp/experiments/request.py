@@ -1,4 +1,4 @@
-"""`Asked`: a configuration beside its plan, which is what the checks ask."""
+"""`Request`: a configuration beside its plan, which is what the checks look at."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ OF_EXPERIMENTS = frozenset({"bound"})
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """What was asked for.
+class Request:
+    """A configuration beside its plan.
 
     Attributes:
         pipelines: names of those beside training that may be run.
