@@ -92,12 +92,12 @@ def _offices(config: Config, run_plan: RunPlan) -> Offices | None:
 
 def threat_of(config: Config, plan: Plan) -> ThreatConfig:
     """The configured threat, and whom the algorithm distrusts whatever it says."""
-    strangers = plan.distrusts - OBSERVERS.keys()
-    if strangers:
+    others = plan.distrusts - OBSERVERS.keys()
+    if others:
         raise InputError(
             "algorithm",
             config.algorithm,
-            f"distrusts {min(strangers)}, who is no kind of observer; valid: {', '.join(OBSERVERS)}",
+            f"distrusts {min(others)}, who is no kind of observer; valid: {', '.join(OBSERVERS)}",
         )
     added = sorted(plan.distrusts - set(config.threat.distrusted))
     distrusted = [*config.threat.distrusted, *added]
