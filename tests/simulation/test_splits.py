@@ -253,7 +253,7 @@ def test_a_canary_catches_a_broken_build(monkeypatch, build):
         if build == "gradients un-noised":
             clients = replace(noise.clients, gradients=noise.clients.gradients * 1e-3)
         else:  # each release as if it were the only one that tells of the record
-            share = given[-1].activation_share
+            share = given[0].privacy.activation_share
             clients = replace(
                 noise.clients,
                 gradients=noise.clients.gradients * np.sqrt(1 - share),
