@@ -25,9 +25,15 @@ from pydantic import ValidationError
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
-from m2fdp.experiments.attack_checks import check_attack
-from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
-from m2fdp.experiments.proximal import check_plain_steps
+from m2fdp.experiments.checks import (
+    check_attack,
+    check_bound,
+    check_config,
+    check_equal_rounds,
+    surprises,
+)
+from m2fdp.experiments.idle import refuse_idle
+from m2fdp.experiments.request import Request
 from m2fdp.files import shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import evaluation, tracking
@@ -50,6 +56,9 @@ _UNTOLD = frozenset(
     {"project_path", "run_id", "session_id", "runner", "extra_params", "runtime_params"}
 )
 
+# Pipelines that read keys which nothing else does, with what each makes of them.
+_READING = {"bound": "bound", "clock": "clock_rounds"}
+
 logger = logging.getLogger(__name__)
 
 
@@ -65,7 +74,8 @@ class RunHooks:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
         try:
             self._config = parse_config(context.config_loader["parameters"])
-            self._plan = check_config(self._config)
+            # Which pipelines are to run is known later, and which keys they read.
+            self._plan = check_config(self._config, frozenset(_READING))
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
             check_catalog(loader, self._config.cell)
             check_store(tracking.tracking_uri(context.project_path))
@@ -192,12 +202,13 @@ class RunHooks:
         check_inputs(pipeline, catalog, run_params)
         if self._unfinished is not None:
             check_continues(self._unfinished, pipeline)
-        if {"audit", "bound"} & pipeline.all_outputs():
+        refuse_idle(Request(self._config, self._plan, _reading(pipeline)))
+        if "audit" in pipeline.all_outputs():
             check_equal_rounds(self._config, self._plan)
         if "attack" in pipeline.all_outputs():
             check_attack(self._config, self._plan)
         if "bound" in pipeline.all_outputs():
-            check_plain_steps(self._config, self._plan)
+            check_bound(self._config, self._plan)
 
     def _record_start(self, run: Run, pipeline: Pipeline, run_params: dict[str, Any]) -> None:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""
@@ -264,6 +275,12 @@ def _run_name(context: KedroContext, config: Config, unfinished: Unfinished | No
         return unfinished.run.info.run_name
     loader = cast(StrictConfigLoader, context.config_loader)
     return run_name(config, flatten(loader.runtime_params or {}))
+
+
+def _reading(pipeline: Pipeline) -> frozenset[str]:
+    """Of a run, the pipelines that read keys which nothing else does."""
+    outputs = pipeline.all_outputs()
+    return frozenset(name for name, output in _READING.items() if output in outputs)
 
 
 def _asked_for(run_params: dict[str, Any]) -> list[str]:

@@ -106,11 +106,7 @@ CONTROL = {"algorithm": "m2fdp", "control.enabled": True, "topology.weights": "s
             "privacy.exposures.uplinks = 7: is more than the schedule has, 6",
         ),
         ({"training.proximal": 3.0, "training.learning_rate": 0.5}, "proximal"),
-        (DEVICES | {"privacy.mechanism": "upload"}, "belong to mechanism: weights"),
-        (
-            DEVICES | ACCOUNTANT | {"privacy.mechanism": "gradient", "privacy.downlink": "none"},
-            "belong to mechanism: weights",
-        ),
+        (DEVICES | {"privacy.mechanism": "upload"}, "belongs to privacy.mechanism: weights"),
         ({"training.participants": 2}, "is for all devices in every round"),
         ({"secure_aggregation.layers": [2]}, "is for all devices in every round"),
         ({"algorithm": "cdp"}, "is for a cloud that is not trusted"),

@@ -69,22 +69,6 @@ def test_weights_by_sample_count_are_promised_what_is_asked_for(changes):
     assert 3.9 < verified <= 4.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            UPLOAD | {"privacy.calibration": "paper"},
-            "topology.weights = 'samples': is nothing that privacy.calibration: paper knows",
-        ),
-        ({"training.participants": 2}, "topology.weights = 'samples': needs all devices"),
-    ],
-    ids=["paper", "participants"],
-)
-def test_weights_that_nothing_is_known_of_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
-        experiment(changes, {"topology.weights": "samples"}).calibrate()
-
-
 def test_what_the_cloud_adds_is_in_the_model_and_protects_from_the_public_alone(own):
     """M = 640 and 2 rounds: the deviation of 1280 draws is off by 10 % with probability 1e-6."""
 

@@ -207,7 +207,6 @@ def test_own_module(importable):
         ({"name": "own_models:failing"}, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
         ({"name": "own_models:absent"}, "can't be imported"),
         ({"name": "vgg"}, "none of svm, softmax, logistic, dense, lenet, cnn2"),
-        ({"name": "svm", "channels": [1, 2, 3]}, "belongs to model.name: cnn12"),
     ],
 )
 def test_refusals(importable, config, words):

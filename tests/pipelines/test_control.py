@@ -190,15 +190,7 @@ def test_a_controlled_run_that_was_cut_off_equals_one_that_was_not(
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ("algorithm=hfl_dp", "control.enabled = True: belongs to algorithm: m2fdp"),
         ("algorithm=pedpfl", "control.enabled = True: belongs to algorithm: m2fdp"),
-        ("training.participants=2", "training.participants = 2: is what the controller chooses"),
-        (
-            "privacy.mechanism=upload,privacy.drift=smooth,privacy.smoothness=1.0",
-            "privacy.drift = 'smooth': needs step sizes that are known before training",
-        ),
-        ("topology.fanouts=[12],topology.trust.ratios=null,training.local_aggregation=null",
-         "control.enabled = True: needs edge servers"),
         ("topology.fanouts=2|2|2,topology.trust.ratios=0.5|0.5,training.local_aggregation.2=1",
          "training.local_aggregation = 2: is a layer that the controller does not aggregate at"),
     ],

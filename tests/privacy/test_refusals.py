@@ -15,10 +15,7 @@ UPLOAD = {"mechanism": "upload"}
     [
         ({"calibration": "paper"}, "not defined for mechanism: gradient; use accountant"),
         ({"drift": "smooth"}, "drift belongs to mechanism: upload"),
-        ({"downlink_noise": True}, "downlink_noise belongs to mechanism: upload"),
-        ({"smoothness": 1.0}, "belong together"),
         ({"adjacency": "replace_one", "unit": "device"}, "use add_remove"),
-        (UPLOAD | {"drift": "smooth"}, "belong together"),
         (UPLOAD | {"adjacency": "replace_one"}, "use add_remove"),
         (UPLOAD | {"unit": "device", "drift": "non_expansive"}, "needs no drift"),
         (UPLOAD | {"calibration": "paper", "unit": "device"}, "knows records"),

@@ -322,37 +322,6 @@ def test_noise_of_clients_is_on_their_part_alone():
             assert moved < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("keys", "key"),
-    [
-        ({"model.name": "softmax", "model.channels": None}, "model.name"),
-        ({"model.name": "resnet", "model.channels": None}, "model.norm"),
-        ({"privacy.mechanism": "upload"}, "privacy.mechanism"),
-        ({"privacy.unit": "device"}, "privacy.unit"),
-        ({"secure_aggregation.layers": [1]}, "secure_aggregation.layers"),
-        ({"training.participants": 1}, "training.participants"),
-        ({"training.backend": "stacked"}, "training.backend"),
-        ({"tiering.profile": "paper"}, "tiering.profile"),
-        ({"tiering.offload_to": "anyone", "topology.trust.ratios": [0.5]}, "privacy.adjacency"),
-        ({"privacy.labels": "randomised", "privacy.secure_rng": True}, "privacy.labels"),
-        ({"control.enabled": True, "training.local_aggregation": {1: 2}}, "control.enabled"),
-    ],
-)
-def test_what_is_not_defined_or_proven_is_refused_in_one_line(keys, key):
-    with pytest.raises(InputError) as caught:
-        tiered(**keys)
-    assert caught.value.key == key
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("tiering.offload_to", "anyone"), ("privacy.labels", "randomised")]
-)
-def test_keys_that_nobody_reads_are_refused(key, value):
-    with pytest.raises(InputError, match="belongs to algorithm: m2fdp_tiers or dtfl_dp"):
-        experiment_of(SETTING, {key: value})
-
-
 def test_audit_and_bound_are_refused():
     experiment = tiered()
     for refused in (experiment.audit, experiment.bound):

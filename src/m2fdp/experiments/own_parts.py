@@ -28,7 +28,7 @@ class OwnPart:
     """One piece of a user's code.
 
     Attributes:
-        key: of the configuration that names it.
+        key: key of the configuration that names it.
         name: what it is called there.
         part: what it is for.
         trusted: what epsilon rests on, as a predicate of the code.
@@ -94,8 +94,8 @@ def _rules(config: Config, plan: Plan) -> list[OwnPart]:
 def _of_local_rule(config: Config) -> tuple[str, bool]:
     """Whatever a rule makes of a noised step is post-processing. Before noise it is not."""
     if not get_mechanism(config.privacy.mechanism).noises_every_step:
-        later = f"under privacy.mechanism: {config.privacy.mechanism} noise comes after it"
-        return f"parts two models no further than plain clipped steps do ({later})", False
+        when = f"under privacy.mechanism: {config.privacy.mechanism} noise comes after it"
+        return f"parts two models no further than plain clipped steps do ({when})", False
     if config.training.participation is not None:
         by_chance = "devices that join by chance (training.participation) go unnoticed"
         return f"shows nobody which devices joined a round ({by_chance})", False

@@ -136,8 +136,6 @@ def build_mechanisms(
         return as_drawn(joint_ledger([build_ledger(*each) for each in of_networks]))
 
     ledger_of = partial(ledger_over, premises)
-    check_weights(first, privacy)
-    splits.refuse(first, privacy)
     if privacy.calibration == "paper":
         noises = [mechanism.paper_noise(each) for each in premises]
         ledger = ledger_of(noises)
@@ -190,22 +188,6 @@ def moved_by_joining(network: Network) -> np.ndarray:
     if participation is None or participation.least_weight is None:
         return np.ones(tree.n_devices)
     return np.where(heads_of(network)[:, 0] < tree.depth, 2.0, 1.0)
-
-
-def check_weights(network: Network, privacy: PrivacyConfig) -> None:
-    """What calibration knows of a network's weights.
-
-    Raises:
-        InputError: they are not uniform, and Prop. 1 is asked for.
-    """
-    uniform = privacy.calibration == "paper" and not get_mechanism(privacy.mechanism).knows_weights
-    if network.rho is not None and uniform:
-        raise InputError(
-            "topology.weights",
-            "samples",
-            "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
-            "use uniform, or calibration: accountant",
-        )
 
 
 def _least_noise(

@@ -16,8 +16,7 @@ from omegaconf import OmegaConf
 from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
-from m2fdp.experiments.attack_checks import check_attack
-from m2fdp.experiments.checks import check_config
+from m2fdp.experiments.checks import check_attack, check_config
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study
 
 SEED = "seed"
@@ -193,7 +192,7 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
     overrides = nest(flat | {"cell": f"{setting.name}/{name}"})
     merged: Any = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
     config = parse_config(merged)
-    plan = check_config(config)
+    plan = check_config(config, frozenset(study.pipelines))
     if "attack" in study.pipelines:
         check_attack(config, plan)
     return Cell(name, point, overrides, config, tuple(study.pipelines))

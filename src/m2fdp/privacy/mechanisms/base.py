@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from m2fdp.config import ExposuresConfig, PrivacyConfig
+from m2fdp.config import PrivacyConfig
 from m2fdp.errors import BLOCK, InputError
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises, weights_up_to
@@ -215,35 +215,6 @@ def refuse_first(*cases: tuple[bool, str]) -> None:
     for wrong, message in cases:
         if wrong:
             raise InputError("privacy", BLOCK, message)
-
-
-def smoothness_without_drift(privacy: PrivacyConfig) -> tuple[bool, str]:
-    """A case for `refuse_first`."""
-    one_alone = (privacy.drift == "smooth") != (privacy.smoothness is not None)
-    return one_alone, "smoothness (beta) and drift: smooth belong together"
-
-
-def layers_of_records(privacy: PrivacyConfig) -> tuple[bool, str]:
-    """A case for `refuse_first`."""
-    return (
-        privacy.clip == "per_layer" and privacy.unit == "record",
-        "clip: per_layer is for a device's update (unit: device); use clip: flat",
-    )
-
-
-def multiplier_alone(privacy: PrivacyConfig) -> tuple[bool, str]:
-    """A case for `refuse_first`."""
-    one_alone = (privacy.calibration == "multiplier") != (privacy.noise_multiplier is not None)
-    return one_alone, "noise_multiplier (z) and calibration: multiplier belong together"
-
-
-def keys_of_models(privacy: PrivacyConfig) -> tuple[bool, str]:
-    """A case for `refuse_first`."""
-    given = (privacy.exposures, privacy.downlink, privacy.epsilon_cloud)
-    return (
-        given != (ExposuresConfig(), "top_up", None),
-        "exposures, downlink and epsilon_cloud belong to mechanism: weights",
-    )
 
 
 def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep:

@@ -21,13 +21,9 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
-    keys_of_models,
-    layers_of_records,
-    multiplier_alone,
     parts_of_full_noise,
     refuse_first,
     silence,
-    smoothness_without_drift,
     step_together,
 )
 from m2fdp.privacy.mechanisms.splits import split_law
@@ -69,14 +65,6 @@ class Gradient:
                 privacy.drift != "worst_case",
                 "drift belongs to mechanism: upload; with noise at every step there is none",
             ),
-            (
-                privacy.downlink_noise,
-                "downlink_noise belongs to mechanism: upload; under gradient all is noised",
-            ),
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
-            multiplier_alone(privacy),
-            keys_of_models(privacy),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "

@@ -26,7 +26,6 @@ from math import exp, inf, sqrt
 import numpy as np
 
 from m2fdp.config import PrivacyConfig
-from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw
 from m2fdp.privacy.mechanisms.base import ClientNoise, LockStep, Noise
 from m2fdp.privacy.positions import Position
@@ -137,43 +136,6 @@ def lines_of_split(
         for line in lines
     ]
     return [labels, *seen]
-
-
-def refuse(network: Network, privacy: PrivacyConfig) -> None:
-    """Refuse what is not proven where activations go to a server that nobody trusts.
-
-    Raises:
-        InputError: naming the key.
-    """
-    if not exposed_splits(network).any():
-        return
-    where = "activations go to a server that nobody trusts"
-    if privacy.mechanism != "gradient":
-        raise InputError(
-            "privacy.mechanism",
-            privacy.mechanism,
-            f"leaves a client's gradients un-noised, and {where}: noise on them alone is not "
-            "enough; use gradient",
-        )
-    if privacy.adjacency == "add_remove":
-        raise InputError(
-            "privacy.adjacency",
-            privacy.adjacency,
-            f"is nothing that can be hidden where {where}, which sees their number; use zero_out "
-            "or replace_one",
-        )
-    if privacy.unit == "device":
-        raise InputError("privacy.unit", "device", f"is not proven where {where}; use record")
-    if network.participation is not None:
-        raise InputError(
-            "training.participation", "(chance)", f"is not proven where {where}; use null"
-        )
-    if privacy.labels == "randomised" and privacy.label_epsilon >= privacy.epsilon:
-        raise InputError(
-            "privacy.label_epsilon",
-            privacy.label_epsilon,
-            f"must be below privacy.epsilon = {privacy.epsilon:g}, which it is a part of",
-        )
 
 
 def randomised_response(

@@ -20,13 +20,9 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
-    keys_of_models,
-    layers_of_records,
-    multiplier_alone,
     parts_of_full_noise,
     refuse_first,
     silence,
-    smoothness_without_drift,
     step_alone,
 )
 from m2fdp.privacy.positions import Position
@@ -70,10 +66,6 @@ class Upload:
 
     def refuse(self, privacy: PrivacyConfig) -> None:
         refuse_first(
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
-            multiplier_alone(privacy),
-            keys_of_models(privacy),
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
                 "unit: device clips whole updates and needs no drift; use drift: worst_case",

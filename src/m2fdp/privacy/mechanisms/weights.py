@@ -25,10 +25,8 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
-    layers_of_records,
     refuse_first,
     silence,
-    smoothness_without_drift,
     step_alone,
 )
 from m2fdp.privacy.model_releases import BallLaw, ModelLines, composition, stretches
@@ -51,30 +49,17 @@ class Weights:
     knows_weights: bool = True
 
     def refuse(self, privacy: PrivacyConfig) -> None:
-        paper = privacy.calibration == "paper"
         refuse_first(
             (
                 privacy.drift != "worst_case",
                 "drift belongs to mechanism: upload; a clipped model moves by 2C at most, however "
                 "far two runs part",
             ),
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
             (privacy.clip != "flat", "clip: per_layer is not defined for mechanism: weights"),
             (
                 privacy.calibration == "multiplier" or privacy.noise_multiplier is not None,
                 "calibration: multiplier is not defined for mechanism: weights; use accountant or "
                 "paper",
-            ),
-            (
-                privacy.downlink_noise,
-                "downlink_noise belongs to mechanism: upload; under weights servers noise what "
-                "they broadcast by themselves",
-            ),
-            (
-                not paper and (privacy.downlink != "top_up" or privacy.epsilon_cloud is not None),
-                "downlink and epsilon_cloud belong to G's rule (mechanism: weights, calibration: "
-                "paper)",
             ),
         )
 
