@@ -14,6 +14,7 @@ from m2fdp.privacy.ledger import build_ledger, undominated
 from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
 from m2fdp.privacy.positions import positions
 from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.sight import BESIDE, NOBODY
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
 
@@ -110,11 +111,12 @@ def test_unequal_noise_and_unequal_families(network_of, plans_of):
         (0, sqrt(1 + 4 + 16), sqrt(1 + 4)),  # the loudest sibling knows its own 4
         (1, sqrt(1 + 4 + 16), sqrt(1 + 4)),
         (2, sqrt(1 + 4 + 16), sqrt(1 + 16)),
-        (3, 3.0, None),  # an only child
+        (3, 3.0, 3.0),  # an only child
     ]:
         position = by_device[(device,)]
-        assert position.mean == pytest.approx(mean)
-        assert position.mean_but_one == (None if but_one is None else pytest.approx(but_one))
+        assert position.mean[NOBODY] == pytest.approx(mean)
+        assert position.mean[BESIDE] == pytest.approx(but_one)
+        assert position.has_siblings == (device != 3)
     only_child = {line.kind for line in ledger.lines if line.position is by_device[(3,)]}
     assert "siblings" not in only_child
 

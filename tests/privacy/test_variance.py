@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.privacy.variance import certain_inside, family_variances, mean_variances
+from m2fdp.privacy.variance import certain_inside, family_variance, mean_variances
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan, sample_weights
 from m2fdp.topology.sums import SecureSums, readers
@@ -144,8 +144,9 @@ def test_a_family_counts_on_what_is_there_whenever_a_member_is(system):
     tree = network.tree
     deviations = random_deviations(network, drawn)
     for layer in range(1, tree.depth + 1):
-        family = family_variances(network, deviations, layer)
-        together, but_one = family.together, family.but_one
+        together, but_one = (
+            family_variance(network, deviations[layer], layer, known) for known in (0, 1)
+        )
         alone = [np.zeros(tree.n_nodes(at)) for at in range(tree.depth + 1)]
         alone[layer] = deviations[layer]
         present = random_present(network, drawn)

@@ -29,6 +29,7 @@ from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import LockStep, Noise, get_mechanism
 from m2fdp.privacy.positions import Position
+from m2fdp.privacy.sight import BESIDE, NOBODY
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.executor import ExecutionSettings
@@ -236,8 +237,8 @@ def _key(position: Position) -> str:
         "sampling_rate": position.sampling_rate,
         "unit": position.unit,
         "noise": position.noise,
-        "crowd": position.mean,
-        "crowd_without_one": position.mean_but_one,
+        "crowd": position.mean[NOBODY],
+        "crowd_without_one": position.mean[BESIDE] if position.has_siblings else None,
         "parent_is_cloud": position.parent_is_cloud,
         "parent_is_trusted": position.parent_is_trusted,
     }

@@ -308,19 +308,16 @@ def open_ledger(
         sees: what some kinds of observers see, in words, if it is more than models.
     """
     everybody = Position(
+        replace(network, participation=None),  # nobody counts rounds
         members=tuple(range(network.tree.n_devices)),
         head_layer=0,
         shares=(),
         sampling_rate=1.0,
         unit=1.0,
         noise=0.0,
-        inside=0.0,
-        inside_but_one=0.0,
-        mean=0.0,
-        mean_but_one=None,
-        mean_but_colluders=0.0,
+        inside={},
+        mean={},
         above=(),
-        parent_is_trusted=False,
     )
     kinds = observers(threat.colluding > 0, network.elected)
     return Ledger(

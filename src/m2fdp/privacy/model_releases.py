@@ -190,6 +190,21 @@ class ModelLines:
         """2C."""
         return 2 * self.premises.privacy.clipping_norm
 
+    @property
+    def share(self) -> float:
+        """p, of the device at its edge server."""
+        return float(self.position.network.weights[1][self.position.ancestor(2)])
+
+    @property
+    def edge_share(self) -> float:
+        """q, of the edge server at the cloud."""
+        return float(self.position.network.weights[0][self.position.ancestor(1)])
+
+    @property
+    def edge_is_trusted(self) -> bool:
+        """Whether the edge server is."""
+        return bool(self.position.network.trust[1][self.position.ancestor(1)])
+
     def all(self) -> list[Release]:
         """All lines of the position."""
         found = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
@@ -212,7 +227,7 @@ class ModelLines:
                 return in_clear(self.position, kind, clear, self.laws)
             return self.line(kind, self.own())
         if row.drew == sight.COLLUDING:
-            return self.line(kind, *(self.cloud() if noise.edge_is_trusted else (self.own(),)))
+            return self.line(kind, *(self.cloud() if self.edge_is_trusted else (self.own(),)))
         if row.up == sight.TO_CLOUD:
             return self.line(kind, *self.cloud(), rests=_AS_IF_SEEN)
         if reading.at == "head" and row.up != sight.NOTHING:
@@ -236,7 +251,7 @@ class ModelLines:
         noise = self.noise
         local, total = (mean + added for mean, added in zip(noise.mean, noise.added, strict=True))
         return (
-            self.every((noise.share, local), (noise.share, total)),
+            self.every((self.share, local), (self.share, total)),
             self.every(None, (1.0, total)),
         )
 
@@ -245,16 +260,16 @@ class ModelLines:
         the edge server's mean."""
         noise = self.noise
         local, total = (left + added for left, added in zip(mean, noise.added, strict=True))
-        total = noise.elsewhere + noise.edge_share**2 * total
-        return self.every((noise.share, local), (noise.share * noise.edge_share, total))
+        total = noise.total_but_edge + self.edge_share**2 * total
+        return self.every((self.share, local), (self.share * self.edge_share, total))
 
     def beyond(self, left: float) -> tuple[EveryRelease, EveryRelease]:
         """Of the cloud's broadcasts, behind so much of their noise."""
         noise = self.noise
         seen = noise.mean[0] + noise.added[0]
         return (
-            self.every((noise.share, seen), (noise.share * noise.edge_share, left)),
-            self.every(None, (noise.edge_share, left)),
+            self.every((self.share, seen), (self.share * self.edge_share, left)),
+            self.every(None, (self.edge_share, left)),
         )
 
     def caught(self) -> list[Release]:
@@ -262,7 +277,7 @@ class ModelLines:
         noise, said = self.noise, self.premises.privacy.exposures
         lines = []
         # Those before a global aggregation may hold less noise: who catches uplinks says how many.
-        if said.uplinks is not None and said.cloud_rounds is not None and not noise.edge_is_trusted:
+        if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
             at_cloud = said.cloud_rounds
             local, total = noise.own
             some = self.some(
@@ -316,9 +331,9 @@ class ModelLines:
     def alone(self, kind: str) -> EveryRelease:
         """Of the noise on the device's own path alone, as if all other noise were told."""
         noise, up = self.noise, sight.KINDS[kind].up
-        if up not in (sight.NOTHING, sight.TO_CLOUD) and not noise.edge_is_trusted:
+        if up not in (sight.NOTHING, sight.TO_CLOUD) and not self.edge_is_trusted:
             return self.own()
-        share, at_cloud = noise.share, noise.edge_share
+        share, at_cloud = self.share, self.edge_share
         local, total = (
             (share * own) ** 2 + added for own, added in zip(noise.own, noise.added, strict=True)
         )

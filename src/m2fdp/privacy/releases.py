@@ -50,7 +50,16 @@ from m2fdp.config import ThreatConfig
 from m2fdp.privacy.accounting import Adjacency, Composition, subsampled
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Traffic
-from m2fdp.privacy.sight import BELOW, BESIDE, COLLUDING, ELECTED, ELSEWHERE, KINDS, SERVERS
+from m2fdp.privacy.sight import (
+    BELOW,
+    BESIDE,
+    COLLUDING,
+    ELECTED,
+    ELSEWHERE,
+    KINDS,
+    NOBODY,
+    SERVERS,
+)
 from m2fdp.schedule.rounds import RoundPlan
 
 # What others get of messages that are read as a sum only.
@@ -150,16 +159,13 @@ def drawn_at_heads(position: Position, view: View, kind: str) -> float:
     """The deviation, of the noise of heads alone, that a kind of observer can't subtract."""
     if view == "message":
         return position.noise
-    drew, but_one = KINDS[kind].drew, position.mean_but_one
-    if drew == COLLUDING:
-        return position.mean_but_colluders
-    if drew == ELECTED and position.is_device:
-        return position.mean_but_super_node
+    drew = KINDS[kind].drew
+    if drew in (COLLUDING, ELECTED):
+        return position.mean[drew]
     # Devices elsewhere are in the sum that the cloud reads, or may serve in a zone of their own.
     beside = position.is_device and drew in (BESIDE, *[ELSEWHERE] * position.cloud_reads)
-    if but_one is not None and (beside or (drew == ELSEWHERE and position.elected)):
-        return but_one
-    return position.mean
+    draws_some = beside or (drew == ELSEWHERE and position.elected)
+    return position.mean[BESIDE if draws_some else NOBODY]
 
 
 def unsubtractable(
@@ -187,11 +193,11 @@ def _inside(position: Position, kind: str, place: str | None, traffic: Traffic) 
     if drew == ELECTED and (place is None or traffic.colluding):
         return 0.0  # what its server adds it draws itself, and others tell what they draw
     if KINDS[place or kind].drew in (BESIDE, BELOW):
-        return position.inside_but_one
+        return position.inside[BESIDE]
     # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
     # messages with their noise.
     reads_it = drew == COLLUDING or (drew == SERVERS and position.head_layer == 0)
-    return 0.0 if reads_it else position.inside
+    return 0.0 if reads_it else position.inside[NOBODY]
 
 
 def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Composition | None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.routes import Route
 from m2fdp.topology.network import Network
 from m2fdp.topology.sums import SecureSums
 
@@ -53,10 +53,10 @@ def message_of(network: Network, layer: int, node: int) -> Message:
     return replace(message, trusted=bool(network.trust[at][reader]))
 
 
-def sent_by_head(position: Position) -> Message:
-    """What the head of a position sends; what passes a trusted parent counts as read by it."""
-    to_cloud = position.parent_is_cloud or position.cloud_reads
-    return Message(to_cloud, position.parent_is_trusted, "sum" if position.summed else "alone")
+def sent_by_head(route: Route) -> Message:
+    """What the head sends; what passes a trusted parent counts as read by it."""
+    to_cloud = route.parent_is_cloud or route.cloud_reads
+    return Message(to_cloud, route.parent_is_trusted, "sum" if route.summed else "alone")
 
 
 NOTHING = "–"
@@ -205,76 +205,76 @@ class Reading:
         return KINDS[self.kind]
 
 
-def readings(premises: Premises, head: Position) -> tuple[Reading, ...]:
+def readings(premises: Premises, route: Route) -> tuple[Reading, ...]:
     """Everybody who may read something of a position's records, from its head on: above it, beyond,
     and below.
 
     Args:
-        head: the position, whose head everything gets out at.
+        route: the position's, whose head everything gets out at.
     """
-    traffic, device = premises.traffic, head.is_device
+    traffic, device = premises.traffic, route.is_device
     above = ["servers", "cloud"]
-    if head.parent_is_trusted or head.parent_is_cloud:
+    if route.parent_is_trusted or route.parent_is_cloud:
         above = ["cloud", "servers"]
-    if device and head.parent_is_trusted:
+    if device and route.parent_is_trusted:
         above = ["trusted_servers", *above]
     below = ["siblings", "downlinks", "cousins", "uplinks", "trusted_servers"]
     if device:
-        above += ["trusted_servers"] * (traffic.cloud_is_trusted and not head.parent_is_trusted)
+        above += ["trusted_servers"] * (traffic.cloud_is_trusted and not route.parent_is_trusted)
         below = ["siblings", "uplinks", "downlinks"]
     kinds = [*above, "far_devices", "colluders", "public", *below, "super_nodes"]
     nobody = {
         "servers": traffic.cloud_is_trusted and not traffic.untrusted_servers,
         "cloud": traffic.cloud_is_trusted,
-        "trusted_servers": device and head.parent_is_trusted and head.cloud_reads,
-        "far_devices": head.head_layer == 0,  # all devices are below it
-        "cousins": not head.has_cousins(head.head_layer),
+        "trusted_servers": device and route.parent_is_trusted and route.cloud_reads,
+        "far_devices": route.head_layer == 0,  # all devices are below it
+        "cousins": not route.has_cousins(route.head_layer),
         "colluders": not traffic.colluding,
         "super_nodes": not traffic.elected,
     }
-    siblings = not device or head.mean_but_one is not None
+    siblings = not device or route.has_siblings
     exists = {
         "servers": traffic.untrusted_servers,
         "siblings": siblings,
         "super_nodes": siblings,
-        "far_devices": not (device and head.parent_is_cloud),  # in a star all are siblings
+        "far_devices": not (device and route.parent_is_cloud),  # in a star all are siblings
     }
     return tuple(
-        Reading(kind, *_place(premises, head, kind), exists.get(kind, True))
+        Reading(kind, *_place(premises, route, kind), exists.get(kind, True))
         for kind in kinds
         if not nobody.get(kind, False)
     )
 
 
-def _place(premises: Premises, head: Position, kind: str) -> tuple[str, At]:
+def _place(premises: Premises, route: Route, kind: str) -> tuple[str, At]:
     """Who an observer is, in words, and where it reads."""
     row = KINDS[kind]
-    if row.up == ON_LINKS and head.is_device:
-        return row.words, "words" if head.masked_up else "head"
-    if row.up == ON_LINKS or (row.up == TO_TRUSTED and not head.is_device):
+    if row.up == ON_LINKS and route.is_device:
+        return row.words, "words" if route.masked_up else "head"
+    if row.up == ON_LINKS or (row.up == TO_TRUSTED and not route.is_device):
         return row.words, "below"
     if row.up == TO_TRUSTED:
-        if head.parent_is_trusted:
+        if route.parent_is_trusted:
             return "its trusted parent", "head"
         return "the trusted cloud", "further"
-    if row.handed in (EVERY, BETWEEN) and not head.is_device:
-        return row.words, _handed_below(premises, head, row)
-    if head.head_layer > 0 and row.reads(sent_by_head(head)):
+    if row.handed in (EVERY, BETWEEN) and not route.is_device:
+        return row.words, _handed_below(premises, route, row)
+    if route.head_layer > 0 and row.reads(sent_by_head(route)):
         who = {TO_SERVERS: "its untrusted parent", TO_CLOUD: "the cloud, its parent"}
-        parents = row.up == TO_SERVERS or (row.up == TO_CLOUD and head.parent_is_cloud)
+        parents = row.up == TO_SERVERS or (row.up == TO_CLOUD and route.parent_is_cloud)
         return who[row.up] if parents else row.words, "head"
     return row.words, "further"
 
 
-def _handed_below(premises: Premises, head: Position, row: Kind) -> At:
+def _handed_below(premises: Premises, route: Route, row: Kind) -> At:
     """Where somebody below a head that is a server reads first: local aggregations, if they carry
     no noise of the head; else as if it were sent the head's message, if nearest to it."""
     traffic = premises.traffic
-    tops = [top for top in traffic.layers if top >= max(head.head_layer, 1)]
-    reached = [top for top in tops if row.handed == EVERY or head.has_cousins(top)]
+    tops = [top for top in traffic.layers if top >= max(route.head_layer, 1)]
+    reached = [top for top in tops if row.handed == EVERY or route.has_cousins(top)]
     if reached and not traffic.noised_down:
         return "local"
-    alone = head.joins is not None and not traffic.noised_down
+    alone = route.joins is not None and not traffic.noised_down
     return "further" if row.handed == BETWEEN or alone else "head"
 
 

@@ -177,15 +177,19 @@ class Weights:
     def positions(
         self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
     ) -> list[Position]:
-        found = model_noises(premises.network, noise, premises.threat.colluding)
+        network = premises.network
+        models = model_noises(network, noise, premises.threat.colluding)
         result = []
         total, _ = of_aggregations(noise)
         for position in positions(premises, total, units):
-            alike: dict[ModelNoise, list[int]] = {}
+            classes: dict[tuple[object, ...], list[int]] = {}
             for device in position.members:
-                alike.setdefault(found[device], []).append(device)
-            for models, members in alike.items():
-                result.append(replace(position, members=tuple(members), models=models))
+                edge = network.tree.parents[1][device]
+                alike = network.weights[1][device], network.weights[0][edge], models[device]
+                classes.setdefault(alike, []).append(device)
+            for members in classes.values():
+                of_class = replace(position, members=tuple(members), models=models[members[0]])
+                result.append(of_class)
         return result
 
     def laws(self, premises: Premises) -> Laws:
@@ -276,9 +280,12 @@ def of_aggregations(noise: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...]
 def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) -> list[ModelNoise]:
     """What noise there is about every device's model, device by device.
 
+    What is left for who knows a part is summed up anew: the rounding of a difference would pass for
+    noise where nothing is left.
+
     Args:
-        noise: see `of_aggregations`.
-        colluding: of a device's siblings so many tell another what they drew.
+        noise: deviations, see `of_aggregations`.
+        colluding: how many of a device's siblings tell another what they drew.
     """
     tree = network.tree
     edges, trusted = tree.parents[1], network.trust[1]
@@ -286,51 +293,46 @@ def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) 
     p, q = network.weights[1], network.weights[0]
     total, local = of_aggregations(noise)
     means = [mean_variances(network, drawn, _all(network), 1)[0] for drawn in (local, total)]
-    own = [(p * drawn[2]) ** 2 for drawn in (local, total)]
+    in_mean = [(p * drawn[2]) ** 2 for drawn in (local, total)]
     added = (local[1] ** 2, total[1] ** 2)
     of_edges = q**2 * (means[1] + added[1])
     cloud = float(total[0][0] ** 2)
-    in_cloud = q[edges] ** 2 * own[1]
+    in_cloud = q[edges] ** 2 * in_mean[1]
 
     def pair(values: Sequence[np.ndarray], at: int) -> tuple[float, float]:
         return float(values[0][at]), float(values[1][at])
 
-    # What is left for who knows a part is summed up anew: the rounding of a difference would pass
-    # for noise where nothing is left.
-    def without(part: int) -> float:
-        return fsum(np.delete(of_edges, part)) + cloud
+    def but_edge(edge: int) -> float:
+        return fsum(np.delete(of_edges, edge)) + cloud
 
     def mean_but(known: int, device: int, beside: np.ndarray) -> tuple[float, float]:
-        local, total = (
-            float(drawn[device]) + fsum(np.sort(drawn[beside])[::-1][known:]) for drawn in own
+        in_local, in_total = (
+            float(drawn[device]) + fsum(np.sort(drawn[beside])[::-1][known:]) for drawn in in_mean
         )
-        return local, total
+        return in_local, in_total
+
+    def but_far(below: np.ndarray) -> float:
+        far = int(np.where(below, -1.0, in_cloud).argmax())
+        edge = edges[far]
+        others = fsum(in_cloud[(edges == edge) & (devices != far)])
+        return but_edge(edge) + others + float(q[edge] ** 2 * added[1][edge])
 
     result = []
     for device, edge in enumerate(edges.tolist()):
         below = edges == edge
         beside = np.flatnonzero(below & (devices != device))
-        but_far = None
-        if not below.all():
-            far = int(np.where(below, -1.0, in_cloud).argmax())
-            at = edges[far]
-            others = fsum(in_cloud[(edges == at) & (devices != far)])
-            but_far = without(at) + others + float(q[at] ** 2 * added[1][at])
         result.append(
             ModelNoise(
-                share=float(p[device]),
-                edge_share=float(q[edge]),
                 own=(float(local[2][device]), float(total[2][device])),
+                added=pair(added, edge),
                 mean=pair(means, edge),
                 mean_but_one=mean_but(1, device, beside) if beside.size else None,
                 mean_but_coalition=mean_but(colluding + 1, device, beside),
-                added=pair(added, edge),
                 cloud=cloud,
                 total=fsum(of_edges) + cloud,
-                elsewhere=without(edge),
-                total_but_far=but_far,
+                total_but_edge=but_edge(edge),
+                total_but_far=None if below.all() else but_far(below),
                 total_but_servers=None if trusted.all() else fsum(of_edges[trusted]) + cloud,
-                edge_is_trusted=bool(trusted[edge]),
             )
         )
     return result
