@@ -141,7 +141,7 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     releases: list[np.ndarray] = []
     seen: list[list[np.ndarray]] = []
 
-    sends_models = simulation.mechanisms[0].clipping.model_norm is not None
+    sends_models = simulation.mechanisms[0].clipping.of_models
 
     def release(models: Tensor, layer: int) -> None:
         nodes = ancestors[layer]
@@ -207,7 +207,7 @@ def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> l
         top = 0 if window.release_layer == head else window.release_layer
         alone = replace(plan, layers=(*window.syncs[:-1], top))
         ((law, count),) = line.laws(line.position, alone)
-        if get_mechanism(privacy.mechanism).sends_models:
+        if get_mechanism(privacy.mechanism).clipping(privacy).of_models:
             count = 1  # the copies' canary moves no device but its own
         if count > 1:  # the message holds the sum of several noised steps
             numbers = np.arange(count + 1)

@@ -141,7 +141,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     # Only between noised releases can others' steps follow a canary's.
     configured = get_mechanism(privacy.mechanism)
     active = not by_record and not configured.noises_every_step
-    marked = active and privacy.drift == "worst_case" and not configured.sends_models
+    marked = active and privacy.drift == "worst_case" and not mechanism.clipping.of_models
     shards = _shards(per_copy, copies, device - first, rate, fillers, active)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
     starts = np.cumsum(shards.sizes) - shards.sizes
@@ -168,7 +168,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
                 renewed=bool(plan.pull),
             ),
             outweigh=not by_record,
-            filler=_FAR if configured.sends_models else _FILLER_SIZE,
+            filler=_FAR if mechanism.clipping.of_models else _FILLER_SIZE,
         ),
         shards,
         _randomness(privacy, position, seed),

@@ -49,7 +49,7 @@ def bound_run(assembly: Assembly, measured: pd.DataFrame | None) -> ConvergenceB
     check_plain_steps(config, assembly.plan)
     measured = measure(assembly) if measured is None else measured
     privacy, mechanism = config.privacy, assembly.calibration.mechanism
-    if get_mechanism(privacy.mechanism).sends_models:
+    if get_mechanism(privacy.mechanism).clipping(privacy).of_models:
         raise InputError(
             "privacy.mechanism",
             privacy.mechanism,

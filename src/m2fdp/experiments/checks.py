@@ -23,8 +23,8 @@ from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surpri
 from m2fdp.experiments.tree_tiers import check_not_split, check_splits
 from m2fdp.models.checks import Shape, check_one_by_one
 from m2fdp.models.registry import Model, check_model_name
-from m2fdp.privacy.calibration import check_delta, check_weights
-from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.calibration import check_delta
+from m2fdp.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.local_rules import GradientStep, try_local_rule
 from m2fdp.simulation.sampling import sampling_rates
@@ -41,7 +41,7 @@ def check_config(config: Config) -> Plan:
     Raises:
         InputError: naming the key, its value and what would be valid.
     """
-    get_mechanism(config.privacy.mechanism).refuse(config.privacy)
+    get_mechanism(config.privacy.mechanism).check(config.privacy)
     plan = build_plan(config)
     check_participation(config, plan)
     check_proximal(config, plan)
@@ -90,7 +90,7 @@ def _check_mechanism(config: Config, plan: Plan) -> None:
             f"is not that of algorithm: {config.algorithm}; use {', '.join(sorted(able))}",
         )
     if plan.private:
-        mechanism.check(plan.network, plan.schedule.round_plans(), privacy)
+        mechanism.check(privacy, plan.network, plan.schedule.round_plans())
 
 
 def _check_rules(config: Config, plan: Plan) -> None:
@@ -98,7 +98,7 @@ def _check_rules(config: Config, plan: Plan) -> None:
     privacy = config.privacy
     steps_count = privacy.unit == "record"  # a device's update is clipped as a whole
     mechanism = get_mechanism(privacy.mechanism)
-    noised = mechanism.noises_every_step or mechanism.sends_models
+    noised = mechanism.noises_every_step or mechanism.clipping(privacy).of_models
     if steps_count and not noised and privacy.drift not in plan.rules.local.drifts:
         known = ", ".join(sorted(plan.rules.local.drifts)) or "none"
         raise InputError(
@@ -158,7 +158,7 @@ def _check_sums(config: Config, plan: Plan) -> None:
         )
     if plan.private and sums.decode == "cloud" and mechanism.noises_every_step:
         plans = plan.schedule.round_plans()
-        layers, _ = mechanism.lock_step(plan.network, plans).nodes.T
+        layers, _ = lock_step_of(mechanism, plan.network, plans).nodes.T
         between = ((layers > 0) & (layers < max(sums.layers))).any()
         if between and plan.schedule.local_steps > 1:
             raise InputError(
@@ -271,7 +271,7 @@ def _check_control(config: Config, plan: Plan) -> None:
             f"is more than training.rounds = {config.training.rounds} rounds of "
             f"control.max_local_steps = {config.control.max_local_steps} have room for",
         )
-    if get_mechanism(config.privacy.mechanism).sends_models:
+    if get_mechanism(config.privacy.mechanism).clipping(config.privacy).of_models:
         raise InputError(
             "privacy.mechanism",
             config.privacy.mechanism,
@@ -313,7 +313,8 @@ def _check_sample_weights(config: Config, plan: Plan) -> None:
             "is nothing that the controller (control.enabled) prices; use uniform",
         )
     if plan.private:
-        check_weights(network, config.privacy)
+        mechanism = get_mechanism(config.privacy.mechanism)
+        mechanism.check(config.privacy, network, plan.schedule.round_plans())
 
 
 def check_equal_rounds(config: Config, plan: Plan) -> None:

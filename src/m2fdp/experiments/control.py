@@ -27,7 +27,7 @@ from m2fdp.experiments.smoothness import longest_squared, smoothness_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
@@ -58,7 +58,8 @@ def controller_of(parts: Parts, model: Model) -> Controller:
     if control.gap == "mechanism":
         prices = prices_of(parts, model)
         return plan_controller(prices.grid, prices.landscape, prices, schedule, control)
-    lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, schedule.round_plans())
+    mechanism = get_mechanism(config.privacy.mechanism)
+    lock_step = lock_step_of(mechanism, network, schedule.round_plans())
     rate = float(parts.sampling_rates.max())
     costs = model.n_parameters, rate, config.resources, config.privacy
     controller = build_controller(network, lock_step, schedule, *costs, control)
@@ -73,7 +74,7 @@ def prices_of(parts: Parts, model: Model) -> Spread:
     config, network, schedule = parts.config, parts.plan.network, parts.plan.schedule
     control, sizes, rates = config.control, parts.samples.sizes, parts.sampling_rates
     mechanism, norm = get_mechanism(config.privacy.mechanism), config.privacy.clipping_norm
-    lock_step = mechanism.lock_step(network, schedule.round_plans())
+    lock_step = lock_step_of(mechanism, network, schedule.round_plans())
 
     def calibrate(taking_part: Network, plans: Sequence[RoundPlan]) -> CalibratedMechanism:
         threat = threat_of(config, parts.plan)
@@ -88,7 +89,7 @@ def prices_of(parts: Parts, model: Model) -> Spread:
     laws = noise_laws(network, schedule, calibrate, most, sampled, every_step)
     # A record's gradient is at most as long as the clipping norm, and so is a minibatch's.
     variances = (1 - rates) / (rates * sizes) * norm**2
-    if not mechanism.clips_records(config.privacy):
+    if mechanism.clipping(config.privacy).record_norm is None:
         variances = np.where(rates < 1, norm**2, 0.0)
     zeta = landscape.dissimilarity
     samples = sample_terms(network, lock_step, grid.sizes, variances, zeta)

@@ -23,6 +23,7 @@ from m2fdp.privacy.mechanisms import (
     Clipping,
     Mechanism,
     get_mechanism,
+    lock_step_of,
     silence,
     splits,
     step_alone,
@@ -131,9 +132,8 @@ def build_mechanisms(
     """
     first, privacy = premises[0].network, premises[0].privacy
     mechanism = get_mechanism(privacy.mechanism)
-    mechanism.refuse(privacy)
     for each in premises:
-        mechanism.check(each.network, each.plans, privacy)
+        mechanism.check(privacy, each.network, each.plans)
     units = [mechanism.units(each) * moved_by_joining(each.network) for each in premises]
 
     def ledger_over(premises: Sequence[Premises], noises: Sequence[Deviations]) -> Ledger:
@@ -143,7 +143,6 @@ def build_mechanisms(
     # Noise that is not shared is enough by itself, as if every message that holds it were read.
     alone = [_read_alone(each) if _hides_separate_noise(each) else each for each in premises]
 
-    check_weights(first, privacy)
     splits.refuse(first, privacy)
     if privacy.calibration == "paper":
         noises = [mechanism.paper_noise(each) for each in premises]
@@ -164,7 +163,7 @@ def build_mechanisms(
                 noises, ledger = _least_noise(mechanism, premises, units, ledger_of)
     result = []
     for each, deviations, unit in zip(premises, noises, units, strict=True):
-        lock_step = mechanism.lock_step(each.network, each.plans)
+        lock_step = lock_step_of(mechanism, each.network, each.plans)
         noise = mechanism.noise(each, lock_step, deviations)
         noise = splits.with_client_noise(each, lock_step, noise, unit)
         clipping = mechanism.clipping(privacy)
@@ -199,22 +198,6 @@ def moved_by_joining(network: Network) -> np.ndarray:
     if participation is None or participation.least_weight is None:
         return np.ones(tree.n_devices)
     return np.where(heads_of(network)[:, 0] < tree.depth, 2.0, 1.0)
-
-
-def check_weights(network: Network, privacy: PrivacyConfig) -> None:
-    """What calibration knows of a network's weights.
-
-    Raises:
-        InputError: they are not uniform, and Prop. 1 is asked for.
-    """
-    known = privacy.calibration != "paper" or get_mechanism(privacy.mechanism).knows_weights
-    if network.rho is not None and not known:
-        raise InputError(
-            "topology.weights",
-            "samples",
-            "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
-            "use uniform, or calibration: accountant",
-        )
 
 
 def _least_noise(

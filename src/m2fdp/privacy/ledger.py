@@ -260,13 +260,7 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
     privacy, threat = premises.privacy, premises.threat
     mechanism = get_mechanism(privacy.mechanism)
     laws = lru_cache(maxsize=None)(mechanism.laws(premises))
-    lines = [
-        line
-        for position in mechanism.positions(premises, noise, units)
-        for line in lines_of_split(
-            position, mechanism.releases(premises, position, laws), privacy, laws
-        )
-    ]
+    lines = lines_of_split(mechanism.releases(premises, noise, units, laws), privacy)
     distrusted = distrusted_kinds(threat, premises.network.elected)
     present = {line.kind for line in lines}
     if "siblings" in distrusted:

@@ -17,38 +17,6 @@ from m2fdp.topology.network import Network
 from m2fdp.topology.sums import readers
 
 
-@dataclass(frozen=True)
-class ModelNoise:
-    """The noise about a device's model in a tree of two tiers, in the model's own unit.
-
-    Pairs are of a local aggregation at the device's edge server, and of a global one.
-
-    Attributes:
-        own: deviations of the device's own noise.
-        added: variances that the edge server adds to its broadcast, and to its message.
-        mean: variances of the noise of all devices of the edge server in its mean.
-        mean_but_one: what the loudest sibling, who knows its own, leaves of that; None without
-            siblings.
-        mean_but_coalition: what the loudest siblings that tell each other leave of it.
-        cloud: the variance that the cloud adds to its broadcast.
-        total: the variance of all noise in what the cloud broadcasts.
-        total_but_edge: what the cloud and all below other edge servers draw of that.
-        total_but_far: what the loudest device elsewhere leaves of it; None without any.
-        total_but_servers: what the untrusted servers elsewhere leave of it; None without any.
-    """
-
-    own: tuple[float, float]
-    added: tuple[float, float]
-    mean: tuple[float, float]
-    mean_but_one: tuple[float, float] | None
-    mean_but_coalition: tuple[float, float]
-    cloud: float
-    total: float
-    total_but_edge: float
-    total_but_far: float | None
-    total_but_servers: float | None
-
-
 @dataclass(frozen=True, eq=False)
 class Position(Route):
     """Devices in equal positions.
@@ -74,8 +42,6 @@ class Position(Route):
         unnoticed: whether nothing that leaves the head shows that a device of the position
             joined: the head is a server, the device adds no noise, and no noise counts less for
             its joining; nor does anybody below the head tell.
-        models: what noise there is of models that are bounded themselves; None under mechanisms
-            that bound steps.
     """
 
     sampling_rate: float
@@ -85,7 +51,6 @@ class Position(Route):
     mean: Mapping[str, float]
     above: tuple[float, ...]
     unnoticed: bool = False
-    models: ModelNoise | None = None
 
 
 def position_name(position: Position) -> str:

@@ -21,18 +21,13 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
-    keys_of_models,
-    layers_of_records,
-    multiplier_alone,
+    of_steps,
     parts_of_full_noise,
     refuse_first,
     silence,
-    smoothness_without_drift,
-    step_together,
 )
 from m2fdp.privacy.mechanisms.splits import split_law
-from m2fdp.privacy.positions import Position
-from m2fdp.privacy.positions import positions as positions_by_noise
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import (
     Laws,
@@ -59,10 +54,13 @@ class Gradient:
 
     name: str = "gradient"
     noises_every_step: bool = True
-    sends_models: bool = False
-    knows_weights: bool = False
 
-    def refuse(self, privacy: PrivacyConfig) -> None:
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
         refuse_first(
             (privacy.calibration == "paper", _NO_PAPER),
             (
@@ -73,10 +71,7 @@ class Gradient:
                 privacy.downlink_noise,
                 "downlink_noise belongs to mechanism: upload; under gradient all is noised",
             ),
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
-            multiplier_alone(privacy),
-            keys_of_models(privacy),
+            *of_steps(privacy),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
@@ -84,25 +79,16 @@ class Gradient:
             ),
         )
 
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
-        """Any network and any rounds will do."""
-
-    def clips_records(self, privacy: PrivacyConfig) -> bool:
-        return privacy.unit == "record"
-
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
-        if self.clips_records(privacy):
+        if privacy.unit == "record":
             return Clipping("expected", record_norm=privacy.clipping_norm)
         by_layer = privacy.clip == "per_layer"
         return Clipping("drawn", batch_norm=privacy.clipping_norm, by_layer=by_layer)
 
-    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
-        return step_together(network, plans)
-
     def units(self, premises: Premises) -> np.ndarray:
         # The public divisor B_j = q_j D_j; a device's clipped gradient is there or not.
         privacy, factor = premises.privacy, 1.0
-        if self.clips_records(privacy):
+        if privacy.unit == "record":
             factor = 1.0 / (premises.rates * premises.sizes)
         return premises.weights_to_heads * privacy.clipping_norm * factor
 
@@ -143,8 +129,6 @@ class Gradient:
             messages=tuple(messages),
         )
 
-    positions = staticmethod(positions_by_noise)
-
     def laws(self, premises: Premises) -> Laws:
         """One release a local step; where activations are noised too, both together are it."""
         privacy = premises.privacy
@@ -157,41 +141,49 @@ class Gradient:
 
         return laws
 
-    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
-        # Where steps are summed, every one of them must end in the sum: members that share their
-        # noise never act on a part of it, others may until the next global aggregation.
-        traffic, device = premises.traffic, position.is_device
-        summed = position.shared or (
-            position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
-        )
-        view: View = "mean" if summed else "message"
-        # Of steps that each end in an aggregation nobody below is shown more than their mean.
-        shown: View = "mean" if device and traffic.every_step else view
-        peers = drawn_at_heads(position, shown, "super_nodes" if device else "siblings")
-
-        def line(reading: Reading) -> Release:
-            kind = reading.kind
-            if reading.at == "words":
-                return in_words(position, kind, laws)
-            if reading.at == "below":
-                return in_clear(position, kind, _BELOW_THE_HEAD, laws)
-            noised = Release(
-                position,
-                kind,
-                reading.row.words,
-                "what follows from every step's noised gradient",
-                drawn_at_heads(position, view, kind),
-                "as if every noised gradient were seen",
-                laws,
-            )
-            return of_super_node(noised, peers, traffic) if reading.row.drew == ELECTED else noised
-
-        found = {reading.kind: line(reading) for reading in readings(premises, position)}
-        lines = [found[kind] for kind in OBSERVERS if kind in found]
-        return lines if device else [*lines, trusted_above(position, "clipped gradients", laws)]
-
-    def drift(self, privacy: PrivacyConfig) -> str:
-        return "none, noise at every step"
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
+        return [
+            line
+            for position in positions(premises, noise, units)
+            for line in _lines(premises, position, laws)
+        ]
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         return []
+
+
+def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
+    """The lines of one position."""
+    # Where steps are summed, every one of them must end in the sum: members that share their
+    # noise never act on a part of it, others may until the next global aggregation.
+    traffic, device = premises.traffic, position.is_device
+    summed = position.shared or (
+        position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
+    )
+    view: View = "mean" if summed else "message"
+    # Of steps that each end in an aggregation nobody below is shown more than their mean.
+    shown: View = "mean" if device and traffic.every_step else view
+    peers = drawn_at_heads(position, shown, "super_nodes" if device else "siblings")
+
+    def line(reading: Reading) -> Release:
+        kind = reading.kind
+        if reading.at == "words":
+            return in_words(position, kind, laws)
+        if reading.at == "below":
+            return in_clear(position, kind, _BELOW_THE_HEAD, laws)
+        noised = Release(
+            position,
+            kind,
+            reading.row.words,
+            "what follows from every step's noised gradient",
+            drawn_at_heads(position, view, kind),
+            "as if every noised gradient were seen",
+            laws,
+        )
+        return of_super_node(noised, peers, traffic) if reading.row.drew == ELECTED else noised
+
+    found = {reading.kind: line(reading) for reading in readings(premises, position)}
+    lines = [found[kind] for kind in OBSERVERS if kind in found]
+    return lines if device else [*lines, trusted_above(position, "clipped gradients", laws)]

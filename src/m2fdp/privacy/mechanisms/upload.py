@@ -15,22 +15,18 @@ from math import ceil, floor, log, prod, sqrt
 import numpy as np
 
 from m2fdp.config import PrivacyConfig
+from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw
 from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
-    keys_of_models,
-    layers_of_records,
-    multiplier_alone,
+    of_steps,
     parts_of_full_noise,
     refuse_first,
     silence,
-    smoothness_without_drift,
-    step_alone,
 )
-from m2fdp.privacy.positions import Position
-from m2fdp.privacy.positions import positions as positions_by_noise
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises, Traffic
 from m2fdp.privacy.releases import (
     Laws,
@@ -65,15 +61,15 @@ class Upload:
 
     name: str = "upload"
     noises_every_step: bool = False
-    sends_models: bool = False
-    knows_weights: bool = False
 
-    def refuse(self, privacy: PrivacyConfig) -> None:
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
         refuse_first(
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
-            multiplier_alone(privacy),
-            keys_of_models(privacy),
+            *of_steps(privacy),
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
                 "unit: device clips whole updates and needs no drift; use drift: worst_case",
@@ -93,29 +89,27 @@ class Upload:
                 "calibration: paper knows records, clipped minibatches and uplinks only",
             ),
         )
-
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
-        """Any network and any rounds will do."""
-
-    def clips_records(self, privacy: PrivacyConfig) -> bool:
-        return privacy.unit == "record" and privacy.drift == "non_expansive"
+        if network is not None and network.rho is not None and privacy.calibration == "paper":
+            raise InputError(
+                "topology.weights",
+                "samples",
+                "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
+                "use uniform, or calibration: accountant",
+            )
 
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         norm = privacy.clipping_norm
-        if self.clips_records(privacy):
+        if privacy.unit == "record" and privacy.drift == "non_expansive":
             return Clipping("expected", record_norm=norm, by_class=True)
         if privacy.unit == "device":
             return Clipping("drawn", update_norm=norm, by_layer=privacy.clip == "per_layer")
         return Clipping("drawn", batch_norm=norm)
 
-    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
-        return step_alone(network)
-
     def units(self, premises: Premises) -> np.ndarray:
         """The weights on the path to the head are part of the laws."""
         privacy = premises.privacy
         factor: float | np.ndarray = 1.0
-        if self.clips_records(privacy):
+        if self.clipping(privacy).record_norm is not None:
             # The public divisor B_j = q_j D_j.
             factor = 1.0 / (premises.rates * premises.sizes)
         elif privacy.unit == "record":
@@ -159,8 +153,6 @@ class Upload:
                 broadcasts[layer][node] = deviations[head_layer][head]
         return replace(still, messages=tuple(deviations), broadcasts=tuple(broadcasts))
 
-    positions = staticmethod(positions_by_noise)
-
     def laws(self, premises: Premises) -> Laws:
         """One release a window; many step sizes share laws, rounded up."""
         plans, privacy = premises.plans, premises.privacy
@@ -183,13 +175,15 @@ class Upload:
 
         return laws
 
-    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
         """Who sees which message at the end of a window."""
-        lines = _Lines(position, premises.traffic, laws)
-        return [lines.of(each) for each in readings(premises, position) if each.exists]
-
-    def drift(self, privacy: PrivacyConfig) -> str:
-        return privacy.drift
+        result = []
+        for position in positions(premises, noise, units):
+            lines = _Lines(position, premises.traffic, laws)
+            result += [lines.of(each) for each in readings(premises, position) if each.exists]
+        return result
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         if privacy.unit == "record" and privacy.drift == "smooth":

@@ -12,7 +12,7 @@ by. It is 2C. Deviations come as float64 (N_l, 2), of a global and of a local ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, log, sqrt
 
@@ -25,14 +25,18 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
-    layers_of_records,
+    of_any,
     refuse_first,
     silence,
-    smoothness_without_drift,
-    step_alone,
 )
-from m2fdp.privacy.model_releases import BallLaw, ModelLines, composition, stretches
-from m2fdp.privacy.positions import ModelNoise, Position, positions
+from m2fdp.privacy.model_releases import (
+    BallLaw,
+    ModelLines,
+    ModelNoise,
+    composition,
+    stretches,
+)
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Laws, Release
 from m2fdp.privacy.sight import KINDS, NOTHING
@@ -47,10 +51,13 @@ class Weights:
 
     name: str = "weights"
     noises_every_step: bool = False
-    sends_models: bool = True
-    knows_weights: bool = True
 
-    def refuse(self, privacy: PrivacyConfig) -> None:
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
         paper = privacy.calibration == "paper"
         refuse_first(
             (
@@ -58,8 +65,7 @@ class Weights:
                 "drift belongs to mechanism: upload; a clipped model moves by 2C at most, however "
                 "far two runs part",
             ),
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
+            *of_any(privacy),
             (privacy.clip != "flat", "clip: per_layer is not defined for mechanism: weights"),
             (
                 privacy.calibration == "multiplier" or privacy.noise_multiplier is not None,
@@ -77,8 +83,8 @@ class Weights:
                 "paper)",
             ),
         )
-
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
+        if network is None:
+            return
         tree = network.tree
         if tree.depth != 2:
             raise InputError(
@@ -102,14 +108,8 @@ class Weights:
             )
         exposures(plans, privacy)
 
-    def clips_records(self, privacy: PrivacyConfig) -> bool:
-        return False
-
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         return Clipping("drawn", model_norm=privacy.clipping_norm)
-
-    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
-        return step_alone(network)
 
     def units(self, premises: Premises) -> np.ndarray:
         """The diameter of the ball, with its weight at the head."""
@@ -174,24 +174,6 @@ class Weights:
             unit="model",
         )
 
-    def positions(
-        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
-    ) -> list[Position]:
-        network = premises.network
-        models = model_noises(network, noise, premises.threat.colluding)
-        result = []
-        total, _ = of_aggregations(noise)
-        for position in positions(premises, total, units):
-            classes: dict[tuple[object, ...], list[int]] = {}
-            for device in position.members:
-                edge = network.tree.parents[1][device]
-                alike = network.weights[1][device], network.weights[0][edge], models[device]
-                classes.setdefault(alike, []).append(device)
-            for members in classes.values():
-                of_class = replace(position, members=tuple(members), models=models[members[0]])
-                result.append(of_class)
-        return result
-
     def laws(self, premises: Premises) -> Laws:
         """One release an aggregation."""
 
@@ -200,17 +182,34 @@ class Weights:
 
         return laws
 
-    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
-        if position.models is None:
-            raise TypeError("a position of another mechanism")
-        ball = _ball(position, premises.privacy)
-        return ModelLines(premises, position, position.models, ball, laws).all()
-
-    def drift(self, privacy: PrivacyConfig) -> str:
-        return "none, models are clipped"
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
+        result = []
+        for position, models in _positions(premises, noise, units):
+            ball = _ball(position, premises.privacy)
+            result += ModelLines(premises, position, models, ball, laws).all()
+        return result
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         return []
+
+
+def _positions(
+    premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
+) -> Iterator[tuple[Position, ModelNoise]]:
+    """Devices in equal positions that have the same noise about their models."""
+    network = premises.network
+    models = model_noises(network, noise, premises.threat.colluding)
+    total, _ = of_aggregations(noise)
+    for position in positions(premises, total, units):
+        classes: dict[tuple[object, ...], list[int]] = {}
+        for device in position.members:
+            edge = network.tree.parents[1][device]
+            alike = network.weights[1][device], network.weights[0][edge], models[device]
+            classes.setdefault(alike, []).append(device)
+        for members in classes.values():
+            yield replace(position, members=tuple(members)), models[members[0]]
 
 
 def _ball(position: Position, privacy: PrivacyConfig) -> BallLaw:
