@@ -20,8 +20,9 @@ from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import nominal_epsilon
-from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.positions import position_name
 from m2fdp.privacy.releases import Release
+from m2fdp.privacy.sight import receiver
 from m2fdp.privacy.taint import windows
 from m2fdp.simulation.local_rules import KeepingRule, keeping
 from m2fdp.simulation.process import State
@@ -74,7 +75,7 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
 
 def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
     """The line of who receives from the head, for the most exposed position of every head layer."""
-    parents = [line for line in ledger.lines if line.kind == _receiver(line.position)]
+    parents = [line for line in ledger.lines if line.kind == receiver(line.position)]
     worst: dict[int, tuple[float, Release]] = {}
     for line in parents:
         value = ledger.epsilon(line, rounds)
@@ -82,13 +83,6 @@ def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
         if layer not in worst or value > worst[layer][0]:
             worst[layer] = value, line
     return [line for _, line in worst.values()]
-
-
-def _receiver(position: Position) -> str:
-    """The kind of observer that is sent what a position's head releases."""
-    if position.cloud_reads:
-        return "cloud"
-    return {0: "public", 1: "cloud"}.get(position.head_layer, "servers")
 
 
 def audit_line(

@@ -7,10 +7,11 @@ from m2fdp.config import Config
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_equal_rounds
+from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC
 from m2fdp.simulation.local_rules import keeping
 
 # Who sees models, and nothing of single devices.
-SEES_MODELS = ("public", "far_devices")
+SEES_MODELS = (PUBLIC, FAR_DEVICES)
 
 
 def check_attack(config: Config, plan: Plan) -> None:
@@ -46,7 +47,7 @@ def _check_reconstruction(config: Config, plan: Plan) -> None:
             "steps by what devices keep, which attacks on messages do not take out of them; use "
             "another, or attack.method: lira",
         )
-    observer = attack.observer or "cloud"
+    observer = attack.observer or AT_CLOUD
     if attack.round > training.rounds:
         raise InputError(
             "attack.round", attack.round, f"is none of training.rounds = {training.rounds}"
@@ -82,7 +83,7 @@ def _check_reconstruction(config: Config, plan: Plan) -> None:
             config.features.map,
             "has no pixels that could be reconstructed; use pixels, or attack.method: lira",
         )
-    if observer == "cloud" and plan.network.trust[0][0]:
+    if observer == AT_CLOUD and plan.network.trust[0][0]:
         raise InputError(
             "attack.observer",
             observer,

@@ -25,6 +25,7 @@ from m2fdp.models.checks import Shape, check_one_by_one
 from m2fdp.models.registry import Model, check_model_name
 from m2fdp.privacy.calibration import check_delta
 from m2fdp.privacy.mechanisms import get_mechanism, lock_step_of
+from m2fdp.privacy.sight import BESIDE, ELECTED, KINDS
 from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.local_rules import GradientStep, try_local_rule
 from m2fdp.simulation.sampling import sampling_rates
@@ -173,7 +174,8 @@ def _check_super_nodes(config: Config, plan: Plan) -> None:
     """A zone that lets its elected super-nodes read what nobody has noised trusts its devices."""
     zone = zone_read_in_clear(plan.network)
     bound = plan.distrusts | set(config.threat.distrusted)
-    for kind in sorted({"super_nodes", "siblings"} & bound if zone else set()):
+    beside = {kind for kind, row in KINDS.items() if row.drew in (BESIDE, ELECTED)}
+    for kind in sorted(beside & bound if zone else set()):
         key, value = "threat.distrusted", kind
         if kind not in config.threat.distrusted:
             key, value = "algorithm", config.algorithm

@@ -32,6 +32,7 @@ from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Release
+from m2fdp.privacy.sight import KINDS
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import OPEN
@@ -317,7 +318,7 @@ def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
                 f"devices {position_name(line.position)}; trust them, or use "
                 + (
                     "privacy.mechanism: gradient or privacy.downlink_noise: true"
-                    if line.kind in {"siblings", "cousins", "downlinks"}
+                    if KINDS[line.kind].reads_local_broadcasts
                     else "a network without trusted servers"
                 ),
             )

@@ -27,11 +27,10 @@ from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import (
     AlikeRounds,
     Release,
-    distrusted_kinds,
     in_clear,
     joined_unseen,
 )
-from m2fdp.privacy.sight import KINDS, observers
+from m2fdp.privacy.sight import KINDS, OBSERVERS, distrusted_kinds, observers
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
@@ -263,14 +262,12 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
     lines = lines_of_split(mechanism.releases(premises, noise, units, laws), privacy)
     distrusted = distrusted_kinds(threat, premises.network.elected)
     present = {line.kind for line in lines}
-    if "siblings" in distrusted:
-        distrusted |= {"coalition"} & present
     if not distrusted & present:
         raise InputError(
             "threat.distrusted",
             ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
-            + ", ".join(sorted(present - {"trusted_servers", "labels"})),
+            + ", ".join(sorted(present & OBSERVERS.keys())),
         )
     return Ledger(tuple(lines), tuple(premises.plans), distrusted, privacy.delta, privacy.adjacency)
 

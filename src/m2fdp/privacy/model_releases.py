@@ -49,18 +49,6 @@ from m2fdp.schedule.rounds import RoundPlan
 Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
-_IN_ORDER = (
-    "trusted_servers",
-    "servers",
-    "uplinks",
-    "cloud",
-    "siblings",
-    "coalition",
-    "far_devices",
-    "public",
-    "downlinks",
-    "colluders",
-)
 
 
 @dataclass(frozen=True)
@@ -240,12 +228,12 @@ class ModelLines:
     def all(self) -> list[Release]:
         """All lines of the position."""
         found = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
-        colluding = self.premises.threat.colluding
-        if colluding and found["siblings"] is not None:
-            told = self.line("coalition", self.beside(self.noise.mean_but_coalition))
+        colluding, noise = self.premises.threat.colluding, self.noise
+        if colluding and noise.mean_but_one is not None:
+            together = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
-            found["coalition"] = replace(told, observer=who)
-        lines = (found.get(kind) for kind in _IN_ORDER)
+            found[sight.COALITION] = replace(together, observer=who)
+        lines = (found.get(kind) for kind in sight.OF_MODELS)
         return [*(line for line in lines if line is not None), *self.caught()]
 
     def of(self, reading: Reading) -> Release | None:
@@ -253,7 +241,7 @@ class ModelLines:
         noise, kind, row = self.noise, reading.kind, reading.row
         if reading.at == "below":
             if row.up == sight.TO_TRUSTED:
-                return trusted_above(self.position, "clipped models", self.laws)
+                return trusted_above(self.position, kind, "clipped models", self.laws)
             if noise.own == (0.0, 0.0):
                 clear = "un-noised models on their way to the edge server"
                 return in_clear(self.position, kind, clear, self.laws)
@@ -317,14 +305,16 @@ class ModelLines:
                 (at_cloud, total**2),
             )
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
-            lines.append(self.line("uplinks_caught", self.own(), some, sees=sees))
+            lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
             some = self.some(
                 (said.downlinks, noise.mean[0] + noise.added[0]),
                 (said.cloud_downlinks, noise.total),
             )
             sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
-            lines.append(self.line("downlinks_caught", self.beside(noise.mean), some, sees=sees))
+            lines.append(
+                self.line(sight.DOWNLINKS_CAUGHT, self.beside(noise.mean), some, sees=sees)
+            )
         return lines
 
     def every(self, local: Seen | None, total: Seen) -> EveryRelease:

@@ -46,7 +46,6 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Literal
 
-from m2fdp.config import ThreatConfig
 from m2fdp.privacy.accounting import Adjacency, Composition, subsampled
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Traffic
@@ -169,30 +168,30 @@ def drawn_at_heads(position: Position, view: View, kind: str) -> float:
 
 
 def unsubtractable(
-    position: Position, view: View, kind: str, traffic: Traffic, place: str | None = None
+    position: Position, view: View, kind: str, traffic: Traffic, serves: bool = True
 ) -> float:
     """The deviation of all noise that a kind of observer can't subtract, by the one rule.
 
     Args:
-        place: the kind that is shown the same, such as siblings are what a super-node is that
-            does not serve; its own, unless given.
+        serves: whether one that serves by turns does; else it is shown what its kind's
+            `off_duty` says.
     """
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
-    variance, unknown_from = heads * heads, KINDS[place or kind].unknown_from
+    variance, row = heads * heads, KINDS[kind]
+    shown = row if serves else KINDS[row.off_duty]
     if last <= position.head_layer:
-        variance += _inside(position, kind, place, traffic)
-    if unknown_from is not None:
+        all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
+        # What its server adds it draws itself, and others tell what they draw.
+        variance += 0.0 if all_known else _inside(position, shown.drew)
+    if shown.unknown_from is not None:
         always = 0 if last == 0 else last + 1
-        variance += sum(position.above[max(always, unknown_from) :])
+        variance += sum(position.above[max(always, shown.unknown_from) :])
     return sqrt(variance)
 
 
-def _inside(position: Position, kind: str, place: str | None, traffic: Traffic) -> float:
-    """The variance of noise from below the head that a kind of observer can't subtract."""
-    drew = KINDS[kind].drew
-    if drew == ELECTED and (place is None or traffic.colluding):
-        return 0.0  # what its server adds it draws itself, and others tell what they draw
-    if KINDS[place or kind].drew in (BESIDE, BELOW):
+def _inside(position: Position, drew: str) -> float:
+    """The variance of noise from below the head that is left for who knows some noise."""
+    if drew in (BESIDE, BELOW):
         return position.inside[BESIDE]
     # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
     # messages with their noise.
@@ -230,9 +229,9 @@ def in_words(position: Position, kind: str, laws: Laws) -> Release:
     return Release(position, kind, KINDS[kind].words, WORDS, inf, _MASKED, laws)
 
 
-def trusted_above(position: Position, sees: str, laws: Laws) -> Release:
+def trusted_above(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """The line of the trusted servers below and at a head that is one of them."""
-    line = in_clear(position, "trusted_servers", sees, laws)
+    line = in_clear(position, kind, sees, laws)
     return replace(line, assumption="trusted by declaration")
 
 
@@ -240,29 +239,18 @@ def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Releas
     """The line of the zone's other devices, which are elected by turns.
 
     Args:
-        reader: the line of who reads what devices send, where they noise it, or broadcasts alone.
+        reader: their line as if they were who reads what devices send, where they noise it, or
+            broadcasts alone.
         otherwise: the deviation of what is shown to a device that does not serve.
     """
     position, laws = reader.position, reader.laws
     if traffic.hidden and (position.is_device or position.head_layer == 0):
-        words = in_words(position, "super_nodes", laws)
+        words = in_words(position, reader.kind, laws)
         line = replace(words, sees=f"{WORDS}, and broadcasts", deviation=reader.deviation)
     elif position.is_device:
         line = reader
     else:
-        line = in_clear(position, "super_nodes", "un-noised messages, or their sum", laws)
+        line = in_clear(position, reader.kind, "un-noised messages, or their sum", laws)
     told = [f"{traffic.colluding} others tell it what they draw, and what they see when they serve"]
     parts = [line.assumption, *told * bool(traffic.colluding)]
     return replace(line, assumption="; ".join(parts).removeprefix("–; "), otherwise=otherwise)
-
-
-def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[str]:
-    """The kinds of observers that a threat model distrusts; cousins are devices elsewhere too.
-
-    Args:
-        elected: whether super-nodes are; then siblings are super-nodes too.
-    """
-    cousins = ["cousins"] if "far_devices" in threat.distrusted else []
-    colluders = ["colluders"] if threat.colluding else []
-    peers = ["super_nodes"] if elected and "siblings" in threat.distrusted else []
-    return frozenset([*threat.distrusted, *threat.open_links, *cousins, *colluders, *peers])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from m2fdp.config import ThreatConfig
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.routes import Route
 from m2fdp.topology.network import Network
@@ -106,6 +107,8 @@ class Kind:
         drew: whose noise it knows.
         told: whether it is told which devices join a round, where chance decides.
         stood_for_by: the kinds whose lines hold for it where it has none.
+        off_duty: the kind whose sight it has in rounds that it does not serve, if it serves by
+            turns.
     """
 
     words: str
@@ -114,6 +117,7 @@ class Kind:
     drew: str
     told: bool
     stood_for_by: tuple[str, ...] = ()
+    off_duty: str = ""
 
     def reads(self, message: Message) -> bool:
         """Whether it makes sense of a message, alone or in a sum."""
@@ -123,6 +127,11 @@ class Kind:
     def is_device(self) -> bool:
         """Whether it is a device, or devices together."""
         return self.drew in (BESIDE, BELOW, ELSEWHERE, ELECTED)
+
+    @property
+    def reads_local_broadcasts(self) -> bool:
+        """Whether what servers hand down after local aggregations is the first that it reads."""
+        return self.up == NOTHING and self.handed in (EVERY, BETWEEN)
 
     @property
     def unknown_from(self) -> int | None:
@@ -153,7 +162,12 @@ KINDS = {
         told=False,
     ),
     "super_nodes": Kind(
-        "another device of the zone, when it is elected", IN_OFFICE, EVERY, ELECTED, told=True
+        "another device of the zone, when it is elected",
+        IN_OFFICE,
+        EVERY,
+        ELECTED,
+        told=True,
+        off_duty="siblings",
     ),
     "coalition": Kind("devices of the same server, together", NOTHING, EVERY, COLLUDING, told=True),
     "uplinks_caught": Kind("who catches some uplinks", SOME, NOTHING, NOBODY, told=True),
@@ -162,14 +176,60 @@ KINDS = {
 }
 # Whom `threat` may distrust, in words.
 OBSERVERS = {name: kind.words for name, kind in KINDS.items() if kind.up != TO_TRUSTED}
-# Those that only bounded models have.
-_OF_MODELS = ("coalition", "uplinks_caught", "downlinks_caught")
+# Those that only broadcasts reach: whom a trusted cloud's noise protects from.
+BEYOND_THE_CLOUD = frozenset(
+    kind
+    for kind, row in KINDS.items()
+    if row.up == NOTHING and (row.is_device or row.handed == FINAL)
+)
+# Those that are asked for by name.
+PUBLIC, FAR_DEVICES, AT_CLOUD = "public", "far_devices", "cloud"
+# Whom models that are bounded themselves are read by, in the order of their lines; then those who
+# catch some messages, and siblings that pool what they know.
+OF_MODELS = (
+    "trusted_servers",
+    "servers",
+    "uplinks",
+    "cloud",
+    "siblings",
+    "coalition",
+    "far_devices",
+    "public",
+    "downlinks",
+    "colluders",
+)
+UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION = "uplinks_caught", "downlinks_caught", "coalition"
 
 
 def observers(colluding: bool, elected: bool) -> list[str]:
     """The kinds of observers that there may be, by what `threat` and the network have."""
-    there = {"colluders": colluding, "super_nodes": elected} | dict.fromkeys(_OF_MODELS, False)
+    there = {"colluders": colluding, "super_nodes": elected}
+    there |= dict.fromkeys((UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION), False)
     return [kind for kind in OBSERVERS if there.get(kind, True)]
+
+
+def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[str]:
+    """The kinds of observers that a threat model distrusts: cousins are devices elsewhere too, and
+    siblings may be super-nodes, or pool what they know.
+
+    Args:
+        elected: whether super-nodes are.
+    """
+    implied = {
+        "cousins": "far_devices" in threat.distrusted,
+        "colluders": threat.colluding > 0,
+        "super_nodes": elected and "siblings" in threat.distrusted,
+        COALITION: "siblings" in threat.distrusted,
+    }
+    others = [kind for kind, distrusted in implied.items() if distrusted]
+    return frozenset([*threat.distrusted, *threat.open_links, *others])
+
+
+def receiver(route: Route) -> str:
+    """The kind of observer that is sent what the head releases, as if nobody trusted it."""
+    if route.cloud_reads or route.parent_is_cloud:
+        return AT_CLOUD
+    return "servers" if route.head_layer else PUBLIC
 
 
 def table() -> str:

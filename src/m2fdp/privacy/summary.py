@@ -17,6 +17,7 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import LABELS
 from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.sight import OBSERVERS
 
 # The grid of masked sums, over the deviation of their noise.
 LARGEST_GRID = 1e-3
@@ -298,7 +299,7 @@ def warnings(
     exposed: dict[str, float] = {
         kind: value
         for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind not in {*mechanism.ledger.distrusted, "trusted_servers", LABELS} and value > target
+        if kind in OBSERVERS.keys() - mechanism.ledger.distrusted and value > target
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]

@@ -26,7 +26,14 @@ import pandas as pd
 from m2fdp.privacy.accounting import Adjacency, Composition, epsilon, scaled
 from m2fdp.privacy.ledger import undominated
 from m2fdp.privacy.releases import WORDS
-from m2fdp.privacy.sight import ON_LINKS, READS, TO_SERVERS, message_in
+from m2fdp.privacy.sight import (
+    AT_CLOUD,
+    ON_LINKS,
+    PUBLIC,
+    READS,
+    TO_SERVERS,
+    message_in,
+)
 from m2fdp.privacy.variance import with_quietest
 from m2fdp.topology.sums import OPEN, SecureSums
 
@@ -281,7 +288,7 @@ def _views_of(here: _Round) -> list[View]:
         _on_the_lower_link(zones),
         View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(shows)),
         View("devices elsewhere", _BROADCAST, far, weights, shows),
-        View("public", _BROADCAST, broadcast, weights, shows),
+        View(PUBLIC, _BROADCAST, broadcast, weights, shows),
     ]
     if not zones.colluding:
         return result
@@ -315,10 +322,10 @@ def _at_the_cloud(here: _Round) -> list[View]:
     if READS[ON_LINKS](message_in(zones.sums, 1)):
         variance = here.in_zone + (zones.super_nodes**2)[of_zone]
         seen = ("the zone's message", variance, zones.device_weights, shows)
-        return [View("cloud", *seen), View(listener, *seen)]
+        return [View(AT_CLOUD, *seen), View(listener, *seen)]
     variance = here.in_all + float(zones.of_super_nodes.sum())
     result = [
-        View("cloud", "the sum over all zones", variance, weights, shows),
+        View(AT_CLOUD, "the sum over all zones", variance, weights, shows),
         View(listener, WORDS, np.full_like(weights, inf), weights, shows),
     ]
     if zones.colluding and 1 in zones.sums.layers:

@@ -39,7 +39,7 @@ from m2fdp.privacy.releases import (
     of_super_node,
     trusted_above,
 )
-from m2fdp.privacy.sight import ELECTED, OBSERVERS, Reading, readings
+from m2fdp.privacy.sight import ELECTED, KINDS, TO_TRUSTED, Reading, readings
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
@@ -165,10 +165,11 @@ def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
     view: View = "mean" if summed else "message"
     # Of steps that each end in an aggregation nobody below is shown more than their mean.
     shown: View = "mean" if device and traffic.every_step else view
-    peers = drawn_at_heads(position, shown, "super_nodes" if device else "siblings")
 
     def line(reading: Reading) -> Release:
-        kind = reading.kind
+        kind, row = reading.kind, reading.row
+        if row.up == TO_TRUSTED:
+            return trusted_above(position, kind, "clipped gradients", laws)
         if reading.at == "words":
             return in_words(position, kind, laws)
         if reading.at == "below":
@@ -176,14 +177,17 @@ def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
         noised = Release(
             position,
             kind,
-            reading.row.words,
+            row.words,
             "what follows from every step's noised gradient",
             drawn_at_heads(position, view, kind),
             "as if every noised gradient were seen",
             laws,
         )
-        return of_super_node(noised, peers, traffic) if reading.row.drew == ELECTED else noised
+        if row.drew != ELECTED:
+            return noised
+        otherwise = drawn_at_heads(position, shown, kind if device else row.off_duty)
+        return of_super_node(noised, otherwise, traffic)
 
     found = {reading.kind: line(reading) for reading in readings(premises, position)}
-    lines = [found[kind] for kind in OBSERVERS if kind in found]
-    return lines if device else [*lines, trusted_above(position, "clipped gradients", laws)]
+    order = [kind for kind, row in KINDS.items() if not (device and row.up == TO_TRUSTED)]
+    return [found[kind] for kind in order if kind in found]

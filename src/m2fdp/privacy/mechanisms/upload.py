@@ -230,7 +230,7 @@ class _Lines:
         if row.drew == ELECTED:
             return self.of_elected(reading)
         if row.up == TO_TRUSTED and reading.at == "below":
-            return trusted_above(position, "un-noised models", self.laws)
+            return trusted_above(position, kind, "un-noised models", self.laws)
         if reading.at == "words":
             return in_words(position, kind, self.laws)
         if reading.at in _IN_CLEAR:
@@ -268,5 +268,5 @@ class _Lines:
         if reading.at not in _IN_CLEAR:
             view = self.received if reading.at == "head" else self.further
             path = (self.position, view, reading.kind, self.traffic)
-            otherwise = unsubtractable(*path, place="siblings")
+            otherwise = unsubtractable(*path, serves=False)
         return of_super_node(self.noised(reading.kind, sent=True), otherwise, self.traffic)
