@@ -9,6 +9,7 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
+from m2fdp.privacy import releases
 from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.ledger import build_ledger, undominated
 from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
@@ -44,6 +45,20 @@ def ledger_of(network, noise, plans, units=1.0, rates=0.1, threat=None, **privac
         noise,
         np.broadcast_to(units, n),
     )
+
+
+def test_the_worked_example_of_the_rule_s_own_page(network_of, plans_of):
+    network = network_of([2, 3], ["server-1-0", "server-1-1"])
+    noise = [np.zeros(1), np.zeros(2), np.full(6, 6.0)]
+    ledger = ledger_of(network, noise, plans_of(4, 1), units=2.0, rates=1.0)
+    found = {line.kind: line for line in ledger.lines}
+    for kind, deviation in (("siblings", sqrt(18)), ("servers", 3.0)):
+        line = found[kind]
+        assert line.deviation == pytest.approx(deviation)
+        ((law, times),) = ledger.composition(line, 4)
+        assert law.largest * sqrt(times) == pytest.approx(2 / deviation)
+        for number in (2 / deviation, ledger.epsilon(line, 4)):
+            assert f" {number:.3f}" in releases.__doc__
 
 
 # --- which lines, behind which noise -------------------------------------------------------
