@@ -36,7 +36,7 @@ class Place:
         stretch: the number of the aggregation in the round, from 0.
         direction: `up`, what nodes of a layer send; `down`, what one of them hands to all below;
             `end`, the model after the round.
-        layer: of the sender, or of those whose sum is read.
+        layer: layer of the sender, or of those whose sum is read.
         node: the sender, or the sum's reader.
         summed: whether only the sum of what siblings send is read.
         own: the device that takes out what it has sent itself; None = nobody does.
@@ -55,9 +55,9 @@ class Vantage:
     """What decides who reads what in a round.
 
     Attributes:
-        network: without participants that are drawn.
-        lock_step: of the run's mechanism.
-        plan: of the round.
+        network: the run's network, without participants that are drawn.
+        lock_step: the learners of the run's mechanism.
+        plan: the round's plan.
     """
 
     network: Network
@@ -139,8 +139,8 @@ class Heard:
 
     Attributes:
         start: (M,), the model that the round began with.
-        up: by (stretch, layer), (N_l, M), what nodes of the layer sent.
-        down: by stretch, (N_top, M), what was handed down after it.
+        up: what nodes of a layer sent, (N_l, M), by (stretch, layer).
+        down: what was handed down after each stretch, (N_top, M), by stretch.
         first: (M,), the model before the first round.
     """
 
@@ -182,7 +182,7 @@ def overhear(
 
     Args:
         process: whose rounds are run; what it simulates is the network's.
-        plans: of these rounds.
+        plans: what each of these rounds does.
 
     Raises:
         InputError: nobody of this kind reads a message.

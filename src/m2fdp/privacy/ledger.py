@@ -249,8 +249,8 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
     """The ledger of a run.
 
     Args:
-        noise: for layer l = 0…L, float64 (N_l,): the standard deviation that the node adds, when
-            the mechanism has it add some.
+        noise: the standard deviation that each node adds, when the mechanism has it add some:
+            float64 (N_l,) for layer l = 0…L.
         units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
 
     Raises:
@@ -334,8 +334,8 @@ def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
     all. Devices share a line where they share a position in every network.
 
     Args:
-        ledgers: by the number that a round's plan has for its network; all with the plans of
-            the whole run.
+        ledgers: one a network, by the number that a round's plan has for it; all with the plans
+            of the whole run.
     """
     if len(ledgers) == 1:
         return ledgers[0]

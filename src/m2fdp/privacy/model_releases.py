@@ -88,7 +88,7 @@ class BallLaw:
     """How far a record moves a clipped model.
 
     Attributes:
-        rate: of a record in a step.
+        rate: chance of a record to be in a step.
         adjacency: two worlds that replace a record part by 2C as well, by C from between them,
             which is what the accountant counts from.
     """
@@ -125,8 +125,8 @@ class EveryRelease:
     """An account of all that is shown.
 
     Attributes:
-        local: of local aggregations; None = they are not shown.
-        total: of global ones.
+        local: what local aggregations show; None = they are not shown.
+        total: what global ones show.
         unit: the position's.
     """
 
@@ -195,8 +195,8 @@ class ModelLines:
     """The lines of one position, put together.
 
     Attributes:
-        law: of its records.
-        laws: for who reads lines of all mechanisms alike.
+        law: law of the position's records.
+        laws: the same for who reads lines of all mechanisms alike.
     """
 
     premises: Premises

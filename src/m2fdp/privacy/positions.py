@@ -37,8 +37,8 @@ class Position(Route):
             mean that is read of them (NOBODY), and what is left of it for the worst sibling of the
             head (BESIDE), for whom the worst of them tell their noise (COLLUDING), and for the
             worst of devices that are elected, with those who tell it theirs (ELECTED).
-        above: for each layer l = 0…h-1 below the head's h, the variance that its ancestor there
-            adds.
+        above: the variance that the head's ancestor of each layer l = 0…h-1 adds, below its own
+            layer h.
         unnoticed: whether nothing that leaves the head shows that a device of the position
             joined: the head is a server, the device adds no noise, and no noise counts less for
             its joining; nor does anybody below the head tell.

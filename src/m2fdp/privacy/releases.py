@@ -85,9 +85,9 @@ class AlikeRounds:
     """Rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: of the releases of one of them.
+        laws: laws of the releases of one of them.
         times: how many of them count.
-        deviation: of the noise that the observer can't subtract.
+        deviation: deviation of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all; else only
             rounds that it joins count.
     """
@@ -112,10 +112,10 @@ class Release:
         kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
         observer: who, in words.
         sees: what, in words.
-        deviation: of the noise that the observer can't subtract, in the unit of the position's
-            laws; 0 for messages in clear.
+        deviation: deviation of the noise that the observer can't subtract, in the unit of the
+            position's laws; 0 for messages in clear.
         assumption: what the line rests on.
-        laws: of the shifts.
+        laws: laws of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
         otherwise: the deviation in rounds that the observer does not serve, if it does by turns.
         spent: epsilon of a release that is made once, whatever the number of rounds.
@@ -217,7 +217,7 @@ def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Compo
     and a mixture with what would be without the device keeps that order.
 
     Args:
-        laws: of the releases of a round that it joins.
+        laws: laws of the releases of a round that it joins.
     """
     if sum(count for _, count in laws) == 1:
         return tuple((law.thinned(rate), count) for law, count in laws)

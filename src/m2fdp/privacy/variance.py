@@ -26,8 +26,8 @@ def mean_variances(
     """The variance of the noise in the mean that each server forms of what its children send.
 
     Args:
-        deviations: for layer l = 0…L (index l), (N_l,), of the noise that each node adds to its
-            message; those of layers up to `top` play no part.
+        deviations: deviations of the noise that each node adds to its message, (N_l,) for layer
+            l = 0…L (index l); those of layers up to `top` play no part.
         sent: (N_L,), which devices send, or how often each does: then variances are expected ones.
         top: the layer up to which models travel.
 

@@ -51,9 +51,9 @@ class Zones:
         super_nodes: float64 (s,), that super-nodes add to theirs.
         cloud: that the cloud adds to what it broadcasts.
         on_line: float64 (n,), how often each device takes part.
-        attendance: where not all are there in every round, who is in which, bool (R, n), and
-            float64 (n,), the variance that each device there adds to its zone's sum for certain, as
-            the others may count on it; None = all are, with what they add.
+        attendance: who is in which round, bool (R, n), where not all are in every one, and the
+            variance that each device there adds to its zone's sum for certain, as the others may
+            count on it, float64 (n,); None = all are, with what they add.
         elected: whether super-nodes are devices of the zone, who draw what it adds.
         sums: which messages of devices (2) and super-nodes (1) are read as sums only.
         colluding: how many devices, or super-nodes, pool what they know.
@@ -165,8 +165,8 @@ class Releases:
     """What of a device's gets out over a run, in units of what it moves a message by.
 
     Attributes:
-        told: to those who know in which rounds it took part.
-        unseen: to those who never do; the same where nobody joins by chance.
+        told: what those are shown who know in which rounds it took part.
+        unseen: what those are who never do; the same where nobody joins by chance.
     """
 
     told: Composition
@@ -358,7 +358,7 @@ def zone_epsilons(
     """What every observer learns of the devices of every kind of zone: a row each.
 
     Args:
-        releases: of devices.
+        releases: the different ones of devices.
         releases_of: int64 (n,), which of them are a device's; the first, unless given.
 
     Returns:

@@ -90,19 +90,19 @@ class Noise:
     Attributes:
         steps: float64 (G,) per lock-step group, added to its gradient at every local step, if
             all devices take part.
-        heads: for layer l = 0…L, float64 (N_l,), what each head of a group adds of that.
-        messages: for layer l = 0…L, float64 (N_l,), added to the node's message to its parent, and
-            by the cloud to what it broadcasts at a round's end.
-        broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a server to what it broadcasts
-            after a local aggregation.
+        heads: what each head of a group adds of that, float64 (N_l,) for layer l = 0…L.
+        messages: what each node adds to its message to its parent, and the cloud to what it
+            broadcasts at a round's end, float64 (N_l,) for layer l = 0…L.
+        broadcasts: what each server adds to what it broadcasts after a local aggregation, float64
+            (N_l,) for layer l = 0…L-1.
         local_messages: instead of `messages`, where models travel up to a server for a local
             aggregation; None = the same.
         unit: what all of them are in: in the step size eta, or in the model's own unit.
         past: what is drawn for a local step is added again at later ones, times these: at the next,
             at the one after it, and so on; only where every round has as many steps, and noise
             streams repeat.
-        clients: of devices that noise what they send of a split model, whose `steps` are 0; None =
-            nobody does.
+        clients: noise of devices that noise what they send of a split model, whose `steps` are 0;
+            None = nobody does.
     """
 
     steps: np.ndarray

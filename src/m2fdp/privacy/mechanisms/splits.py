@@ -172,7 +172,7 @@ def randomised_response(
     """Labels int64 (n,), each kept with chance e^eps / (e^eps + C - 1), else another at random.
 
     Args:
-        stream: at its start; a record's draw depends on its place alone.
+        stream: generator at its start; a record's draw depends on its place alone.
     """
     keep = exp(label_epsilon) / (exp(label_epsilon) + n_classes - 1)
     draws, others = stream.random(len(labels)), stream.integers(1, n_classes, size=len(labels))
