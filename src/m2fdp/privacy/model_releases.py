@@ -227,14 +227,14 @@ class ModelLines:
 
     def all(self) -> list[Release]:
         """All lines of the position."""
-        found = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
+        lines_of = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
         colluding, noise = self.premises.threat.colluding, self.noise
         if colluding and noise.mean_but_one is not None:
-            together = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
+            coalition = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
-            found[sight.COALITION] = replace(together, observer=who)
-        lines = (found.get(kind) for kind in sight.OF_MODELS)
-        return [*(line for line in lines if line is not None), *self.caught()]
+            lines_of[sight.COALITION] = replace(coalition, observer=who)
+        in_order = (lines_of.get(kind) for kind in sight.OF_MODELS)
+        return [*(line for line in in_order if line is not None), *self.caught()]
 
     def of(self, reading: Reading) -> Release | None:
         """The line of an observer; None = there is none."""
@@ -279,7 +279,9 @@ class ModelLines:
         """Of the broadcasts of the edge server and of the cloud, behind so much of the noise in
         the edge server's mean."""
         noise = self.noise
-        local, total = (left + added for left, added in zip(mean, noise.added, strict=True))
+        local, total = (
+            remaining + added for remaining, added in zip(mean, noise.added, strict=True)
+        )
         total = noise.total_but_edge + self.edge_share**2 * total
         return self.every((self.share, local), (self.share * self.edge_share, total))
 
@@ -336,8 +338,8 @@ class ModelLines:
         rests: str = "–",
     ) -> Release:
         """Of an observer, by its accounts."""
-        there = 1 in self.premises.traffic.layers
-        leasts = [one.least(there) for one in accounts if isinstance(one, EveryRelease)]
+        has_local = 1 in self.premises.traffic.layers
+        leasts = [one.least(has_local) for one in accounts if isinstance(one, EveryRelease)]
         return Release(
             self.position,
             kind,
@@ -352,14 +354,15 @@ class ModelLines:
 
     def alone(self, kind: str) -> EveryRelease:
         """Of the noise on the device's own path alone, as if all other noise were told."""
-        noise, up = self.noise, sight.KINDS[kind].up
-        if up not in (sight.NOTHING, sight.TO_CLOUD) and not self.edge_is_trusted:
+        noise, reads = self.noise, sight.KINDS[kind].up
+        if reads not in (sight.NOTHING, sight.TO_CLOUD) and not self.edge_is_trusted:
             return self.own()
         share, at_cloud = self.share, self.edge_share
         local, total = (
-            (share * own) ** 2 + added for own, added in zip(noise.own, noise.added, strict=True)
+            (share * deviation) ** 2 + added
+            for deviation, added in zip(noise.own, noise.added, strict=True)
         )
-        if up not in (sight.TO_CLOUD, sight.TO_ITS_READER):
+        if reads not in (sight.TO_CLOUD, sight.TO_ITS_READER):
             broadcast = at_cloud**2 * total + noise.cloud
             return self.every((share, local), (share * at_cloud, broadcast))
         return self.every((share, local) if local else None, (share if local else 1.0, total))

@@ -144,13 +144,13 @@ def _inside(network: Network, noise: Sequence[np.ndarray], layer: int) -> dict[s
     if layer == depth:
         return dict.fromkeys((NOBODY, BESIDE), np.zeros(network.tree.n_devices))
     whole = certain_inside(network, noise, layer)
-    known = loudest_inside(network, noise, layer)
+    largest = loudest_inside(network, noise, layer)
     if network.chance is not None:  # each device counts on its own noise alone
         whole = whole + (network.shares(depth, layer) * noise[depth]) ** 2
-        known = np.zeros_like(known)
+        largest = np.zeros_like(largest)
     if network.elected and layer < depth - 1:
-        known = whole
-    return {NOBODY: whole, BESIDE: np.maximum(whole - known, 0.0)}
+        largest = whole
+    return {NOBODY: whole, BESIDE: np.maximum(whole - largest, 0.0)}
 
 
 def _in_mean(premises: Premises, noise: Sequence[np.ndarray], layer: int) -> dict[str, np.ndarray]:
@@ -162,14 +162,14 @@ def _in_mean(premises: Premises, noise: Sequence[np.ndarray], layer: int) -> dic
     heads = premises.heads[premises.head_layers == layer, 1]
     drawn = np.zeros_like(noise[layer])
     drawn[heads] = noise[layer][heads]
-    told = colluding > 0
-    known = {NOBODY: (0, False), BESIDE: (1, False), COLLUDING: (colluding, told)}
+    pooled = colluding > 0
+    counts = {NOBODY: (0, False), BESIDE: (1, False), COLLUDING: (colluding, pooled)}
     elected = network.elected and layer == network.tree.depth
-    known[ELECTED] = (colluding + 1, told) if elected else known[NOBODY]
+    counts[ELECTED] = (colluding + 1, pooled) if elected else counts[NOBODY]
     weights = network.shares(layer, network.sums.reader_layer(layer))
     return {
         who: np.sqrt(family_variance(network, drawn, layer, *count)) / weights
-        for who, count in known.items()
+        for who, count in counts.items()
     }
 
 

@@ -142,12 +142,12 @@ class Release:
         """Position and deviation in each network of the run."""
         return ((self.position, self.deviation), *self.elsewhere)
 
-    def behind(self, left: Callable[[Position, float], float]) -> Release:
+    def behind(self, remaining: Callable[[Position, float], float]) -> Release:
         """The line with each of its deviations replaced."""
-        otherwise = None if self.otherwise is None else left(self.position, self.otherwise)
-        elsewhere = tuple((other, left(other, noise)) for other, noise in self.elsewhere)
-        own = left(self.position, self.deviation)
-        return replace(self, deviation=own, elsewhere=elsewhere, otherwise=otherwise)
+        off_duty = None if self.otherwise is None else remaining(self.position, self.otherwise)
+        others = tuple((other, remaining(other, noise)) for other, noise in self.elsewhere)
+        own_deviation = remaining(self.position, self.deviation)
+        return replace(self, deviation=own_deviation, elsewhere=others, otherwise=off_duty)
 
     @property
     def by_turns(self) -> bool:
@@ -171,8 +171,8 @@ def drawn_at_heads(position: Position, view: View, kind: str) -> float:
     if drew in (COLLUDING, ELECTED):
         return position.mean[drew]
     # Devices elsewhere are in the sum that the cloud reads, or may serve in a zone of their own.
-    beside = position.is_device and drew in (BESIDE, *[ELSEWHERE] * position.cloud_reads)
-    draws_some = beside or (drew == ELSEWHERE and position.elected)
+    is_sibling = position.is_device and drew in (BESIDE, *[ELSEWHERE] * position.cloud_reads)
+    draws_some = is_sibling or (drew == ELSEWHERE and position.elected)
     return position.mean[BESIDE if draws_some else NOBODY]
 
 
@@ -187,14 +187,14 @@ def unsubtractable(
     """
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
     variance, row = heads * heads, KINDS[kind]
-    shown = row if serves else KINDS[row.off_duty]
+    shown_kind = row if serves else KINDS[row.off_duty]
     if last <= position.head_layer:
         all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
         # What its server adds it draws itself, and others tell what they draw.
-        variance += 0.0 if all_known else _inside(position, shown.drew)
-    if shown.unknown_from is not None:
-        always = 0 if last == 0 else last + 1
-        variance += sum(position.above[max(always, shown.unknown_from) :])
+        variance += 0.0 if all_known else _inside(position, shown_kind.drew)
+    if shown_kind.unknown_from is not None:
+        first = 0 if last == 0 else last + 1
+        variance += sum(position.above[max(first, shown_kind.unknown_from) :])
     return sqrt(variance)
 
 
@@ -224,8 +224,8 @@ def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Compo
     certain = all(len(law.shifts) == 1 for law, _ in laws)
     if not certain or adjacency == "replace_one":
         return None
-    together = sqrt(sum(count * law.largest**2 for law, count in laws))
-    return ((subsampled(rate, together), 1),)
+    largest = sqrt(sum(count * law.largest**2 for law, count in laws))
+    return ((subsampled(rate, largest), 1),)
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
@@ -260,6 +260,8 @@ def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Releas
         line = reader
     else:
         line = in_clear(position, reader.kind, "un-noised messages, or their sum", laws)
-    told = [f"{traffic.colluding} others tell it what they draw, and what they see when they serve"]
-    parts = [line.assumption, *told * bool(traffic.colluding)]
+    collusion = [
+        f"{traffic.colluding} others tell it what they draw, and what they see when they serve"
+    ]
+    parts = [line.assumption, *collusion * bool(traffic.colluding)]
     return replace(line, assumption="; ".join(parts).removeprefix("–; "), otherwise=otherwise)

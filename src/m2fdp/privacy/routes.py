@@ -40,8 +40,8 @@ class Route:
     @property
     def parent_is_trusted(self) -> bool:
         """Whether the head's parent is a trusted server."""
-        above = self.head_layer - 1
-        return above >= 0 and bool(self.network.trust[above][self.ancestor(above)])
+        parents = self.head_layer - 1
+        return parents >= 0 and bool(self.network.trust[parents][self.ancestor(parents)])
 
     @property
     def has_siblings(self) -> bool:

@@ -203,9 +203,9 @@ UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION = "uplinks_caught", "downlinks_caugh
 
 def observers(colluding: bool, elected: bool) -> list[str]:
     """The kinds of observers that there may be, by what `threat` and the network have."""
-    there = {"colluders": colluding, "super_nodes": elected}
-    there |= dict.fromkeys((UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION), False)
-    return [kind for kind in OBSERVERS if there.get(kind, True)]
+    exists = {"colluders": colluding, "super_nodes": elected}
+    exists |= dict.fromkeys((UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION), False)
+    return [kind for kind in OBSERVERS if exists.get(kind, True)]
 
 
 def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[str]:
@@ -273,16 +273,16 @@ def readings(premises: Premises, route: Route) -> tuple[Reading, ...]:
         route: the position's, whose head everything gets out at.
     """
     traffic, device = premises.traffic, route.is_device
-    above = ["servers", "cloud"]
+    upwards = ["servers", "cloud"]
     if route.parent_is_trusted or route.parent_is_cloud:
-        above = ["cloud", "servers"]
+        upwards = ["cloud", "servers"]
     if device and route.parent_is_trusted:
-        above = ["trusted_servers", *above]
-    below = ["siblings", "downlinks", "cousins", "uplinks", "trusted_servers"]
+        upwards = ["trusted_servers", *upwards]
+    downwards = ["siblings", "downlinks", "cousins", "uplinks", "trusted_servers"]
     if device:
-        above += ["trusted_servers"] * (traffic.cloud_is_trusted and not route.parent_is_trusted)
-        below = ["siblings", "uplinks", "downlinks"]
-    kinds = [*above, "far_devices", "colluders", "public", *below, "super_nodes"]
+        upwards += ["trusted_servers"] * (traffic.cloud_is_trusted and not route.parent_is_trusted)
+        downwards = ["siblings", "uplinks", "downlinks"]
+    kinds = [*upwards, "far_devices", "colluders", "public", *downwards, "super_nodes"]
     nobody = {
         "servers": traffic.cloud_is_trusted and not traffic.untrusted_servers,
         "cloud": traffic.cloud_is_trusted,
@@ -338,11 +338,11 @@ def _handed_below(premises: Premises, route: Route, row: Kind) -> At:
     return "further" if row.handed == BETWEEN or alone else "head"
 
 
-def lines_of(kind: str, there: Collection[str]) -> list[str]:
+def lines_of(kind: str, present: Collection[str]) -> list[str]:
     """The kinds whose lines are an observer's: its own, or the first that stands for it; none where
     there is none.
 
     Args:
         there: the kinds that have lines.
     """
-    return [name for name in (kind, *KINDS[kind].stood_for_by) if name in there][:1]
+    return [name for name in (kind, *KINDS[kind].stood_for_by) if name in present][:1]

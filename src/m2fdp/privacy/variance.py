@@ -76,12 +76,14 @@ def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
         present = tree.n_children(at - 1)
         if at == tree.depth:
             present = network.present
-        there = present[parents] - (sizes - sums.fewest(at, sizes))
-        beside = with_quietest(parents, messages, there - 1) - messages
-        of_path = (squares * drawn)[nodes] + squares[nodes] * of_path + np.maximum(beside, 0)[nodes]
+        members = present[parents] - (sizes - sums.fewest(at, sizes))
+        of_siblings = with_quietest(parents, messages, members - 1) - messages
+        of_path = (
+            (squares * drawn)[nodes] + squares[nodes] * of_path + np.maximum(of_siblings, 0)[nodes]
+        )
         of_others = np.zeros(tree.n_nodes(at - 1))
         if at not in sums.layers or sums.decode == "cloud":
-            least = np.where(there > 0, with_quietest(parents, messages, there - 1), 0.0)
+            least = np.where(members > 0, with_quietest(parents, messages, members - 1), 0.0)
             of_others += np.inf
             np.minimum.at(of_others, parents, least)
     return of_path
@@ -117,8 +119,8 @@ def family_variance(
     variance = weights**2 * drawn**2
     if told:
         return with_quietest(parents, variance, tree.n_children(layer - 1)[parents] - 1 - known)
-    together = np.bincount(parents, weights=variance)[parents]
-    return np.maximum(together - _loudest_sibling(parents, variance), 0) if known else together
+    in_mean = np.bincount(parents, weights=variance)[parents]
+    return np.maximum(in_mean - _loudest_sibling(parents, variance), 0) if known else in_mean
 
 
 def with_quietest(groups: np.ndarray, variance: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -141,8 +143,8 @@ def loudest_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
         For each device, float64 (N_L,): the largest variance that any other device below the same
         ancestor adds to its message; 0 if there is none.
     """
-    own = (network.shares(network.tree.depth, layer) * deviations[-1]) ** 2
-    return _loudest_sibling(network.tree.ancestors[layer], own)
+    of_devices = (network.shares(network.tree.depth, layer) * deviations[-1]) ** 2
+    return _loudest_sibling(network.tree.ancestors[layer], of_devices)
 
 
 def _quietest(network: Network, drawn: np.ndarray) -> np.ndarray:
@@ -153,9 +155,9 @@ def _quietest(network: Network, drawn: np.ndarray) -> np.ndarray:
     if network.participants is None:
         return drawn
     parents = network.tree.parents[-1]
-    least = np.full(network.tree.n_nodes(network.tree.depth - 1), np.inf)
-    np.minimum.at(least, parents, drawn)
-    return least[parents]
+    smallest = np.full(network.tree.n_nodes(network.tree.depth - 1), np.inf)
+    np.minimum.at(smallest, parents, drawn)
+    return smallest[parents]
 
 
 def _loudest_sibling(parents: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -164,7 +164,7 @@ def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
     )
     view: View = "mean" if summed else "message"
     # Of steps that each end in an aggregation nobody below is shown more than their mean.
-    shown: View = "mean" if device and traffic.every_step else view
+    peer_view: View = "mean" if device and traffic.every_step else view
 
     def line(reading: Reading) -> Release:
         kind, row = reading.kind, reading.row
@@ -185,9 +185,9 @@ def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
         )
         if row.drew != ELECTED:
             return noised
-        otherwise = drawn_at_heads(position, shown, kind if device else row.off_duty)
+        otherwise = drawn_at_heads(position, peer_view, kind if device else row.off_duty)
         return of_super_node(noised, otherwise, traffic)
 
-    found = {reading.kind: line(reading) for reading in readings(premises, position)}
+    line_of = {reading.kind: line(reading) for reading in readings(premises, position)}
     order = [kind for kind, row in KINDS.items() if not (device and row.up == TO_TRUSTED)]
-    return [found[kind] for kind in order if kind in found]
+    return [line_of[kind] for kind in order if kind in line_of]

@@ -88,13 +88,13 @@ def with_client_noise(
     exposed = exposed_splits(network)
     if not exposed.any():
         return noise
-    alone = lock_step.nodes[:, 0] == network.tree.depth
-    own = np.zeros(network.tree.n_devices)
-    own[lock_step.nodes[alone, 1]] = noise.steps[alone]
-    gradients = np.where(exposed, own, 0.0)
+    single = lock_step.nodes[:, 0] == network.tree.depth
+    of_devices = np.zeros(network.tree.n_devices)
+    of_devices[lock_step.nodes[single, 1]] = noise.steps[single]
+    gradients = np.where(exposed, of_devices, 0.0)
     multipliers = activation_multiplier(1.0, privacy.activation_share) * gradients / units
     steps = noise.steps.copy()
-    steps[alone] = np.where(exposed[lock_step.nodes[alone, 1]], 0.0, steps[alone])
+    steps[single] = np.where(exposed[lock_step.nodes[single, 1]], 0.0, steps[single])
     clients = ClientNoise(gradients, multipliers * privacy.activation_clip)
     return replace(noise, steps=steps, clients=clients)
 

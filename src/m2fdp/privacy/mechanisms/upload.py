@@ -143,15 +143,15 @@ class Upload:
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
         network = premises.network
-        still = silence(network, lock_step)
+        silent = silence(network, lock_step)
         if not premises.privacy.downlink_noise:
-            return replace(still, messages=tuple(deviations))
-        broadcasts = [np.zeros_like(scale) for scale in still.broadcasts]
+            return replace(silent, messages=tuple(deviations))
+        broadcasts = [np.zeros_like(scale) for scale in silent.broadcasts]
         for device, (head_layer, head) in enumerate(premises.heads):
             for layer in range(max(head_layer, 1), network.tree.depth):
                 node = network.tree.ancestors[layer][device]
                 broadcasts[layer][node] = deviations[head_layer][head]
-        return replace(still, messages=tuple(deviations), broadcasts=tuple(broadcasts))
+        return replace(silent, messages=tuple(deviations), broadcasts=tuple(broadcasts))
 
     def laws(self, premises: Premises) -> Laws:
         """One release a window; many step sizes share laws, rounded up."""

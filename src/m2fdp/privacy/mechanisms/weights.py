@@ -128,15 +128,16 @@ class Weights:
         device = network.noise[2][:, None] * np.array([total, local])
         message = network.noise[1] * (c * t.edge_uplinks * at_edge / at_cloud)
         noise = [np.zeros((1, 2)), np.stack([message, np.zeros_like(message)], axis=1), device]
-        for layer, column, wanted in (
+        for layer, column, target in (
             (1, 1, c * t.downlinks * at_edge / at_edges),
             (0, 0, c * t.cloud_downlinks * in_total / at_cloud),
         ):
-            there = mean_variances(network, [n[:, column] for n in noise], _all(network), layer)[0]
+            drawn = [of_layer[:, column] for of_layer in noise]
+            arriving = mean_variances(network, drawn, _all(network), layer)[0]
             if privacy.downlink == "top_up":  # G eqs 4.10 and 4.11
-                added = np.sqrt(np.maximum(wanted**2 - there, 0.0))
+                added = np.sqrt(np.maximum(target**2 - arriving, 0.0))
             else:
-                added = np.full_like(there, wanted if privacy.downlink == "full" else 0.0)
+                added = np.full_like(arriving, target if privacy.downlink == "full" else 0.0)
             noise[layer][:, column] = network.noise[layer] * added
         return noise
 
@@ -155,22 +156,22 @@ class Weights:
             np.maximum.at(noise[1][:, 1], edges, in_mean)
             noise[0][:, 0] = (in_mean * network.weights[0][edges]).max()
             return noise
-        alone = heads == 2
-        noise[2][alone] = protecting[alone, None]
+        exposed = heads == 2
+        noise[2][exposed] = protecting[exposed, None]
         for column in range(2):
-            np.maximum.at(noise[1][:, column], edges[~alone], in_mean[~alone])
+            np.maximum.at(noise[1][:, column], edges[~exposed], in_mean[~exposed])
         return noise
 
     def noise(
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
         total, local = of_aggregations(deviations)
-        still = silence(premises.network, lock_step)
+        silent = silence(premises.network, lock_step)
         return replace(
-            still,
+            silent,
             messages=total,
-            local_messages=(*still.messages[:2], local[2]),
-            broadcasts=(still.broadcasts[0], local[1]),
+            local_messages=(*silent.messages[:2], local[2]),
+            broadcasts=(silent.broadcasts[0], local[1]),
             unit="model",
         )
 
@@ -206,8 +207,8 @@ def _positions(
         classes: dict[tuple[object, ...], list[int]] = {}
         for device in position.members:
             edge = network.tree.parents[1][device]
-            alike = network.weights[1][device], network.weights[0][edge], models[device]
-            classes.setdefault(alike, []).append(device)
+            key = network.weights[1][device], network.weights[0][edge], models[device]
+            classes.setdefault(key, []).append(device)
         for members in classes.values():
             yield replace(position, members=tuple(members)), models[members[0]]
 
@@ -236,32 +237,32 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
     """
     local = sum(top == 1 for plan in plans for _, top in stretches(plan))
     rounds = len(plans)
-    there = Exposures(local + rounds, local, rounds, rounds, rounds)
+    scheduled = Exposures(local + rounds, local, rounds, rounds, rounds)
     said = privacy.exposures.model_dump()
-    for key, most in vars(there).items():
-        if said[key] is not None and said[key] > most:
+    for key, count in vars(scheduled).items():
+        if said[key] is not None and said[key] > count:
             raise InputError(
                 f"privacy.exposures.{key}",
                 said[key],
-                f"is more than the schedule has, {most}; null means all of them",
+                f"is more than the schedule has, {count}; null means all of them",
             )
-    found = Exposures(
-        **{key: most if said[key] is None else said[key] for key, most in vars(there).items()}
+    result = Exposures(
+        **{key: count if said[key] is None else said[key] for key, count in vars(scheduled).items()}
     )
-    if found.cloud_rounds > found.uplinks:
+    if result.cloud_rounds > result.uplinks:
         raise InputError(
             "privacy.exposures.cloud_rounds",
-            found.cloud_rounds,
-            f"is more than the uplinks that are caught, {found.uplinks}, of which they are some",
+            result.cloud_rounds,
+            f"is more than the uplinks that are caught, {result.uplinks}, of which they are some",
         )
-    if said["uplinks"] is not None and found.uplinks - found.cloud_rounds > local:
+    if said["uplinks"] is not None and result.uplinks - result.cloud_rounds > local:
         raise InputError(
             "privacy.exposures.uplinks",
-            found.uplinks,
-            f"leaves {found.uplinks - found.cloud_rounds} beside those of global aggregations "
-            f"(cloud_rounds: {found.cloud_rounds}), and the schedule has {local} others",
+            result.uplinks,
+            f"leaves {result.uplinks - result.cloud_rounds} beside those of global aggregations "
+            f"(cloud_rounds: {result.cloud_rounds}), and the schedule has {local} others",
         )
-    return found
+    return result
 
 
 def of_aggregations(noise: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], ...]:
@@ -304,33 +305,33 @@ def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) 
     def but_edge(edge: int) -> float:
         return fsum(np.delete(of_edges, edge)) + cloud
 
-    def mean_but(known: int, device: int, beside: np.ndarray) -> tuple[float, float]:
+    def mean_but(count: int, device: int, siblings: np.ndarray) -> tuple[float, float]:
         in_local, in_total = (
-            float(drawn[device]) + fsum(np.sort(drawn[beside])[::-1][known:]) for drawn in in_mean
+            float(drawn[device]) + fsum(np.sort(drawn[siblings])[::-1][count:]) for drawn in in_mean
         )
         return in_local, in_total
 
-    def but_far(below: np.ndarray) -> float:
-        far = int(np.where(below, -1.0, in_cloud).argmax())
+    def but_far(of_edge: np.ndarray) -> float:
+        far = int(np.where(of_edge, -1.0, in_cloud).argmax())
         edge = edges[far]
         others = fsum(in_cloud[(edges == edge) & (devices != far)])
         return but_edge(edge) + others + float(q[edge] ** 2 * added[1][edge])
 
     result = []
     for device, edge in enumerate(edges.tolist()):
-        below = edges == edge
-        beside = np.flatnonzero(below & (devices != device))
+        of_edge = edges == edge
+        siblings = np.flatnonzero(of_edge & (devices != device))
         result.append(
             ModelNoise(
                 own=(float(local[2][device]), float(total[2][device])),
                 added=pair(added, edge),
                 mean=pair(means, edge),
-                mean_but_one=mean_but(1, device, beside) if beside.size else None,
-                mean_but_coalition=mean_but(colluding + 1, device, beside),
+                mean_but_one=mean_but(1, device, siblings) if siblings.size else None,
+                mean_but_coalition=mean_but(colluding + 1, device, siblings),
                 cloud=cloud,
                 total=fsum(of_edges) + cloud,
                 total_but_edge=but_edge(edge),
-                total_but_far=None if below.all() else but_far(below),
+                total_but_far=None if of_edge.all() else but_far(of_edge),
                 total_but_servers=None if trusted.all() else fsum(of_edges[trusted]) + cloud,
             )
         )
