@@ -58,6 +58,8 @@ class ModelNoise:
     Pairs are of a local aggregation at the device's edge server, and of a global one.
 
     Attributes:
+        share: p, rho of the device at its edge server.
+        edge_share: q, rho of the edge server at the cloud.
         own: deviations of the device's own noise.
         added: variances that the edge server adds to its broadcast, and to its message.
         mean: variances of the noise of all devices of the edge server in its mean.
@@ -71,6 +73,8 @@ class ModelNoise:
         total_but_servers: what the untrusted servers elsewhere leave of it; None without any.
     """
 
+    share: float
+    edge_share: float
     own: tuple[float, float]
     added: tuple[float, float]
     mean: tuple[float, float]
@@ -211,16 +215,6 @@ class ModelLines:
         return 2 * self.premises.privacy.clipping_norm
 
     @property
-    def share(self) -> float:
-        """p, of the device at its edge server."""
-        return float(self.position.network.weights[1][self.position.ancestor(2)])
-
-    @property
-    def edge_share(self) -> float:
-        """q, of the edge server at the cloud."""
-        return float(self.position.network.weights[0][self.position.ancestor(1)])
-
-    @property
     def edge_is_trusted(self) -> bool:
         """Whether the edge server is."""
         return bool(self.position.network.trust[1][self.position.ancestor(1)])
@@ -271,7 +265,7 @@ class ModelLines:
         noise = self.noise
         local, total = (mean + added for mean, added in zip(noise.mean, noise.added, strict=True))
         return (
-            self.every((self.share, local), (self.share, total)),
+            self.every((noise.share, local), (noise.share, total)),
             self.every(None, (1.0, total)),
         )
 
@@ -282,16 +276,16 @@ class ModelLines:
         local, total = (
             remaining + added for remaining, added in zip(mean, noise.added, strict=True)
         )
-        total = noise.total_but_edge + self.edge_share**2 * total
-        return self.every((self.share, local), (self.share * self.edge_share, total))
+        total = noise.total_but_edge + noise.edge_share**2 * total
+        return self.every((noise.share, local), (noise.share * noise.edge_share, total))
 
     def beyond(self, left: float) -> tuple[EveryRelease, EveryRelease]:
         """Of the cloud's broadcasts, behind so much of their noise."""
         noise = self.noise
         seen = noise.mean[0] + noise.added[0]
         return (
-            self.every((self.share, seen), (self.share * self.edge_share, left)),
-            self.every(None, (self.edge_share, left)),
+            self.every((noise.share, seen), (noise.share * noise.edge_share, left)),
+            self.every(None, (noise.edge_share, left)),
         )
 
     def caught(self) -> list[Release]:
@@ -357,7 +351,7 @@ class ModelLines:
         noise, reads = self.noise, sight.KINDS[kind].up
         if reads not in (sight.NOTHING, sight.TO_CLOUD) and not self.edge_is_trusted:
             return self.own()
-        share, at_cloud = self.share, self.edge_share
+        share, at_cloud = noise.share, noise.edge_share
         local, total = (
             (share * deviation) ** 2 + added
             for deviation, added in zip(noise.own, noise.added, strict=True)

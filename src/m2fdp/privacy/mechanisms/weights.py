@@ -200,17 +200,14 @@ def _positions(
     premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
 ) -> Iterator[tuple[Position, ModelNoise]]:
     """Devices in equal positions that have the same noise about their models."""
-    network = premises.network
-    models = model_noises(network, noise, premises.threat.colluding)
+    models = model_noises(premises.network, noise, premises.threat.colluding)
     total, _ = of_aggregations(noise)
     for position in positions(premises, total, units):
-        classes: dict[tuple[object, ...], list[int]] = {}
+        classes: dict[ModelNoise, list[int]] = {}
         for device in position.members:
-            edge = network.tree.parents[1][device]
-            key = network.weights[1][device], network.weights[0][edge], models[device]
-            classes.setdefault(key, []).append(device)
-        for members in classes.values():
-            yield replace(position, members=tuple(members)), models[members[0]]
+            classes.setdefault(models[device], []).append(device)
+        for of_class, members in classes.items():
+            yield replace(position, members=tuple(members)), of_class
 
 
 def _ball(position: Position, privacy: PrivacyConfig) -> BallLaw:
@@ -323,6 +320,8 @@ def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) 
         siblings = np.flatnonzero(of_edge & (devices != device))
         result.append(
             ModelNoise(
+                share=float(p[device]),
+                edge_share=float(q[edge]),
                 own=(float(local[2][device]), float(total[2][device])),
                 added=pair(added, edge),
                 mean=pair(means, edge),
