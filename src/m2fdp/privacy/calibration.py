@@ -13,12 +13,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.ledger import (
-    Ledger,
-    build_ledger,
-    joint_ledger,
-    open_ledger,
-)
+from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.privacy.mechanisms import (
     Clipping,
     Mechanism,

@@ -24,12 +24,7 @@ from m2fdp.privacy.mechanisms.splits import lines_of_split
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.releases import (
-    AlikeRounds,
-    Release,
-    in_clear,
-    joined_unseen,
-)
+from m2fdp.privacy.releases import AlikeRounds, Release, in_clear, joined_unseen
 from m2fdp.privacy.sight import KINDS, OBSERVERS, distrusted_kinds, observers
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network

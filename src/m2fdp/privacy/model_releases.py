@@ -34,14 +34,7 @@ from m2fdp.privacy import sight
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.releases import (
-    Account,
-    AlikeRounds,
-    Laws,
-    Release,
-    in_clear,
-    trusted_above,
-)
+from m2fdp.privacy.releases import Account, AlikeRounds, Laws, Release, in_clear, trusted_above
 from m2fdp.privacy.sight import Reading, readings
 from m2fdp.schedule.rounds import RoundPlan
 

@@ -58,16 +58,7 @@ from typing import Literal
 from m2fdp.privacy.accounting import Adjacency, Composition, subsampled
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Traffic
-from m2fdp.privacy.sight import (
-    BELOW,
-    BESIDE,
-    COLLUDING,
-    ELECTED,
-    ELSEWHERE,
-    KINDS,
-    NOBODY,
-    SERVERS,
-)
+from m2fdp.privacy.sight import BELOW, BESIDE, COLLUDING, ELECTED, ELSEWHERE, KINDS, NOBODY, SERVERS
 from m2fdp.schedule.rounds import RoundPlan
 
 # What others get of messages that are read as a sum only.

@@ -26,14 +26,7 @@ import pandas as pd
 from m2fdp.privacy.accounting import Adjacency, Composition, epsilon, scaled
 from m2fdp.privacy.ledger import undominated
 from m2fdp.privacy.releases import WORDS
-from m2fdp.privacy.sight import (
-    AT_CLOUD,
-    ON_LINKS,
-    PUBLIC,
-    READS,
-    TO_SERVERS,
-    message_in,
-)
+from m2fdp.privacy.sight import AT_CLOUD, ON_LINKS, PUBLIC, READS, TO_SERVERS, message_in
 from m2fdp.privacy.variance import with_quietest
 from m2fdp.topology.sums import OPEN, SecureSums
 

@@ -21,21 +21,8 @@ import numpy as np
 from m2fdp.config import PrivacyConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition
-from m2fdp.privacy.mechanisms.base import (
-    Clipping,
-    LockStep,
-    Noise,
-    of_any,
-    refuse_first,
-    silence,
-)
-from m2fdp.privacy.model_releases import (
-    BallLaw,
-    ModelLines,
-    ModelNoise,
-    composition,
-    stretches,
-)
+from m2fdp.privacy.mechanisms.base import Clipping, LockStep, Noise, of_any, refuse_first, silence
+from m2fdp.privacy.model_releases import BallLaw, ModelLines, ModelNoise, composition, stretches
 from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Laws, Release
