@@ -33,7 +33,7 @@ def test_what_is_not_defined_is_told_in_one_line(privacy, words):
 def test_defaults_are_defined(name):
     mechanism = get_mechanism(name)
     assert mechanism.name == name
-    mechanism.refuse(PrivacyConfig(mechanism=name))
+    mechanism.check(PrivacyConfig(mechanism=name))
 
 
 def test_an_unknown_mechanism_is_told_with_the_known_ones():

@@ -292,7 +292,7 @@ def test_where_no_noise_is_left_there_is_no_residue_of_a_difference(n_edges):
     threat = {"distrusted": ["siblings"], "colluding": 5}
     ledger = mechanism_of(network, threat=threat, **changes).ledger
     told = [line for line in ledger.lines if line.kind == "coalition"]
-    quiet = [line for line in told if line.position.models.own == (0, 0)]
+    quiet = [line for line in told if not devices[line.position.members[0]]]
     assert {ledger.epsilon(line, ROUNDS) for line in quiet} == {inf}
 
 

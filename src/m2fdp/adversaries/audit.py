@@ -20,9 +20,9 @@ from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import nominal_epsilon
-from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.positions import position_name
 from m2fdp.privacy.releases import Release
-from m2fdp.privacy.sight import FINAL, KINDS, sent_by_head
+from m2fdp.privacy.sight import receiver
 from m2fdp.privacy.taint import windows
 from m2fdp.simulation.local_rules import KeepingRule, keeping
 from m2fdp.simulation.process import State
@@ -75,7 +75,7 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
 
 def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
     """The line of who receives from the head, for the most exposed position of every head layer."""
-    parents = [line for line in ledger.lines if line.kind == _receiver(line.position)]
+    parents = [line for line in ledger.lines if line.kind == receiver(line.position)]
     worst: dict[int, tuple[float, Release]] = {}
     for line in parents:
         value = ledger.epsilon(line, rounds)
@@ -83,15 +83,6 @@ def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
         if layer not in worst or value > worst[layer][0]:
             worst[layer] = value, line
     return [line for _, line in worst.values()]
-
-
-def _receiver(position: Position) -> str:
-    """The kind of observer that is sent what a position's head releases: who reads its message if
-    nobody is trusted; of a trusted cloud's, which sends nothing up, whoever has the final model."""
-    if position.head_layer == 0:
-        return next(kind for kind, row in KINDS.items() if row.handed == FINAL)
-    message = replace(sent_by_head(position), trusted=False)
-    return next(kind for kind, row in KINDS.items() if row.reads(message))
 
 
 def audit_line(
@@ -143,7 +134,7 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     state = process.start()
     releases: list[np.ndarray] = []
     of_rounds: list[list[np.ndarray]] = []
-    sends_models = simulation.mechanisms[0].clipping.model_norm is not None
+    sends_models = simulation.mechanisms[0].clipping.of_models
 
     def release(models: Tensor, layer: int) -> None:
         nodes = ancestors[layer]
@@ -208,7 +199,7 @@ def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> l
         top = 0 if window.release_layer == head else window.release_layer
         its_plan = replace(plan, layers=(*window.syncs[:-1], top))
         ((law, count),) = line.laws(line.position, its_plan)
-        if get_mechanism(privacy.mechanism).sends_models:
+        if get_mechanism(privacy.mechanism).clipping(privacy).of_models:
             count = 1  # the copies' canary moves no device but its own
         if count > 1:  # the message holds the sum of several noised steps
             numbers = np.arange(count + 1)

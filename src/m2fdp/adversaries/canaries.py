@@ -30,6 +30,7 @@ from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.mechanisms import LockStep, get_mechanism
 from m2fdp.privacy.positions import Position
+from m2fdp.privacy.sight import BESIDE, NOBODY
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.executor import ExecutionSettings
@@ -138,7 +139,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     # Only between noised releases can others' steps follow a canary's.
     configured = get_mechanism(privacy.mechanism)
     active = not by_record and not configured.noises_every_step
-    marked = active and privacy.drift == "worst_case" and not configured.sends_models
+    marked = active and privacy.drift == "worst_case" and not mechanism.clipping.of_models
     other = FILLER if active else ABSENT
     records = np.full((copies, 1 + fillers), other)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
@@ -163,7 +164,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
                 renewed=bool(plan.pull),
             ),
             outweigh=not by_record,
-            filler=_FAR if configured.sends_models else _FILLER_SIZE,
+            filler=_FAR if mechanism.clipping.of_models else _FILLER_SIZE,
         ),
         shards,
         _randomness(privacy, position, seed),
@@ -197,8 +198,8 @@ def _key(position: Position) -> str:
         "sampling_rate": position.sampling_rate,
         "unit": position.unit,
         "noise": position.noise,
-        "crowd": position.mean,
-        "crowd_without_one": position.mean_but_one,
+        "crowd": position.mean[NOBODY],
+        "crowd_without_one": position.mean[BESIDE] if position.has_siblings else None,
         "parent_is_cloud": position.parent_is_cloud,
         "parent_is_trusted": position.parent_is_trusted,
     }

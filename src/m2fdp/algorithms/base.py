@@ -14,9 +14,6 @@ from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
 
-# Whom a trusted cloud's noise protects from: whoever gets the global model.
-BEYOND_THE_CLOUD = frozenset({"siblings", "cousins", "far_devices", "public"})
-
 
 class NoOptions(Block):
     """Of an algorithm that has none."""

@@ -37,7 +37,7 @@ from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.sight import KINDS, lines_of
+from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, KINDS, PUBLIC, lines_of
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.streams import KeyedStreams, generator, seeded
@@ -107,7 +107,7 @@ def _reconstruction(
     assembly: Assembly, store: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
 ) -> Attacked:
     config, attack = assembly.config, assembly.config.attack
-    observer = attack.observer or "cloud"
+    observer = attack.observer or AT_CLOUD
     knowledge = _knowledge(assembly)
     messages = list(islice(_messages(assembly, observer, mechanism), attack.messages))
     starts = 1 if attack.method == "analytic" else attack.restarts
@@ -323,8 +323,8 @@ def _shadow(
     )
     process.executor.workers.end()
     return {
-        "public": last,
-        "far_devices": summed / len(plans),
+        PUBLIC: last,
+        FAR_DEVICES: summed / len(plans),
         "accuracy": np.array(evaluated.accuracy),
     }
 

@@ -43,7 +43,7 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
         InputError: naming the key, its value and what would be valid.
     """
     mechanism = get_mechanism(config.privacy.mechanism)
-    mechanism.refuse(config.privacy)
+    mechanism.check(config.privacy)
     plan = build_plan(config)
     request = Request(config, plan, pipelines)
     check_model_name(config.model.name)
@@ -55,11 +55,10 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
     refuse_clashes(PAIRS, request)
     if config.training.proximal and not config.control.enabled:  # which checks as it chooses
         check_pull(config.training.proximal, plan.schedule.step_size(1))
+    shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
+    network = weighted(plan.network, shards, config.topology.weights)
     if plan.private:
-        mechanism.check(plan.network, plan.schedule.round_plans(), config.privacy)
-    if config.topology.weights == "samples":
-        shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
-        weighted(plan.network, shards, config.topology.weights)
+        mechanism.check(config.privacy, network, plan.schedule.round_plans())
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
     return plan

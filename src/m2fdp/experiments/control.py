@@ -21,7 +21,7 @@ from m2fdp.experiments.smoothness import longest_squared, smoothness_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
@@ -63,7 +63,7 @@ def controller_of(parts: Parts, model: Model) -> Controller:
 def _links(parts: Parts, model: Model) -> Links:
     config, network = parts.config, parts.plan.network
     plans = parts.plan.schedule.round_plans()
-    lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, plans)
+    lock_step = lock_step_of(get_mechanism(config.privacy.mechanism), network, plans)
     return Links(network, lock_step, model.n_parameters, config.resources)
 
 
@@ -89,7 +89,7 @@ def prices_of(parts: Parts, model: Model) -> Spread:
     laws = noise_laws(network, schedule, calibrate, most, sampled, every_step)
     # A record's gradient is at most as long as the clipping norm, and so is a minibatch's.
     variances = (1 - rates) / (rates * sizes) * norm**2
-    if not mechanism.clips_records(config.privacy):
+    if mechanism.clipping(config.privacy).record_norm is None:
         variances = np.where(rates < 1, norm**2, 0.0)
     zeta = landscape.dissimilarity
     samples = sample_terms(network, links.lock_step, grid.sizes, variances, zeta)

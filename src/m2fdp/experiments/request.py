@@ -9,7 +9,7 @@ from typing import Any
 
 from m2fdp.algorithms import Algorithm, Plan, get_algorithm
 from m2fdp.config import Config, PrivacyConfig, TrainingConfig
-from m2fdp.privacy.mechanisms import Mechanism, get_mechanism
+from m2fdp.privacy.mechanisms import Clipping, Mechanism, get_mechanism
 from m2fdp.simulation.local_rules import KeepingRule, keeping
 from m2fdp.tiering.ways import Way
 from m2fdp.topology.network import Network
@@ -68,6 +68,11 @@ class Request:
     def mechanism(self) -> Mechanism:
         """The configured one."""
         return get_mechanism(self.privacy.mechanism)
+
+    @property
+    def clipping(self) -> Clipping:
+        """What the mechanism bounds a local step by."""
+        return self.mechanism.clipping(self.privacy)
 
     @property
     def keeping(self) -> KeepingRule | None:

@@ -11,7 +11,7 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config
 from m2fdp.models.checks import Shape
 from m2fdp.models.split import SplitModel, build_split_model
-from m2fdp.privacy.mechanisms import get_mechanism, splits
+from m2fdp.privacy.mechanisms import get_mechanism, lock_step_of, splits
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.splits import Splits
@@ -45,7 +45,8 @@ def plan_splits(
         InputError: a model that can't be split.
     """
     (network, *_) = run_plan.networks
-    lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, run_plan.rounds)
+    mechanism = get_mechanism(config.privacy.mechanism)
+    lock_step = lock_step_of(mechanism, network, run_plan.rounds)
     return plan_tree_tiers(
         config.tiering,
         config.clock,

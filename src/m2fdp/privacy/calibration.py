@@ -18,6 +18,7 @@ from m2fdp.privacy.mechanisms import (
     Clipping,
     Mechanism,
     get_mechanism,
+    lock_step_of,
     silence,
     splits,
     step_alone,
@@ -26,7 +27,7 @@ from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Release
-from m2fdp.privacy.sight import BETWEEN, EVERY, KINDS, NOTHING
+from m2fdp.privacy.sight import KINDS
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import OPEN
@@ -34,10 +35,6 @@ from m2fdp.topology.sums import OPEN
 # For layer l = 0…L, float64 (N_l,): standard deviations, over eta; of models that are bounded
 # themselves, (N_l, 2), in the model's unit: at a global and at a local aggregation.
 Deviations = list[np.ndarray]
-# Kinds of observers that are handed broadcasts below a head, and read nothing else.
-_HANDED_DOWN = {
-    kind for kind, row in KINDS.items() if row.up == NOTHING and row.handed in (EVERY, BETWEEN)
-}
 # Noise that is so little short of its target is short by rounding alone.
 _ROUNDING = 1e-2
 
@@ -126,9 +123,8 @@ def build_mechanisms(
     """
     first, privacy = premises[0].network, premises[0].privacy
     mechanism = get_mechanism(privacy.mechanism)
-    mechanism.refuse(privacy)
     for each in premises:
-        mechanism.check(each.network, each.plans, privacy)
+        mechanism.check(privacy, each.network, each.plans)
     units = [mechanism.units(each) * moved_by_joining(each.network) for each in premises]
 
     def ledger_over(premises: Sequence[Premises], noises: Sequence[Deviations]) -> Ledger:
@@ -155,7 +151,7 @@ def build_mechanisms(
                 noises, ledger = _least_noise(mechanism, premises, units, ledger_of)
     result = []
     for each, deviations, unit in zip(premises, noises, units, strict=True):
-        lock_step = mechanism.lock_step(each.network, each.plans)
+        lock_step = lock_step_of(mechanism, each.network, each.plans)
         noise = mechanism.noise(each, lock_step, deviations)
         noise = splits.with_client_noise(each, lock_step, noise, unit)
         clipping = mechanism.clipping(privacy)
@@ -302,7 +298,7 @@ def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
                 f"devices {position_name(line.position)}; trust them, or use "
                 + (
                     "privacy.mechanism: gradient or privacy.downlink_noise: true"
-                    if line.kind in _HANDED_DOWN
+                    if KINDS[line.kind].reads_local_broadcasts
                     else "a network without trusted servers"
                 ),
             )

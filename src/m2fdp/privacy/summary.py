@@ -74,7 +74,7 @@ def summary(
         "accountant": ACCOUNTANT,
         "unit": privacy.unit,
         "adjacency": privacy.adjacency,
-        "drift": get_mechanism(privacy.mechanism).drift(privacy),
+        "drift": _drift(privacy),
         "sampling": "poisson",
         **_joining(ledger, rounds),
         "distrusted": sorted(ledger.bound),
@@ -92,9 +92,20 @@ def summary(
     }
 
 
+def _drift(privacy: PrivacyConfig) -> str:
+    """How far two runs may part."""
+    mechanism = get_mechanism(privacy.mechanism)
+    if mechanism.noises_every_step:
+        return "none, noise at every step"
+    return "none, models are clipped" if mechanism.clipping(privacy).of_models else privacy.drift
+
+
 def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
     """epsilon_2 of G's rule, beside which epsilon_1 is the nominal one."""
-    if privacy.calibration != "paper" or not get_mechanism(privacy.mechanism).sends_models:
+    if (
+        privacy.calibration != "paper"
+        or not get_mechanism(privacy.mechanism).clipping(privacy).of_models
+    ):
         return {}
     return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
 
@@ -288,7 +299,7 @@ def warnings(
     exposed: dict[str, float] = {
         kind: value
         for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind in OBSERVERS and kind not in mechanism.ledger.distrusted and value > target
+        if kind in OBSERVERS.keys() - mechanism.ledger.distrusted and value > target
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]

@@ -12,9 +12,10 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
+from m2fdp.config import PrivacyConfig
 from m2fdp.experiments import Experiment
 from m2fdp.formatting import nominal, promised_epsilon, quantity, upper_bound
-from m2fdp.privacy.mechanisms import Mechanism, get_mechanism
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.sight import KINDS
 from m2fdp.reporting.tables import markdown
 
@@ -255,7 +256,7 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     planned = promised.get("rounds_planned", promised["rounds"])  # older files lack it
     how = pd.DataFrame(
         [
-            ("noise on", _noised(get_mechanism(promised["mechanism"]))),
+            ("noise on", _noised(promised["mechanism"])),
             ("amount set by", promised["calibration"]),
             ("clipping norm", f"{promised['clipping_norm']:g}"),
             ("neighbours", promised["adjacency"]),
@@ -276,10 +277,12 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     return [*sections, Section("How the noise was set", table=how)]
 
 
-def _noised(mechanism: Mechanism) -> str:
+def _noised(name: str) -> str:
+    mechanism = get_mechanism(name)
     if mechanism.noises_every_step:
         return "every local step's gradient"
-    what = "clipped weights that leave" if mechanism.sends_models else "every model that leaves"
+    of_models = mechanism.clipping(PrivacyConfig()).of_models
+    what = "clipped weights that leave" if of_models else "every model that leaves"
     return f"{what} trusted ground"
 
 

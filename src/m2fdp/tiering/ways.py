@@ -15,6 +15,8 @@ from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model
 from m2fdp.models.split import SPLIT_MODELS, build_split_model
 from m2fdp.models.transfer import build_transfer_model
+from m2fdp.privacy import sight
+from m2fdp.privacy.sight import KINDS
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.splits import Splits
 from m2fdp.tiering.clock import RoundTimes
@@ -101,7 +103,15 @@ class Way:
 
 
 _SENT = "activations{how} and labels of every record, and un-noised models"
-_TO_SERVERS = ("servers", "cloud", "uplinks")
+_TO_SERVERS = [
+    kind
+    for kind, row in KINDS.items()
+    if row.up in (sight.TO_SERVERS, sight.TO_CLOUD, sight.ON_LINKS)
+]
+_DEVICES = [kind for kind, row in KINDS.items() if row.is_device and row.up == sight.NOTHING]
+_DOWN_LINKS = [
+    kind for kind, row in KINDS.items() if (row.handed, row.drew) == (sight.EVERY, sight.NOBODY)
+]
 
 FEDAVG = Way("fedavg", lambda modules, *_: fedavg_costs(modules), whole=True)
 # Clients have the first modules, and wait in every batch for the server's gradient (D A.5).
@@ -129,9 +139,9 @@ FEDGKT = Way(
     sees={
         **dict.fromkeys(_TO_SERVERS, "activations, logits and labels of every record"),
         **dict.fromkeys(
-            ("siblings", "cousins", "far_devices"),
+            _DEVICES,
             "un-noised logits of the server's model for their own records",
         ),
-        "downlinks": "un-noised logits of the server's model for every record",
+        **dict.fromkeys(_DOWN_LINKS, "un-noised logits of the server's model for every record"),
     },
 )

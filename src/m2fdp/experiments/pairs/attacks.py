@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.experiments.pairs.base import Found, Pair
 from m2fdp.experiments.request import Request
+from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC
 
 # Who sees models, and nothing of single devices.
-SEES_MODELS = ("public", "far_devices")
+SEES_MODELS = (PUBLIC, FAR_DEVICES)
 _MADE_FOR = "audit, bound and attack are made for rounds that are all alike; use "
 _THREE = "pipelines audit, bound and attack"
 _WHOLE = "pipelines audit, bound and attack, of whole models"
@@ -74,7 +75,7 @@ PLAIN_STEPS = (
         "privacy.mechanism",
         "weights",
         "pipeline bound",
-        lambda request: request.mechanism.sends_models,
+        lambda request: request.clipping.of_models,
         "clips models, and the bounds on convergence are those of clipped steps; use gradient or "
         "upload",
     ),
@@ -103,8 +104,8 @@ def _after_the_last(request: Request) -> Mapping[str, object] | None:
 
 
 def _of_trusted_cloud(request: Request) -> Mapping[str, object] | None:
-    observer = request.config.attack.observer or "cloud"
-    trusted = observer == "cloud" and request.network.trust[0][0]
+    observer = request.config.attack.observer or AT_CLOUD
+    trusted = observer == AT_CLOUD and request.network.trust[0][0]
     return {"shown": observer} if trusted else None
 
 

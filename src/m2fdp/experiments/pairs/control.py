@@ -79,7 +79,7 @@ CONTROL = (
     _controlled(
         "privacy.mechanism",
         "weights",
-        lambda request: request.mechanism.sends_models,
+        lambda request: request.clipping.of_models,
         "clips no step that the controller (control.enabled) could price; use gradient or upload",
     ),
     _controlled(

@@ -9,6 +9,7 @@ import numpy as np
 from m2fdp.config import ThreatConfig
 from m2fdp.experiments.pairs.base import Pair
 from m2fdp.experiments.request import Request
+from m2fdp.privacy.mechanisms import lock_step_of
 from m2fdp.simulation.local_rules import GradientStep
 from m2fdp.topology.network import heads_of
 from m2fdp.topology.super_nodes import zone_read_in_clear
@@ -167,27 +168,9 @@ def _nothing_to_read(request: Request) -> bool:
     sums, plan = request.config.secure_aggregation, request.plan
     if not sums.layers or sums.decode != "cloud" or not _noises_every_step(request):
         return False
-    layers, _ = request.mechanism.lock_step(plan.network, plan.schedule.round_plans()).nodes.T
+    layers, _ = lock_step_of(request.mechanism, plan.network, plan.schedule.round_plans()).nodes.T
     between = ((layers > 0) & (layers < max(sums.layers))).any()
     return bool(between) and plan.schedule.local_steps > 1
-
-
-def _unknown_weights(request: Request) -> bool:
-    weighed = request.config.topology.weights == "samples"
-    to_paper = request.privacy.calibration == "paper" and not request.mechanism.knows_weights
-    return request.plan.private and weighed and to_paper
-
-
-WEIGHTS = (
-    Pair(
-        "topology.weights",
-        "samples",
-        "privacy.calibration: paper, but for privacy.mechanism: weights",
-        _unknown_weights,
-        "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); use "
-        "uniform, or calibration: accountant",
-    ),
-)
 
 
 SUMS = (

@@ -255,7 +255,7 @@ SLOTS = (
 
 def _unknown_drift(request: Request) -> Mapping[str, object] | None:
     privacy, mechanism, drifts = request.privacy, request.mechanism, request.plan.rules.local.drifts
-    noised = mechanism.noises_every_step or mechanism.sends_models
+    noised = mechanism.noises_every_step or request.clipping.of_models
     # A device's update is clipped as a whole.
     if not request.plan.private or privacy.unit != "record" or noised or privacy.drift in drifts:
         return None

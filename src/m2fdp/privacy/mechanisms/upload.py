@@ -15,6 +15,7 @@ from math import ceil, floor, log, prod, sqrt
 import numpy as np
 
 from m2fdp.config import PrivacyConfig
+from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw
 from m2fdp.privacy.mechanisms.base import (
     Clipping,
@@ -23,10 +24,8 @@ from m2fdp.privacy.mechanisms.base import (
     parts_of_full_noise,
     refuse_first,
     silence,
-    step_alone,
 )
-from m2fdp.privacy.positions import Position
-from m2fdp.privacy.positions import positions as positions_by_noise
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises, Traffic
 from m2fdp.privacy.releases import (
     Laws,
@@ -61,10 +60,13 @@ class Upload:
 
     name: str = "upload"
     noises_every_step: bool = False
-    sends_models: bool = False
-    knows_weights: bool = False
 
-    def refuse(self, privacy: PrivacyConfig) -> None:
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
         refuse_first(
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
@@ -85,29 +87,27 @@ class Upload:
                 "calibration: paper knows records, clipped minibatches and uplinks only",
             ),
         )
-
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
-        """Any network and any rounds will do."""
-
-    def clips_records(self, privacy: PrivacyConfig) -> bool:
-        return privacy.unit == "record" and privacy.drift == "non_expansive"
+        if network is not None and network.rho is not None and privacy.calibration == "paper":
+            raise InputError(
+                "topology.weights",
+                "samples",
+                "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
+                "use uniform, or calibration: accountant",
+            )
 
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         norm = privacy.clipping_norm
-        if self.clips_records(privacy):
+        if privacy.unit == "record" and privacy.drift == "non_expansive":
             return Clipping("expected", record_norm=norm, by_class=True)
         if privacy.unit == "device":
             return Clipping("drawn", update_norm=norm, by_layer=privacy.clip == "per_layer")
         return Clipping("drawn", batch_norm=norm)
 
-    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
-        return step_alone(network)
-
     def units(self, premises: Premises) -> np.ndarray:
         """The weights on the path to the head are part of the laws."""
         privacy = premises.privacy
         factor: float | np.ndarray = 1.0
-        if self.clips_records(privacy):
+        if self.clipping(privacy).record_norm is not None:
             # The public divisor B_j = q_j D_j.
             factor = 1.0 / (premises.rates * premises.sizes)
         elif privacy.unit == "record":
@@ -141,17 +141,15 @@ class Upload:
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
         network = premises.network
-        still = silence(network, lock_step)
+        silent = silence(network, lock_step)
         if not premises.privacy.downlink_noise:
-            return replace(still, messages=tuple(deviations))
-        broadcasts = [np.zeros_like(scale) for scale in still.broadcasts]
+            return replace(silent, messages=tuple(deviations))
+        broadcasts = [np.zeros_like(scale) for scale in silent.broadcasts]
         for device, (head_layer, head) in enumerate(premises.heads):
             for layer in range(max(head_layer, 1), network.tree.depth):
                 node = network.tree.ancestors[layer][device]
                 broadcasts[layer][node] = deviations[head_layer][head]
-        return replace(still, messages=tuple(deviations), broadcasts=tuple(broadcasts))
-
-    positions = staticmethod(positions_by_noise)
+        return replace(silent, messages=tuple(deviations), broadcasts=tuple(broadcasts))
 
     def laws(self, premises: Premises) -> Laws:
         """One release a window; many step sizes share laws, rounded up."""
@@ -174,13 +172,15 @@ class Upload:
 
         return laws
 
-    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
         """Who sees which message at the end of a window."""
-        lines = _Lines(position, premises.traffic, laws)
-        return [lines.of(each) for each in readings(premises, position) if each.exists]
-
-    def drift(self, privacy: PrivacyConfig) -> str:
-        return privacy.drift
+        result = []
+        for position in positions(premises, noise, units):
+            lines = _Lines(position, premises.traffic, laws)
+            result += [lines.of(each) for each in readings(premises, position) if each.exists]
+        return result
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         if privacy.unit == "record" and privacy.drift == "smooth":
@@ -227,7 +227,7 @@ class _Lines:
         if row.drew == ELECTED:
             return self.of_elected(reading)
         if row.up == TO_TRUSTED and reading.at == "below":
-            return trusted_above(position, "un-noised models", self.laws)
+            return trusted_above(position, kind, "un-noised models", self.laws)
         if reading.at == "words":
             return in_words(position, kind, self.laws)
         if reading.at in _IN_CLEAR:
@@ -265,5 +265,5 @@ class _Lines:
         if reading.at not in _IN_CLEAR:
             view = self.received if reading.at == "head" else self.further
             path = (self.position, view, reading.kind, self.traffic)
-            otherwise = unsubtractable(*path, place="siblings")
+            otherwise = unsubtractable(*path, serves=False)
         return of_super_node(self.noised(reading.kind, sent=True), otherwise, self.traffic)
