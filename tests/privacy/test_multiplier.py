@@ -137,16 +137,6 @@ def test_a_trusted_cloud_takes_z_times_too(plans_of, network_of):
         assert dp.ledger.by_kind(2)["public"] == pytest.approx(epsilon_of(sqrt(2) / Z), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"noise_multiplier": None}, {"calibration": "accountant"}, {"calibration": "paper"}]
-)
-@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_z_and_its_calibration_belong_together(network_of, plans_of, changes, mechanism):
-    privacy = privacy_of(mechanism=mechanism, **changes)
-    with pytest.raises(InputError, match="^privacy: "):
-        mechanism_of(network_of([2, 4]), plans_of(2, 1), privacy)
-
-
 def test_the_controller_prices_epsilons_only():
     changes = {
         "control.enabled": True,

@@ -137,7 +137,7 @@ def test_hash_ignores_what_no_result_depends_on():
     ("key", "value"),
     [
         ("seed", 1),
-        ("partition.alpha", 0.7),
+        ("partition.samples_per_device", 7),
         ("training.batch_size", 3),
         ("privacy.epsilon", 3.9),
         ("dataset.root", "elsewhere"),

@@ -21,7 +21,6 @@ SMALL = {
     "training.learning_rate": 0.01,
     "model.name": "resnet",
     "model.width": 2,
-    "tiering.tiers": 2,
     "clock.profiles": [[4.0, 100.0], [0.1, 10.0]],
     "clock.switch_every": None,
     "clock.noise": 0.0,
@@ -32,7 +31,8 @@ SIZES = (6, 9, 12)
 
 def experiment(**keys):
     dataset, manifest = records_of(SIZES)
-    return Experiment.from_config(load_config(SMALL, keys), dataset, manifest)
+    tiers = {"tiering.tiers": 2} if keys.get("algorithm") == "dtfl" else {}
+    return Experiment.from_config(load_config(SMALL, tiers, keys), dataset, manifest)
 
 
 def clients_of(process, state, plan):
