@@ -177,5 +177,5 @@ def test_unit_norms_allow_steps_of_eight():
 
 
 def test_features_scale_by_themselves():
-    with pytest.raises(InputError, match="dataset.scale = 'unit_norm': is for features.map"):
+    with pytest.raises(InputError, match="dataset.scale = 'unit_norm': belongs to features.map"):
         experiment_of(G, {"dataset.scale": "unit_norm", "features.map": "scattering"})

@@ -296,11 +296,6 @@ CASES = {
     },
     ("privacy.drift", "control.enabled"): {**CONTROL, **SMOOTH},
     ("topology.weights", "control.enabled"): {**CONTROL, **SAMPLES},
-    ("topology.weights", "privacy.calibration: paper, but for privacy.mechanism: weights"): {
-        **UPLOAD,
-        **SAMPLES,
-        "privacy.calibration": "paper",
-    },
 }
 THREE = "pipelines audit, bound and attack"
 RECONSTRUCTS = "attack.method: all but lira"
