@@ -239,7 +239,6 @@ def test_a_tier_that_ds_table_2_has_not_is_told_of():
     assert not surprises_of(**{"tiering.profile": "paper", "tiering.tiers": 6})
     oracle = {"tiering.profile": "paper", "tiering.schedule": "oracle"}
     assert not surprises_of(**oracle)  # which knows the times
-    assert not surprises_of("fedavg", **{"tiering.profile": "paper"})
 
 
 def test_batch_norm_over_one_number_is_refused():
