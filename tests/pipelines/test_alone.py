@@ -3,12 +3,11 @@
 import json
 import shutil
 
-import mlflow
 import pandas as pd
 import pytest
 import torch
+from tests.finished import RUNS, SEED, SMALL, all_runs
 
-SMALL = "topology.fanouts=4|3,training.rounds=3,training.local_steps=2"
 MANIFEST = "data/05_model_input/single/manifest.csv"
 MODEL = "data/06_models/single/model.pt"
 METRICS = "data/07_model_output/single/round_metrics.csv"
@@ -31,27 +30,12 @@ def alone(kedro_run):
     return invoke
 
 
-@pytest.fixture(scope="session")
-def trained_once(tmp_path_factory):
-    """Where the files of one trained run are kept; it is filled by the first that needs it."""
-    return tmp_path_factory.mktemp("trained")
-
-
 @pytest.fixture
-def trained(project, kedro_run, trained_once):
+def trained(project, finished_run):
     """The files of a run of `SMALL`, as a run before has left them."""
-    kept = trained_once / "data"
-    if not kept.exists():
-        result = kedro_run("--params", SMALL)
-        assert result.exit_code == 0, result.output
-        shutil.copytree(project / "data", kept)
-    else:
-        shutil.copytree(kept, project / "data", dirs_exist_ok=True)
+    before = finished_run(*RUNS["training"]).project
+    shutil.copytree(before / "data", project / "data", dirs_exist_ok=True)
     return project
-
-
-def runs():
-    return mlflow.search_runs(search_all_experiments=True, output_format="list")
 
 
 def test_one_after_the_other_they_leave_what_one_run_leaves(trained, alone):
@@ -61,8 +45,8 @@ def test_one_after_the_other_they_leave_what_one_run_leaves(trained, alone):
     for pipeline in ("data", "training", "evaluation"):
         assert alone(pipeline)[0] == 0
     assert {file: (trained / file).read_bytes() for file in files} == whole
-    assert all(run.info.status == "FINISHED" for run in runs())
-    assert runs()[0].data.tags["privacy"] == "verified"
+    assert all(run.info.status == "FINISHED" for run in all_runs())
+    assert all_runs()[0].data.tags["privacy"] == "verified"
 
 
 def test_training_takes_the_users_own_split(project, alone):
@@ -177,7 +161,7 @@ def test_a_damaged_or_foreign_file_is_not_evaluated(trained, alone, file, damage
     ("changed", "says"),
     [
         ("model.name=svm", "model.name = 'svm': model.pt was trained with softmax"),
-        ("seed=1", "seed = 1: model.pt was trained with 0"),
+        ("seed=1", f"seed = 1: model.pt was trained with {SEED}"),
         ("privacy.epsilon=1", "privacy.epsilon = 1.0: model.pt was trained with 4.0"),
         ("features.ridge=0.5", "features.ridge = 0.5: model.pt was trained with 0.001"),
     ],
@@ -203,7 +187,7 @@ def test_the_promise_of_another_configuration_is_not_put_beside_a_model(trained,
         "cell of its own with cell=NAME"
     )
     assert contents(trained) == before
-    assert runs() == []
+    assert all_runs() == []
     # Part of it neither.
     code, line = alone("privacy", f"{SMALL},privacy.epsilon=1", "--to-outputs=privacy_ledger")
     assert code == 2 and "model.pt was trained with 4.0" in line
@@ -243,7 +227,7 @@ def test_without_the_files_before_it_one_line_names_the_pipeline_to_run(project,
     code, line = alone(pipeline)
     assert code == 2
     assert line == f"Error: file = '{MANIFEST}': no such file; kedro run --pipelines=data makes it"
-    assert runs() == []
+    assert all_runs() == []
 
 
 def test_nodes_that_need_what_only_lives_in_memory_are_one_line(trained, kedro_run):
