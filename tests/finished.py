@@ -46,8 +46,12 @@ class FinishedRun:
     records: list[list[str]]
 
     @property
+    def store(self) -> str:
+        return f"sqlite:///{self.project}/mlruns/mlflow.db"
+
+    @property
     def client(self) -> MlflowClient:
-        return MlflowClient(f"sqlite:///{self.project}/mlruns/mlflow.db")
+        return MlflowClient(self.store)
 
     @cached_property
     def said(self) -> str:
