@@ -65,6 +65,10 @@ class FinishedRun:
         )
         return run
 
+    def copy_data(self, project: Path) -> None:
+        """Into a project of the test's own, as if a run before had left them there."""
+        shutil.copytree(self.project / "data", project / "data", dirs_exist_ok=True)
+
     @cached_property
     def artifacts(self) -> set[str]:
         return artifacts_of(self.run, self.client)
@@ -72,6 +76,10 @@ class FinishedRun:
     @cached_property
     def histories(self) -> dict[str, list[tuple[int, float]]]:
         return histories(self.run, self.client)
+
+    @cached_property
+    def results(self) -> dict[str, Any]:
+        return results(self.project, "single", self.run, self.client)
 
 
 Finished = Callable[..., FinishedRun]
@@ -220,6 +228,25 @@ def histories(run: Run, client: MlflowClient | None = None) -> dict[str, list[tu
         for name in run.data.metrics
         if name != "wall_s"
     }
+
+
+def results(
+    project: Path, cell: str, run: Run, client: MlflowClient | None = None
+) -> dict[str, Any]:
+    """All of a cell's finished run that must not depend on interruptions: metrics of all rounds,
+    and what its files hold."""
+    assert run.info.status == "FINISHED"
+    model = (project / f"data/06_models/{cell}/model.pt").read_bytes()
+    logged = project / f"mlruns/artifacts/{run.info.run_id}/artifacts/model.pt"
+    assert logged.read_bytes() == model
+    files = [
+        f"07_model_output/{cell}/round_metrics.csv",
+        f"07_model_output/{cell}/confusion_matrix.csv",
+        f"08_reporting/{cell}/run_summary.json",
+        f"08_reporting/{cell}/privacy_ledger.csv",
+    ]
+    contents = {Path(file).name: (project / "data" / file).read_bytes() for file in files}
+    return histories(run, client) | contents | {"model": model}
 
 
 def report(project: Path, name: str, cell: str = "single") -> Any:

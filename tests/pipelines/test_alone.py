@@ -33,8 +33,7 @@ def alone(kedro_run):
 @pytest.fixture
 def trained(project, finished_run):
     """The files of a run of `SMALL`, as a run before has left them."""
-    before = finished_run(*RUNS["training"]).project
-    shutil.copytree(before / "data", project / "data", dirs_exist_ok=True)
+    finished_run(*RUNS["training"]).copy_data(project)
     return project
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-import mlflow
 import numpy as np
-import pandas as pd
 import pytest
+from tests.finished import RUNS, only_run, output, report
 
 from m2fdp.data.features import recipe
 
@@ -18,30 +15,26 @@ SMALL = (
 
 
 @pytest.fixture(autouse=True)
-def few_public_images(monkeypatch):
+def few_public_images(finished_run, monkeypatch):
+    """But for the run that others read too."""
+    finished_run(*RUNS["features"])
     monkeypatch.setattr(recipe, "_N_PUBLIC", 150)
 
 
-def only_run() -> mlflow.entities.Run:
-    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-    return run
-
-
-def test_a_run_on_features_says_what_they_were_fitted_on(project, kedro_run):
-    result = kedro_run("--params", SMALL)
-    assert result.exit_code == 0, result.output
-    said = "scattering features of 30 numbers a record, fitted on scikit-learn china.jpg"
-    assert said in " ".join(result.output.split())
-    run = only_run()
+def test_a_run_on_features_says_what_they_were_fitted_on(finished_run):
+    finished = finished_run(*RUNS["features"])
+    fitted = "scattering features of 30 numbers a record, fitted on scikit-learn china.jpg"
+    assert fitted in finished.said
+    run = finished.run
     assert run.data.params["features.map"] == "scattering"
     assert run.data.tags["features"].startswith("scattering, fitted on scikit-learn china.jpg")
-    summary = json.loads((project / "data/08_reporting/single/privacy_summary.json").read_text())
+    summary = report(finished.project, "privacy_summary.json")
     assert set(summary["features_fitted_on"]) == {
         "scikit-learn china.jpg",
         "scikit-learn flower.jpg",
     }
     assert any("is public: no device's record is in it" in line for line in summary["assumptions"])
-    assert len(list((project / "data/04_feature").glob("[!.]*.npy"))) == 1
+    assert len(list((finished.project / "data/04_feature").glob("[!.]*.npy"))) == 1
 
 
 def test_the_parts_of_a_run_share_features(project, kedro_run, monkeypatch):
@@ -49,10 +42,9 @@ def test_the_parts_of_a_run_share_features(project, kedro_run, monkeypatch):
     monkeypatch.setattr(recipe.Fit, "__call__", None)  # nothing is computed again
     assert kedro_run("--pipelines", "training", "--params", SMALL).exit_code == 0
     assert kedro_run("--pipelines", "evaluation", "--params", SMALL).exit_code == 0
-    output = project / "data/07_model_output/single"
-    counts = pd.read_csv(output / "confusion_matrix.csv", index_col=0).to_numpy()
-    rounds = pd.read_csv(output / "round_metrics.csv")
-    assert np.diagonal(counts).sum() / counts.sum() == pytest.approx(rounds["accuracy"].iloc[-1])
+    counts = output(project, "confusion_matrix.csv").iloc[:, 1:].to_numpy()
+    rounds = output(project, "round_metrics.csv")
+    assert counts.diagonal().sum() / counts.sum() == pytest.approx(rounds["accuracy"].iloc[-1])
 
 
 def test_the_ledger_needs_no_features(project, kedro_run):
