@@ -47,11 +47,14 @@ def project(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def kedro_run(project: Path) -> Callable[..., Result]:
-    """`kedro run` with the given arguments, in this process and in `project`."""
+    """`kedro run` with the given arguments, in this process and in `project`; where an exit code is
+    given, it must end with that."""
     from m2fdp.cli import run
 
-    def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(run, arguments)
+    def invoke(*arguments: str, code: int | None = None) -> Result:
+        result = CliRunner().invoke(run, arguments)
+        assert code in (None, result.exit_code), result.output
+        return result
 
     return invoke
 

@@ -22,11 +22,7 @@ def test_an_audit_leaves_bounds_figure_and_metrics(finished_run, mechanism):
     assert not (finished.project / "data/06_models/single/model.pt").exists()
 
 
-def test_fewer_rounds_and_no_privacy(kedro_run):
+def test_fewer_rounds(kedro_run):
     few = f"{SMALL},audit.repetitions=100,audit.rounds=1"
-    result = kedro_run("--pipelines", "audit", "--params", few)
-    assert result.exit_code == 0, result.output
+    result = kedro_run("--pipelines", "audit", "--params", few, code=0)
     assert "Audit at T = 1" in result.output
-    result = kedro_run("--pipelines", "audit", "--params", f"{SMALL},algorithm=hfl")
-    assert result.exit_code == 2
-    assert "no bound to audit" in result.output.splitlines()[-1]

@@ -24,7 +24,7 @@ def plan(kedro_run):
     """`kedro run --pipelines=privacy` with the given parameters."""
 
     def invoke(params):
-        return kedro_run("--pipelines", "privacy", "--params", params)
+        return kedro_run("--pipelines", "privacy", "--params", params, code=0)
 
     return invoke
 
@@ -91,8 +91,7 @@ def test_accountants_noise_keeps_every_distrusted_observer_within_the_target(fin
 
 @pytest.mark.parametrize(("alpha", "exceeds"), [(1, True), (20, False)])
 def test_the_papers_noise_is_reported_at_what_it_is_worth(plan, alpha, exceeds):
-    result = plan(f"{PAPER},privacy.alpha={alpha}")
-    assert result.exit_code == 0, result.output
+    plan(f"{PAPER},privacy.alpha={alpha}")
     run = only_run()
     assert run.data.tags["privacy"] == "verified"
     assert run.data.metrics["epsilon_nominal"] == 4
@@ -101,9 +100,8 @@ def test_the_papers_noise_is_reported_at_what_it_is_worth(plan, alpha, exceeds):
 
 def test_a_budget_ends_the_run_before_the_round_that_would_pass_it(project, kedro_run):
     result = kedro_run(
-        "--params", f"{PAPER},cell=long,threads=1,training.rounds=8,privacy.budget=4"
+        "--params", f"{PAPER},cell=long,threads=1,training.rounds=8,privacy.budget=4", code=0
     )
-    assert result.exit_code == 0, result.output
     assert "training stops after 2 of 8 rounds" in " ".join(result.output.split())
     run = only_run()
     assert run.info.status == "FINISHED"
@@ -113,46 +111,22 @@ def test_a_budget_ends_the_run_before_the_round_that_would_pass_it(project, kedr
     assert report(project, "privacy_summary.json", "long")["rounds"] == 2
 
 
-def test_a_budget_that_no_round_fits_is_refused(kedro_run):
-    result = kedro_run("--params", f"{PAPER},privacy.budget=0.1")
-    assert result.exit_code == 2
-    assert result.output.splitlines()[-1].startswith(
-        "Error: privacy.budget = 0.1: is passed by the first round"
-    )
-
-
-def test_siblings_below_a_trusted_server_need_noise_on_the_way_down(project, plan):
-    distrusted = f"{UPLOAD},threat.distrusted=servers|cloud|siblings"
-    result = plan(distrusted)
-    assert result.exit_code == 2
-    line = result.output.splitlines()[-1]
-    assert line.startswith("Error: privacy.epsilon = 4.0: can't be met for devices of the same")
-    assert "privacy.downlink_noise: true" in line
-    result = plan(f"{distrusted},privacy.downlink_noise=true")
-    assert result.exit_code == 0, result.output
+def test_noise_on_the_way_down_protects_from_siblings_below_a_trusted_server(project, plan):
+    plan(f"{UPLOAD},threat.distrusted=servers|cloud|siblings,privacy.downlink_noise=true")
     ledger = ledger_of(project)
     siblings = ledger[ledger["kind"] == "siblings"]
     assert siblings["distrusted"].all() and (siblings["epsilon"] <= 4).all()
 
 
-def test_non_expansive_drift_only_where_it_is_certified(project, plan):
+def test_non_expansive_drift_where_it_is_certified(project, plan):
     drift = f"{UPLOAD},privacy.drift=non_expansive"
-    result = plan(drift)
-    assert result.exit_code == 2
-    line = result.output.splitlines()[-1]
-    assert line.startswith("Error: privacy.drift = 'non_expansive': is not certified for model.n")
-    result = plan(f"{drift},model.name=logistic,training.learning_rate=0.2")
-    assert result.exit_code == 2
-    line = result.output.splitlines()[-1]
-    assert line.startswith("Error: training.learning_rate = 0.2: is too large")
-    assert plan(f"{drift},model.name=logistic,training.learning_rate=0.1").exit_code == 0
+    plan(f"{drift},model.name=logistic,training.learning_rate=0.1")
     assert ledger_of(project).query("distrusted")["epsilon"].max() <= 4
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
 def test_whole_devices_are_protected_by_either_mechanism(project, kedro_run, mechanism):
-    result = kedro_run("--params", f"{SMALL},privacy.mechanism={mechanism},privacy.unit=device")
-    assert result.exit_code == 0, result.output
+    kedro_run("--params", f"{SMALL},privacy.mechanism={mechanism},privacy.unit=device", code=0)
     assert 0.98 * 4 < only_run().data.metrics["epsilon_verified"] <= 4
     assert report(project, "privacy_summary.json")["unit"] == "device"
 
@@ -172,7 +146,7 @@ def test_zones_are_tabulated_beside_the_ledger(project, plan):
         "zones.cloud_noise=true,privacy.mechanism=upload,privacy.unit=device,training.rounds=1,"
         "privacy.calibration=multiplier,privacy.noise_multiplier=1.0,training.local_aggregation=null"
     )
-    assert plan(mixed).exit_code == 0
+    plan(mixed)
     table = report(project, "zones_table.csv")
     assert set(table["case"]) == {"C7"}
     # Eight devices, two super-nodes and the cloud.
@@ -181,6 +155,3 @@ def test_zones_are_tabulated_beside_the_ledger(project, plan):
     assert cloud["super-nodes add noise"] == pytest.approx(4.377, rel=5e-3)
     assert cloud["nobody adds noise"] == float("inf")
     assert only_run().data.metrics["epsilon_nominal"] == pytest.approx(4.377, rel=5e-3)
-    refused = plan("zones.cloud_noise=true")
-    assert refused.exit_code == 2
-    assert "zones.cloud_noise = True: belongs to algorithm: hdp_mixed" in refused.output

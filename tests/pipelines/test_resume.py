@@ -99,8 +99,7 @@ def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
     assert "resume" not in failed.data.params
 
     cut(None, fail)
-    result = kedro_run("--params", f"{SMALL},cell=cut,resume=true")
-    assert result.exit_code == 0, result.output
+    result = kedro_run("--params", f"{SMALL},cell=cut,resume=true", code=0)
     output = " ".join(result.output.split())
     assert "round-00000009.ckpt is damaged; it is passed over" in output
     assert "Training goes on after round 6." in output
@@ -121,16 +120,14 @@ def test_an_interrupted_run_says_how_it_goes_on_from_its_last_round(
     project, kedro_run, cut, signum
 ):
     cut(8, lambda: os.kill(os.getpid(), signum))
-    result = kedro_run("--params", SMALL)
-    assert result.exit_code == 128 + signum
+    result = kedro_run("--params", SMALL, code=128 + signum)
     assert result.output.splitlines()[-1] == (
         f"Stopped by {signum.name}; unfinished runs are marked as killed. Round 7 is saved; the "
         "same command with resume=true in --params goes on from there."
     )
     assert checkpoints(project) == ["round-00000006.ckpt", "round-00000007.ckpt"]
     cut(None, fail)
-    result = kedro_run("--params", f"{SMALL},resume=true,training.checkpoint_every=null")
-    assert result.exit_code == 0, result.output
+    result = kedro_run("--params", f"{SMALL},resume=true,training.checkpoint_every=null", code=0)
     assert "Training goes on after round 7." in result.output
     assert [round_ for round_, _ in histories(only_run())["loss"]] == [2, 4, 6, 8, 10, 12]
 
@@ -158,8 +155,8 @@ def test_only_a_run_that_trains_clears_the_checkpoints_of_the_one_before(
     project, kedro_run, unfinished
 ):
     unfinished()
-    assert kedro_run("--params", "partition.labels_per_device=11").exit_code == 2
-    assert kedro_run("--pipelines", "data").exit_code == 0
+    kedro_run("--params", "partition.labels_per_device=11", code=2)
+    kedro_run("--pipelines", "data", code=0)
     assert checkpoints(project) == ["round-00000003.ckpt"]
     kedro_run("--params", f"{SMALL},training.rounds=1,training.checkpoint_every=null")
     assert checkpoints(project) == []
@@ -171,8 +168,7 @@ def assert_refused(project, kedro_run, *parts, arguments=("--params", "resume=tr
         return files, [(run.info.run_id, run.info.status) for run in all_runs()]
 
     before = everything()
-    result = kedro_run(*arguments)
-    assert result.exit_code == 2
+    result = kedro_run(*arguments, code=2)
     assert result.output.startswith("Error: resume = True: ")
     assert result.output.count("\n") == 1
     assert all(part in result.output for part in parts), result.output
@@ -189,8 +185,7 @@ def test_with_damaged_checkpoints_only_nothing_goes_on(project, kedro_run, unfin
     unfinished()
     path = project / "data/06_models/single/checkpoints/round-00000003.ckpt"
     path.write_bytes(b"")
-    result = kedro_run("--params", "resume=true")
-    assert result.exit_code == 2
+    result = kedro_run("--params", "resume=true", code=2)
     assert "there is no whole checkpoint in" in result.output.splitlines()[-1]
     assert path.exists()
 
@@ -272,8 +267,7 @@ def test_a_run_killed_at_random_rounds_twice_equals_one_that_never_was(
     assert kill(f"{params},cell=cut", rounds=draw.randint(4, 8)) == -signal.SIGKILL
     params = f"{params},cell=cut,resume=true"
     assert kill(params, rounds=draw.randint(1, 3)) == -signal.SIGKILL
-    resumed = kedro_run("--params", params)
-    assert resumed.exit_code == 0, resumed.output
+    kedro_run("--params", params, code=0)
     assert results(project, "cut", run_of("cut")) == whole
 
 
@@ -294,8 +288,7 @@ def test_a_run_killed_at_random_moments_equals_one_that_never_was(project, kedro
         if checkpoints(project, "cut"):
             arguments = f"{params},cell=cut,resume=true"
     else:
-        resumed = kedro_run("--params", arguments)
-        assert resumed.exit_code == 0, resumed.output
+        kedro_run("--params", arguments, code=0)
     assert kills >= 2
     assert results(project, "cut", run_of("cut")) == whole
 
@@ -307,14 +300,12 @@ def test_a_run_goes_on_with_the_split_that_it_began_with_or_not_at_all(
     manifest = project / "data/05_model_input/single/manifest.csv"
     before = manifest.read_bytes()
     unfinished(split="from disk", split_sha256="0" * 64)
-    result = kedro_run("--params", "resume=true")
-    assert result.exit_code == 2
+    result = kedro_run("--params", "resume=true", code=2)
     assert result.output == (
         "Error: resume = True: the run trains on a split that lay on the disk; "
         "add --pipelines=training\n"
     )
-    edited = kedro_run("--pipelines=training", "--params", "resume=true")
-    assert edited.exit_code == 2
+    edited = kedro_run("--pipelines=training", "--params", "resume=true", code=2)
     last = edited.output.splitlines()[-1]
     assert last.startswith("Error: data/05_model_input/single/manifest.csv = ")
     assert last.endswith("the run began with another split; leave resume out to start anew")
@@ -328,8 +319,7 @@ def test_rounds_drawn_anew_make_the_guarantee_conditional(kedro_run, project, cu
     assert kedro_run("--params", params).exit_code != 0
     assert run_of("single").data.tags["privacy"] == "verified"
     cut(100, fail)
-    result = kedro_run("--params", f"{params},resume=true")
-    assert result.exit_code == 0, result.output
+    kedro_run("--params", f"{params},resume=true", code=0)
     assert run_of("single").data.tags["privacy"] == "conditional"
     promised = report(project, "privacy_summary.json")
     assert "trained again, with other draws" in promised["assumptions"][0]

@@ -64,7 +64,7 @@ def test_the_data_set_of_a_run_is_an_input(finished):
 
 
 def test_the_model_of_a_run_is_published_once_and_can_be_served_and_registered(project, kedro_run):
-    assert kedro_run("--params", SMALL).exit_code == 0
+    kedro_run("--params", SMALL, code=0)
     run = only_run()
     (output,) = run.outputs.model_outputs
     about = mlflow.get_logged_model(output.model_id)

@@ -88,8 +88,7 @@ def test_one_run_leaves_everything_a_reader_needs(finished_run):
 
 @pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "pedpfl"])
 def test_every_baseline(project, kedro_run, algorithm):
-    result = kedro_run("--params", f"{SMALL},algorithm={algorithm}")
-    assert result.exit_code == 0, result.output
+    kedro_run("--params", f"{SMALL},algorithm={algorithm}", code=0)
     run = only_run()
     assert run.data.tags["role"] == "baseline"
     if algorithm == "hfl":
@@ -101,21 +100,21 @@ def test_every_baseline(project, kedro_run, algorithm):
 
 def test_bytes_repeat_and_depend_neither_on_chunks_nor_on_threads(project, kedro_run, finished_run):
     params = f"{SMALL},cell=other,threads=3,training.chunk_size=5"
-    assert kedro_run("--params", params).exit_code == 0
+    kedro_run("--params", params, code=0)
     assert files_of(project, "other") == files_of(finished_run(*RUNS["training"]).project)
 
 
 def test_a_deep_ragged_tree_and_a_cnn_by_minibatch(project, kedro_run):
     edges = ["cloud,A", "cloud,B", "A,a", "B,b", "B,c", "a,0", "a,1", "b,2", "c,3", "c,4", "c,5"]
     (project / "edges.csv").write_text("\n".join(["parent,child", *edges]) + "\n")
-    result = kedro_run(
+    kedro_run(
         "--params",
         "topology.edges=edges.csv,topology.fanouts=null,topology.trust.ratios=null,"
         "topology.trust.untrusted=B|b,model.name=cnn12,model.channels=2|3|4,training.rounds=10,"
         "training.batch_size=16,training.local_aggregation.2=1,partition.scheme=dirichlet,"
         "partition.level=edge,partition.alpha=5",
+        code=0,
     )
-    assert result.exit_code == 0, result.output
     table = pd.read_csv(project / "data/05_model_input/single/network.csv").set_index("node")
     # A is trusted; below B, c is trusted and b is not.
     assert table.index[table["adds_noise"]].tolist() == ["A", "c", "2"]
@@ -124,8 +123,7 @@ def test_a_deep_ragged_tree_and_a_cnn_by_minibatch(project, kedro_run):
 
 def test_evaluation_on_held_out_training_records(project, kedro_run):
     params = f"{SMALL},partition.validation_fraction=0.2,training.evaluate_on=validation"
-    result = kedro_run("--params", params)
-    assert result.exit_code == 0
+    result = kedro_run("--params", params, code=0)
     n_validation = int((manifest_of(project)["split"] == "validation").sum())
     assert confusions(project).sum() == n_validation > 200
     # Epsilon says nothing about them, and the run does.
@@ -157,8 +155,7 @@ def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run, mon
     (project / "steep.py").write_text(STEEP)
     monkeypatch.syspath_prepend(project)
     params = f"{SMALL},model.name=steep:steep,algorithm=hfl,training.learning_rate=1e9"
-    result = kedro_run("--params", params)
-    assert result.exit_code == 2
+    result = kedro_run("--params", params, code=2)
     assert "training.learning_rate" in result.output.splitlines()[-1]
     assert only_run().info.status == "FAILED"
     assert not (project / "data/06_models/single/model.pt").exists()
@@ -172,8 +169,7 @@ def test_a_model_with_dropout_is_refused_before_anything_is_written(
         torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, n_classes)
     )
     monkeypatch.setitem(sys.modules, "own_models", own)
-    result = kedro_run("--params", f"{SMALL},model.name=own_models:dropping")
-    assert result.exit_code == 2
+    result = kedro_run("--params", f"{SMALL},model.name=own_models:dropping", code=2)
     (line,) = [line for line in result.output.splitlines() if "model.name" in line]
     assert "has Dropout (layer 1)" in line
     assert not [path for path in (project / "data").rglob("*.*") if path.name != ".lock"]
@@ -188,6 +184,5 @@ def test_own_arrays(project, kedro_run):
         x_test=rng.integers(0, 256, (40, 9, 9, 3), dtype=np.uint8),
         y_test=np.arange(40) % 4,
     )
-    result = kedro_run("--params", f"{SMALL},dataset.name=npz,dataset.root=own.npz")
-    assert result.exit_code == 0, result.output
+    kedro_run("--params", f"{SMALL},dataset.name=npz,dataset.root=own.npz", code=0)
     assert only_run().data.tags["dataset"] == "npz"
