@@ -105,24 +105,24 @@ def test_the_clients_part_learns_by_its_own_loss_alone_and_the_servers_by_its(sm
     )
 
     clear(small)
-    given = features
+    inputs = features
     for module in small.modules[:tier]:
-        given = module(given)
-    nn.functional.cross_entropy(small.heads[str(tier)](given), labels, reduction="sum").backward()
-    for together, module in zip(both[:tier], small.modules, strict=False):
-        for ours, alone in zip(together, gradients(module), strict=True):
-            assert torch.equal(ours, alone)
-    for ours, alone in zip(head, gradients(small.heads[str(tier)]), strict=True):
-        assert torch.equal(ours, alone)
+        inputs = module(inputs)
+    nn.functional.cross_entropy(small.heads[str(tier)](inputs), labels, reduction="sum").backward()
+    for of_module, module in zip(both[:tier], small.modules, strict=False):
+        for ours, separate in zip(of_module, gradients(module), strict=True):
+            assert torch.equal(ours, separate)
+    for ours, separate in zip(head, gradients(small.heads[str(tier)]), strict=True):
+        assert torch.equal(ours, separate)
 
     clear(small)
-    sent = given.detach()
+    sent = inputs.detach()
     for module in small.modules[tier:]:
         sent = module(sent)
     nn.functional.cross_entropy(sent, labels, reduction="sum").backward()
-    for together, module in zip(both[tier:], small.modules[tier:], strict=True):
-        for ours, alone in zip(together, gradients(module), strict=True):
-            torch.testing.assert_close(ours, alone)
+    for of_module, module in zip(both[tier:], small.modules[tier:], strict=True):
+        for ours, separate in zip(of_module, gradients(module), strict=True):
+            torch.testing.assert_close(ours, separate)
 
 
 def test_the_servers_scores_are_the_whole_models(small):

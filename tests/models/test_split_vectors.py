@@ -57,8 +57,8 @@ def test_a_vector_has_weights_then_heads_then_buffers():
 def test_a_vector_is_taken_apart_and_put_together():
     model = split(ModelConfig(name="resnet", width=2))
     vector = torch.randn(model.n_parameters)
-    together = torch.cat([tensor.flatten() for tensor in model.unflatten(vector).values()])
-    assert torch.equal(together, vector)
+    flat = torch.cat([tensor.flatten() for tensor in model.unflatten(vector).values()])
+    assert torch.equal(flat, vector)
     first = model.unflatten(model.initial_vector())
     variances = [value for name, value in first.items() if name.endswith("running_var")]
     assert variances and all((value == 1).all() for value in variances)
@@ -95,33 +95,33 @@ def test_a_tiers_model_gives_the_joint_gradient_record_by_record(config, tier):
     vector = model.initial_vector().requires_grad_()
     features, labels = records()
     tensors = model.unflatten(vector)
-    given, n_modules = features, len(model.modules)
+    inputs, n_modules = features, len(model.modules)
 
     def applied(module, prefix, values):
-        own = {name: tensors[f"{prefix}.{name}"] for name, _ in module.named_parameters()}
-        return torch.func.functional_call(module, own, (values,))
+        own_tensors = {name: tensors[f"{prefix}.{name}"] for name, _ in module.named_parameters()}
+        return torch.func.functional_call(module, own_tensors, (values,))
 
     for number in range(tier):
-        given = applied(model.modules[number], f"chain.{number}", given)
-    sent = given if tier == n_modules else given.detach()
+        inputs = applied(model.modules[number], f"chain.{number}", inputs)
+    sent = inputs if tier == n_modules else inputs.detach()
     for number in range(tier, n_modules):
         sent = applied(model.modules[number], f"chain.{number}", sent)
     loss = model.loss(sent, labels).mean()
     if tier < n_modules:
-        head = applied(model.heads[str(tier)], f"heads.{tier}", given)
+        head = applied(model.heads[str(tier)], f"heads.{tier}", inputs)
         loss = loss + model.loss(head, labels).mean()
     (expected,) = torch.autograd.grad(loss, vector)
 
-    own, places = model.model_at(tier), model.places_at(tier)
+    tier_model, places = model.model_at(tier), model.places_at(tier)
     start = torch.cat([vector.detach()[place] for place in places])[None]
-    assert start.shape[1] == own.n_parameters
-    assert torch.equal(start[0], own.initial_vector())
+    assert start.shape[1] == tier_model.n_parameters
+    assert torch.equal(start[0], tier_model.initial_vector())
     for clipping_norm in (None, 0.05):
         sums = []
-        for backend in (SequentialBackend(own), ReferenceBackend(own)):
-            into = torch.zeros_like(start)
-            backend.add_gradients(into, 1.0, start, batch(), clipping_norm)
-            sums.append(into[0])
+        for backend in (SequentialBackend(tier_model), ReferenceBackend(tier_model)):
+            gathered = torch.zeros_like(start)
+            backend.add_gradients(gathered, 1.0, start, batch(), clipping_norm)
+            sums.append(gathered[0])
         torch.testing.assert_close(*sums, rtol=1e-3, atol=2e-5)
         if clipping_norm is None:
             whole = torch.zeros(model.n_parameters)

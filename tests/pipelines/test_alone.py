@@ -54,18 +54,18 @@ def test_training_takes_the_users_own_split(project, alone):
     train = manifest["split"] == "train"
     manifest.loc[train, "device"] = manifest.loc[train, "sample"] % 12
     manifest.to_csv(project / MANIFEST, index=False)
-    own = (project / MANIFEST).read_bytes()
+    own_split = (project / MANIFEST).read_bytes()
     assert alone("training")[0] == 0
-    assert (project / MANIFEST).read_bytes() == own
+    assert (project / MANIFEST).read_bytes() == own_split
     assert alone("evaluation")[0] == 0
     assert json.loads((project / SUMMARY).read_text())["rounds"] == 3
 
 
-def edited(column, value, where=0):
+def edited(column, value, rows=0):
     def edit(path):
         table = pd.read_csv(path)
         table[column] = table[column].astype(object)
-        table.loc[where, column] = value
+        table.loc[rows, column] = value
         table.to_csv(path, index=False)
 
     return edit
@@ -203,10 +203,10 @@ def test_the_same_promise_and_what_audits_ask_go_beside_a_model(trained, alone):
 
 
 def test_what_was_found_of_a_model_goes_with_it(trained, alone):
-    found = (CONFUSIONS, SUMMARY, "data/08_reporting/single/privacy_card.md")
-    assert all((trained / file).exists() for file in found)
+    evaluations = (CONFUSIONS, SUMMARY, "data/08_reporting/single/privacy_card.md")
+    assert all((trained / file).exists() for file in evaluations)
     assert alone("training", f"{SMALL},privacy.epsilon=1")[0] == 0
-    assert not any((trained / file).exists() for file in found)
+    assert not any((trained / file).exists() for file in evaluations)
     assert json.loads((trained / PRIVACY).read_text())["epsilon_nominal"] == 1
 
 

@@ -68,8 +68,8 @@ def test_a_controlled_run_says_what_was_decided_and_on_what_epsilon_rests(finish
     assert "un-noised gradients" in summary["assumptions"][0]
     reached = report(project, "run_summary.json")
     assert reached["privacy"] == "conditional"
-    for told in (summary, reached, run.data.metrics):
-        assert "epsilon_conditional" in told and "epsilon_verified" not in told
+    for values in (summary, reached, run.data.metrics):
+        assert "epsilon_conditional" in values and "epsilon_verified" not in values
     ledger = report(project, "privacy_ledger.csv")
     assert set(ledger["releases"]) == {20}
     assert ledger["assumption"].str.endswith("(control.smoothness declares beta instead)").all()

@@ -132,9 +132,9 @@ def test_evaluation_on_held_out_training_records(project, kedro_run):
     assert only_run().data.tags["held_out"] == "in clear"
     privacy = report(project, "privacy_summary.json")
     assert privacy["records_in_clear"] == {"validation": n_validation, "test": 359}
-    outside = " ".join(privacy["outside_the_promise"])
+    declared = " ".join(privacy["outside_the_promise"])
     for words in (f"{n_validation} validation records", "359 test records", "label_distribution"):
-        assert words in outside
+        assert words in declared
 
 
 STEEP = """
@@ -164,11 +164,11 @@ def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run, mon
 def test_a_model_with_dropout_is_refused_before_anything_is_written(
     project, kedro_run, monkeypatch
 ):
-    own = types.ModuleType("own_models")
-    own.dropping = lambda shape, n_classes: torch.nn.Sequential(
+    module = types.ModuleType("own_models")
+    module.dropping = lambda shape, n_classes: torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, n_classes)
     )
-    monkeypatch.setitem(sys.modules, "own_models", own)
+    monkeypatch.setitem(sys.modules, "own_models", module)
     result = kedro_run("--params", f"{SMALL},model.name=own_models:dropping", code=2)
     (line,) = [line for line in result.output.splitlines() if "model.name" in line]
     assert "has Dropout (layer 1)" in line

@@ -58,14 +58,14 @@ def kedro_study_report(project):
 
 def runs(project, **tags) -> list[mlflow.entities.Run]:
     mlflow.set_tracking_uri(tracking_uri(project))
-    wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+    query = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
     return mlflow.search_runs(
-        search_all_experiments=True, filter_string=wanted, output_format="list"
+        search_all_experiments=True, filter_string=query, output_format="list"
     )
 
 
-def statuses(found: list[mlflow.entities.Run]) -> Counter:
-    return Counter(run.info.status for run in found)
+def statuses(cells: list[mlflow.entities.Run]) -> Counter:
+    return Counter(run.info.status for run in cells)
 
 
 def check_page(parent) -> None:
@@ -78,12 +78,12 @@ def check_page(parent) -> None:
         assert f"viewStateShareKey=tiny&compareRunsMode={mode}&workflowType" in note
     experiment = mlflow.get_experiment(parent.info.experiment_id)
     view = json.loads(experiment.tags["mlflow.sharedViewState.tiny"])
-    shown = mlflow.search_runs(
+    runs_shown = mlflow.search_runs(
         [parent.info.experiment_id], view["searchFilter"], output_format="list"
     )
-    assert {run.data.tags["arm"] for run in shown} == {"reference", "noisy", "impossible"}
-    assert {run.info.status for run in shown} == {"FINISHED"} and len(shown) == 3
-    assert len({run.info.run_name for run in shown}) == 3
+    assert {run.data.tags["arm"] for run in runs_shown} == {"reference", "noisy", "impossible"}
+    assert {run.info.status for run in runs_shown} == {"FINISHED"} and len(runs_shown) == 3
+    assert len({run.info.run_name for run in runs_shown}) == 3
     assert view["groupBy"]["groupByKeys"][1] == {"mode": "tag", "groupByData": "arm"}
 
 
@@ -347,19 +347,19 @@ def test_a_study_may_be_run_in_parts(project, kedro_study):
 @pytest.mark.full
 def test_a_scale_is_a_study_of_its_own(project, kedro_study):
     scales = "scales: {smoke: {parameters: {training.rounds: 1}, grid: {seed: [9]}}}\n"
-    own = project / "data/08_reporting/tiny/report.md"
-    own.parent.mkdir(parents=True)
-    own.write_text("the study's own")
+    report_file = project / "data/08_reporting/tiny/report.md"
+    report_file.parent.mkdir(parents=True)
+    report_file.write_text("the study's own")
     lines = "grid: {algorithm: [hfl], seed: [0, 1, 2]}\n" + scales
     kedro_study(lines, "--scale=smoke", code=0)
     (cell,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
     assert cell.data.tags["study"] == "tiny-smoke"
     assert (cell.data.params["training.rounds"], cell.data.params["seed"]) == ("1", "9")
-    text = (own.parents[1] / "tiny-smoke/report.md").read_text()
+    text = (report_file.parents[1] / "tiny-smoke/report.md").read_text()
     assert "# Tiny (smoke scale)" in text and "kedro study tiny --scale=smoke" in text
     assert "1 of 1 cells are finished" in text
     assert reported(project) == {"report.md": b"the study's own"}
-    assert not (own.parent / "logs").exists()
+    assert not (report_file.parent / "logs").exists()
 
 
 def began(project, identity: str, name: str, **order) -> None:
@@ -535,7 +535,7 @@ def test_resume_goes_on_with_an_unfinished_cell_and_a_new_study_does_not(project
     assert "--resume runs what is missing" in result.output
     (killed,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
     folder = project / "data/06_models/tiny/hfl-seed_0/checkpoints"
-    kept = {file.name: file.read_bytes() for file in folder.iterdir()}
+    checkpoints = {file.name: file.read_bytes() for file in folder.iterdir()}
 
     result = kedro_study(LONG, "--workers=1", "--resume", code=0)
     (cell,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
@@ -544,7 +544,7 @@ def test_resume_goes_on_with_an_unfinished_cell_and_a_new_study_does_not(project
 
     # As if it had been killed after all; a study without --resume starts it anew.
     mlflow.MlflowClient().set_terminated(cell.info.run_id, "KILLED")
-    for name, content in kept.items():
+    for name, content in checkpoints.items():
         (folder / name).write_bytes(content)
     result = kedro_study(LONG, "--workers=1", code=0)
     cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
