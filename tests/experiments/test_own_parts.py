@@ -4,7 +4,7 @@ on its word."""
 from dataclasses import replace
 
 import pytest
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 from tests.pages import write_files
 
 from m2fdp import Experiment, load_config

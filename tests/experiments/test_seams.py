@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 import torch
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 from tests.pages import blocks, write_files
 from torch import nn
 

@@ -90,9 +90,9 @@ def test_a_head_is_averaged_over_its_tiers_clients_and_else_stays():
 def test_who_is_absent_trains_nothing():
     run = experiment(**{"algorithm": "fedavg", "training.participants": 1})
     process, plan = run.process(), run.run_plan.rounds[0]
-    (there,) = np.flatnonzero(process.cuts[0] > 0)
+    (device,) = np.flatnonzero(process.cuts[0] > 0)
     state = process.start()
-    expected = clients_of_one(process, state, plan, int(there))
+    expected = clients_of_one(process, state, plan, int(device))
     torch.testing.assert_close(process.round(state, plan).weights, expected)
 
 
@@ -127,9 +127,9 @@ def test_yogi_steps_weights_and_no_buffer():
 def test_who_listens_hears_every_clients_model():
     run = experiment(algorithm="fedavg")
     process, plan = run.process(), run.run_plan.rounds[0]
-    state, heard = process.start(), []
-    after = process.round(state, plan, lambda *message: heard.append(message))
-    ((direction, layer, models),) = heard
+    state, messages = process.start(), []
+    after = process.round(state, plan, lambda *message: messages.append(message))
+    ((direction, layer, models),) = messages
     assert (direction, layer) == ("up", 1)
     assert torch.equal(models, clients_of(process, state, plan))
     assert torch.equal(process.round(state, plan).weights, after.weights)

@@ -70,10 +70,10 @@ def test_whoever_steps_alone_sends_its_part_when_models_are_aggregated_only():
     everybody = np.ones(2, dtype=bool)
     anyone = Network(network.tree, network.trust, network.noise, splits=everybody)
     plans = (RoundPlan((None, 0), 0.1),)
-    together = planned(world([True], 2)[0], clock, plans)
-    alone = planned(anyone, clock, plans)
+    joint = planned(world([True], 2)[0], clock, plans)
+    separate = planned(anyone, clock, plans)
     part = 2 * 4 * (464 + 32 + 170) / (10 * MIB)
-    assert alone.seconds[0] == pytest.approx(together.seconds[0] - part, rel=1e-9)
+    assert separate.seconds[0] == pytest.approx(joint.seconds[0] - part, rel=1e-9)
 
 
 def test_one_device_that_may_not_split_is_what_others_are_given_time_for():
@@ -84,27 +84,27 @@ def test_one_device_that_may_not_split_is_what_others_are_given_time_for():
     only_trusted = planned(world([True], 3)[0], clock, plans)
     assert (both.tiers[0, 3:] == 8).all()
     assert (both.tiers[0, :3] >= only_trusted.tiers[0]).all()
-    alone = planned(world([False], 3)[0], clock, plans)
-    assert both.seconds[0] == pytest.approx(alone.seconds[0])
+    separate = planned(world([False], 3)[0], clock, plans)
+    assert both.seconds[0] == pytest.approx(separate.seconds[0])
 
 
 def test_a_shared_server_trains_its_own_children_one_after_the_other():
     network, clock = world([True, True], 5, server_gflops=1.0)
     shared = clock.model_copy(update={"server": "shared"})
     plans = (RoundPlan((0,), 0.1),)
-    once = planned(network, clock, plans, schedule="static", static_tier=1)
+    static_plan = planned(network, clock, plans, schedule="static", static_tier=1)
     five = planned(network, shared, plans, schedule="static", static_tier=1)
     server = 60 * (WHOLE - MD1) / 1e9
-    assert five.seconds[0] - once.seconds[0] == pytest.approx(4 * server, rel=1e-3)
+    assert five.seconds[0] - static_plan.seconds[0] == pytest.approx(4 * server, rel=1e-3)
 
 
 def test_a_dynamic_schedule_learns_the_oracles_tiers_after_a_round():
     network, clock = world([True, True], 5, profiles=[[4.0, 100.0], [1.0, 30.0], [0.1, 10.0]])
     plans = (RoundPlan((0,), 0.1),) * 3
-    own = planned(network, clock, plans, schedule="dynamic")
+    dynamic_plan = planned(network, clock, plans, schedule="dynamic")
     best = planned(network, clock, plans)
-    assert (own.tiers[0] == 1).all()
-    np.testing.assert_array_equal(own.tiers[1:], best.tiers[1:])
+    assert (dynamic_plan.tiers[0] == 1).all()
+    np.testing.assert_array_equal(dynamic_plan.tiers[1:], best.tiers[1:])
 
 
 def test_the_servers_links_come_after_the_slowest_device():
