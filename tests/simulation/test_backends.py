@@ -88,7 +88,7 @@ def models(name):
     torch.manual_seed(0)
     is_own, kind = name.startswith("own"), name.removeprefix("own ")
     module = Tokens() if kind == "tokens" else Odd(kind)
-    return Model(name, module, losses.cross_entropy, linear=False, is_own=own)
+    return Model(name, module, losses.cross_entropy, linear=False, is_own=is_own)
 
 
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
