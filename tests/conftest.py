@@ -1,9 +1,9 @@
-"""A project folder of the test's own, so that no test touches the repository's data and runs."""
+"""Project folders for the tests, none of which touches the repository's data and runs."""
 
 from __future__ import annotations
 
+import os
 import resource
-import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import settings
 from kedro.framework.startup import bootstrap_project
-
-REPOSITORY = Path(__file__).parents[1]
-# MLflow hands these on to later sessions and subprocesses; a test must start without them.
-MLFLOW_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID")
+from tests.finished import MLFLOW_VARIABLES, Finished, FinishedRuns, make_project
 
 # On a busy machine an example may take any time; the suite has a limit of its own for each test.
 settings.register_profile("no_deadline", deadline=None)
@@ -39,17 +36,8 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bootstrapped copy of the project's configuration with its own data/ and mlruns/.
-
-    It is the working directory, and the code is the repository's.
-    """
-    shutil.copytree(REPOSITORY / "conf", tmp_path / "conf", ignore=shutil.ignore_patterns("local"))
-    (tmp_path / "conf" / "local").mkdir()
-    for file in ("pyproject.toml", ".telemetry"):
-        shutil.copy(REPOSITORY / file, tmp_path)
-    for folder in ("src", "data", "mlruns"):
-        (tmp_path / folder).mkdir()
-    shutil.copy(empty_store, tmp_path / "mlruns")
+    """A bootstrapped project of the test's own, which is the working directory."""
+    make_project(tmp_path, empty_store)
     monkeypatch.chdir(tmp_path)
     for variable in MLFLOW_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
@@ -59,13 +47,28 @@ def project(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def kedro_run(project: Path) -> Callable[..., Result]:
-    """`kedro run` with the given arguments, in this process and in `project`."""
+    """`kedro run` with the given arguments, in this process and in `project`; where an exit code is
+    given, it must end with that."""
     from m2fdp.cli import run
 
-    def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(run, arguments)
+    def invoke(*arguments: str, code: int | None = None) -> Result:
+        result = CliRunner().invoke(run, arguments)
+        assert code in (None, result.exit_code), result.output
+        return result
 
     return invoke
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Finished]:
+    """A function that gives the run of `kedro run` with the given arguments, which is made once
+    for all tests and workers, and which no test changes."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    runs = FinishedRuns(folder, empty_store)
+    yield runs.get
+    runs.check_unchanged()
 
 
 @pytest.fixture

@@ -25,16 +25,14 @@ def test_run_has_the_options_of_kedros_own_run():
 
 
 def test_an_unknown_environment_is_one_line_that_names_the_known_ones(kedro_run):
-    result = kedro_run("--env", "fashion")
-    assert result.exit_code == 2
+    result = kedro_run("--env", "fashion", code=2)
     assert result.output.startswith("Error: --env = 'fashion': no such environment; there are ")
     assert "fashion_mnist" in result.output
     assert result.output.count("\n") == 1
 
 
 def test_an_unknown_pipeline_is_one_line_that_names_the_known_ones(kedro_run):
-    result = kedro_run("--pipelines", "data,trainig")
-    assert result.exit_code == 2
+    result = kedro_run("--pipelines", "data,trainig", code=2)
     assert result.output.startswith("Error: --pipelines = 'trainig': valid are __default__, attack")
     assert result.output.count("\n") == 1
 
@@ -47,8 +45,7 @@ def test_an_unknown_pipeline_is_one_line_that_names_the_known_ones(kedro_run):
     ],
 )
 def test_asynchronous_nodes_are_refused_before_a_run_is_opened(project, kedro_run, option, message):
-    result = kedro_run(option)
-    assert result.exit_code == 2
+    result = kedro_run(option, code=2)
     assert result.output.splitlines()[-1].startswith(f"Error: {message}")
     mlflow.set_tracking_uri(tracking_uri(project))
     assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
@@ -224,15 +221,13 @@ def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command)
     ],
 )
 def test_what_no_pipeline_has_is_one_line(kedro_run, option, line):
-    result = kedro_run(option)
-    assert result.exit_code == 2
+    result = kedro_run(option, code=2)
     assert result.output.startswith(f"Error: {line}")
     assert result.output.count("\n") == 1
 
 
 def test_options_that_leave_no_node_are_one_line(kedro_run):
-    result = kedro_run("--nodes=split", "--to-outputs=network_table")
-    assert result.exit_code == 2
+    result = kedro_run("--nodes=split", "--to-outputs=network_table", code=2)
     assert result.output == (
         "Error: --nodes = 'split': no node is left; choose fewer things at once\n"
     )

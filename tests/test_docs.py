@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 from tests.pages import PAGES
 
 

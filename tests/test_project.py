@@ -7,7 +7,7 @@ import tomllib
 from importlib.metadata import version
 
 import yaml
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 
 import m2fdp
 

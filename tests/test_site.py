@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 import yaml
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 from tests.pages import PAGES
 
 SRC = REPOSITORY / "src"

@@ -34,8 +34,8 @@ import mlflow, torch
 import kedro_mlflow.framework.hooks.mlflow_hook, mlflow.store.tracking.sqlalchemy_store
 import time
 start = time.process_time()
-import m2fdp.settings, m2fdp.pipeline_registry, m2fdp.pipelines.training.pipeline
-import m2fdp.pipelines.audit.pipeline, m2fdp.pipelines.evaluation.pipeline, dp_accounting
+import m2fdp.settings, m2fdp.pipeline_registry, m2fdp.pipelines.training
+import m2fdp.pipelines.audit, m2fdp.pipelines.evaluation, dp_accounting
 print(time.process_time() - start)
 """
 

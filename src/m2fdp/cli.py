@@ -18,26 +18,26 @@ from yaml import YAMLError
 REPORT = "report"  # reserved as a study's name
 
 
-def _merged(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Any:
+def _merged(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
     """What `--params` says each time that it is given; the later wins."""
     if context.get_parameter_source(option.name) is ParameterSource.DEFAULT_MAP:
-        given = ((context.default_map or {})[option.name],)  # of the file of --config
-    read = [_read_params(context, option, part) for part in given]
-    return OmegaConf.to_container(OmegaConf.merge({}, *read))
+        texts = ((context.default_map or {})[option.name],)  # of the file of --config
+    params = [_read_params(context, option, text) for text in texts]
+    return OmegaConf.to_container(OmegaConf.merge({}, *params))
 
 
-def _read_params(context: click.Context, option: click.Parameter, given: Any) -> Any:
+def _read_params(context: click.Context, option: click.Parameter, text: Any) -> Any:
     """`--params` as Kedro reads it, in one line where it can't be read."""
     from m2fdp.command_errors import BadInput
     from m2fdp.errors import InputError
 
     try:
-        return KEDRO_OPTIONS[option.name].process_value(context, given)
+        return KEDRO_OPTIONS[option.name].process_value(context, text)
     except click.UsageError:
         remedy = "give KEY=VALUE, several separated by commas"
     except (YAMLError, OmegaConfBaseException) as error:
         remedy = f"a value is no YAML: {getattr(error, 'problem', None) or error}"
-    raise BadInput(" ".join(str(InputError("--params", given, remedy)).split()))
+    raise BadInput(" ".join(str(InputError("--params", text, remedy)).split()))
 
 
 KEDRO_OPTIONS = {option.name: option for option in kedro_run.params}

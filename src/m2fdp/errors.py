@@ -22,8 +22,8 @@ class InputError(ValueError):
 
     def __str__(self) -> str:
         whole = isinstance(self.value, str) and self.value == BLOCK
-        given = self.key if whole else f"{self.key} = {self.value!r}"
-        return f"{given}: {self.remedy}"
+        place = self.key if whole else f"{self.key} = {self.value!r}"
+        return f"{place}: {self.remedy}"
 
 
 def one_line(error: BaseException) -> str:
@@ -33,8 +33,8 @@ def one_line(error: BaseException) -> str:
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error and what it was raised from, the innermost last, each once: chains may be rings."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited: set[int] = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
         error = error.__cause__ or error.__context__

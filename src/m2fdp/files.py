@@ -46,8 +46,8 @@ def unsealed(written: bytes) -> bytes | None:
 
 def shown(path: PurePath) -> str:
     """A path as users type it: from the folder they are in, if it is below."""
-    here = Path.cwd()
-    return os.path.relpath(path, here) if Path(path).is_relative_to(here) else str(path)
+    folder = Path.cwd()
+    return os.path.relpath(path, folder) if Path(path).is_relative_to(folder) else str(path)
 
 
 def _name_file(error: BaseException, unfinished: Path, path: Path) -> None:

@@ -25,9 +25,15 @@ from pydantic import ValidationError
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
-from m2fdp.experiments.attack_checks import check_attack
-from m2fdp.experiments.checks import check_config, check_equal_rounds, surprises
-from m2fdp.experiments.proximal import check_plain_steps
+from m2fdp.experiments.checks import (
+    check_attack,
+    check_bound,
+    check_config,
+    check_equal_rounds,
+    surprises,
+)
+from m2fdp.experiments.idle import refuse_idle
+from m2fdp.experiments.request import Request
 from m2fdp.files import shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import evaluation, tracking
@@ -50,6 +56,9 @@ _UNTOLD = frozenset(
     {"project_path", "run_id", "session_id", "runner", "extra_params", "runtime_params"}
 )
 
+# Pipelines that read keys which nothing else does, with what each makes of them.
+_READING = {"bound": "bound", "clock": "clock_rounds"}
+
 logger = logging.getLogger(__name__)
 
 
@@ -65,7 +74,8 @@ class RunHooks:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
         try:
             self._config = parse_config(context.config_loader["parameters"])
-            self._plan = check_config(self._config)
+            # Which pipelines are to run is known later, and which keys they read.
+            self._plan = check_config(self._config, frozenset(_READING))
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
             check_catalog(loader, self._config.cell)
             check_store(tracking.tracking_uri(context.project_path))
@@ -148,12 +158,12 @@ class RunHooks:
         with self._lock:  # `unsent` is of the cell's files
             self._recorder.end(self._pipelines)
             self._outbox.take_up()
-            left = self._outbox.close()
-        if left is not None:
-            unsent = shown(self._entries.cell_folder / UNSENT)
+            unsent = self._outbox.close()
+        if unsent is not None:
+            file = shown(self._entries.cell_folder / UNSENT)
             raise Untracked(
-                f"MLflow at {mlflow.get_tracking_uri()} has not taken {left}. The files of the "
-                f"run are whole; {unsent} keeps the rest. {self._how_to_send()}"
+                f"MLflow at {mlflow.get_tracking_uri()} has not taken {unsent}. The files of the "
+                f"run are whole; {file} keeps the rest. {self._how_to_send()}"
             )
         if self._opens_run:
             mlflow.end_run()
@@ -192,21 +202,22 @@ class RunHooks:
         check_inputs(pipeline, catalog, run_params)
         if self._unfinished is not None:
             check_continues(self._unfinished, pipeline)
-        if {"audit", "bound"} & pipeline.all_outputs():
+        refuse_idle(Request(self._config, self._plan, _reading(pipeline)))
+        if "audit" in pipeline.all_outputs():
             check_equal_rounds(self._config, self._plan)
         if "attack" in pipeline.all_outputs():
             check_attack(self._config, self._plan)
         if "bound" in pipeline.all_outputs():
-            check_plain_steps(self._config, self._plan)
+            check_bound(self._config, self._plan)
 
     def _record_start(self, run: Run, pipeline: Pipeline, run_params: dict[str, Any]) -> None:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""
         run_id = run.info.run_id
         code = code_tags(self._project)
-        again = command(self._config, self._pipelines)
         tags = {key: str(v) for key, v in run_params.items() if v and key not in _UNTOLD}
         tags |= run_tags(self._config) | code | data_tags(pipeline)
-        tags |= {"mlflow.source.name": SOURCE, "kedro_command": again}
+        repeat = command(self._config, self._pipelines)
+        tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
         params = flatten(self._config.model_dump(exclude={"resume"}))
         before = None
         if self._unfinished is not None:
@@ -218,11 +229,10 @@ class RunHooks:
             tracking.forget_end(before)
             params = {}  # it has them, and MLflow lets none change
         client, listed = MlflowClient(), [Param(key, str(value)) for key, value in params.items()]
-        told = [RunTag(key, value) for key, value in tags.items()]
+        run_tag_list = [RunTag(key, value) for key, value in tags.items()]
         for first in range(0, max(1, len(listed)), MAX_PARAMS_TAGS_PER_BATCH):
             batch = listed[first : first + MAX_PARAMS_TAGS_PER_BATCH]
-            client.log_batch(run_id, params=batch, tags=told)
-            told = []
+            client.log_batch(run_id, params=batch, tags=[] if first else run_tag_list)
         unsent = self._entries.cell_folder / UNSENT
         self._outbox = Outbox(run_id, unsent)
         if before is None:
@@ -233,10 +243,10 @@ class RunHooks:
         self._recorder = Recorder(run, self._outbox, self._entries, rounds, before)
 
     def _how_to_send(self) -> str:
-        again = "Once it answers, the same command"
+        retry = "Once it answers, the same command"
         if self._trains and self._config.training.checkpoint_every is not None:
-            return f"{again} with resume=true in --params sends everything."
-        return f"{again} makes the run anew."
+            return f"{retry} with resume=true in --params sends everything."
+        return f"{retry} makes the run anew."
 
     def _lock_cell(self) -> None:
         """Two runs that write the same files would end each other."""
@@ -265,6 +275,12 @@ def _run_name(context: KedroContext, config: Config, unfinished: Unfinished | No
         return unfinished.run.info.run_name
     loader = cast(StrictConfigLoader, context.config_loader)
     return run_name(config, flatten(loader.runtime_params or {}))
+
+
+def _reading(pipeline: Pipeline) -> frozenset[str]:
+    """Of a run, the pipelines that read keys which nothing else does."""
+    outputs = pipeline.all_outputs()
+    return frozenset(name for name, output in _READING.items() if output in outputs)
 
 
 def _asked_for(run_params: dict[str, Any]) -> list[str]:

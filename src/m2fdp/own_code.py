@@ -39,15 +39,15 @@ def is_ours(thing: object) -> bool:
     """Whether the class of a thing is this project's, whatever it calls itself."""
     kind = type(thing)
     module = sys.modules.get(kind.__module__)
-    inside = kind.__module__.split(".")[0] == __name__.split(".")[0]
-    return inside and getattr(module, kind.__qualname__, None) is kind
+    is_module_ours = kind.__module__.split(".")[0] == __name__.split(".")[0]
+    return is_module_ours and getattr(module, kind.__qualname__, None) is kind
 
 
 def load(key: str, name: str, kind: type | None = None) -> Any:
     """What a name of the form `package.module:name` stands for.
 
     Args:
-        key: of the configuration, for the error.
+        key: the configuration's key, for the error.
         kind: what it must be an instance of; None = a function.
 
     Raises:
@@ -60,8 +60,8 @@ def load(key: str, name: str, kind: type | None = None) -> Any:
         importlib.invalidate_caches()  # the file may have been written a moment ago
         thing = getattr(importlib.import_module(module_name), attribute)
     if not (callable(thing) if kind is None else isinstance(thing, kind)):
-        wanted = "function" if kind is None else kind.__name__
-        raise InputError(key, name, f"is no {wanted} but {type(thing).__name__}")
+        expected = "function" if kind is None else kind.__name__
+        raise InputError(key, name, f"is no {expected} but {type(thing).__name__}")
     return thing
 
 
@@ -95,8 +95,8 @@ def n_positional(function: Callable[..., Any]) -> int | None:
 
 def root() -> Path:
     """The nearest folder with a `pyproject.toml`, from the working directory up, or that itself."""
-    here = Path.cwd()
-    return next((path for path in (here, *here.parents) if (path / _MARK_OF_ROOT).is_file()), here)
+    cwd = Path.cwd()
+    return next((path for path in (cwd, *cwd.parents) if (path / _MARK_OF_ROOT).is_file()), cwd)
 
 
 @contextmanager
@@ -114,10 +114,10 @@ def _root_on_path() -> Iterator[None]:
 
 def _place(error: BaseException) -> str:
     """The last line of the user's own that an error has come through."""
-    own = [
+    frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<")
         and not str(Path(frame.filename).resolve()).startswith(_NOT_THEIRS)
     ]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

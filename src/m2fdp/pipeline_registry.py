@@ -4,7 +4,7 @@ from kedro.framework.project import find_pipelines
 from kedro.pipeline import Pipeline
 
 from m2fdp.pipelines import data, features, privacy, topology
-from m2fdp.pipelines.data.pipeline import from_disk
+from m2fdp.pipelines.data import from_disk
 
 
 def register_pipelines() -> dict[str, Pipeline]:
@@ -16,13 +16,13 @@ def register_pipelines() -> dict[str, Pipeline]:
     """
     pipelines = find_pipelines(raise_errors=True)
     # These are runs of their own: their rounds leave no model.
-    alone = {"attack", "audit", "bound", "clock"}
-    everything = sum((p for name, p in pipelines.items() if name not in alone), Pipeline([]))
+    separate = {"attack", "audit", "bound", "clock"}
+    everything = sum((p for name, p in pipelines.items() if name not in separate), Pipeline([]))
     split, promise = data.create_pipeline(), privacy.create_pipeline()
     featured = features.create_pipeline()
     # Their own tables end these, and have the ledger's bounds.
     tested = split + topology.create_pipeline() + promise - promise.only_nodes("print_ledger")
-    before = {
+    needs = {
         # They can be had before many runs want them at once.
         "features": split,
         # A budget can be planned, and a promise tested, without training.
@@ -34,6 +34,6 @@ def register_pipelines() -> dict[str, Pipeline]:
         "training": from_disk() + featured + topology.create_pipeline() + promise,
         "evaluation": from_disk() + featured,
     }
-    for name in before.keys() & pipelines.keys():
-        pipelines[name] += before[name]
+    for name in needs.keys() & pipelines.keys():
+        pipelines[name] += needs[name]
     return pipelines | {"__default__": everything}

@@ -84,8 +84,8 @@ class _PluginGroup(click.Group):
     def _own() -> click.Group:
         if isinstance(sys.modules.get(PLUGIN_COMMANDS), _StandIn):
             del sys.modules[PLUGIN_COMMANDS]
-        own: click.Group = import_module(PLUGIN_COMMANDS).mlflow_commands
-        return own
+        group: click.Group = import_module(PLUGIN_COMMANDS).mlflow_commands
+        return group
 
 
 class _StandIn(ModuleType):

@@ -31,8 +31,8 @@ class KeyedStreams:
     """Streams that repeat.
 
     Attributes:
-        seed: of the run.
-        release: at most 64 bytes; no two values share a stream.
+        seed: the run's seed.
+        release: a key of 64 bytes or less; no two values share a stream.
     """
 
     seed: int

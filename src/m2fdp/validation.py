@@ -88,7 +88,7 @@ class _Case:
     """A manifest to be judged, known by all that the verdict rests on.
 
     Attributes:
-        digest: of `ManifestValidator`.
+        digest: SHA-256 of `ManifestValidator`.
         paged: whether the page is asked for.
         manifest: it, not kept alive for what is known already.
     """

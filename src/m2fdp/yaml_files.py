@@ -55,10 +55,10 @@ def line_of(path: Path, keys: Sequence[str]) -> int | None:
     for key in keys:
         if not isinstance(node, MappingNode):
             return None
-        found = [(name, value) for name, value in node.value if str(name.value) == key]
-        if not found:
+        pair = next((pair for pair in node.value if str(pair[0].value) == key), None)
+        if pair is None:
             return None
-        name, node = found[0]
+        name, node = pair
         line = name.start_mark.line + 1
     return line
 
@@ -76,13 +76,13 @@ def _text(path: Path) -> str:
 
 def _refuse_twice(path: Path, text: str, root: Node | None) -> None:
     """YAML itself would take the later value and say nothing."""
-    seen: set[int] = set()  # an anchor's node stands in several places
+    visited: set[int] = set()  # an anchor's node stands in several places
     waiting = [root] if root is not None else []
     while waiting:
         node = waiting.pop()
-        if id(node) in seen or not isinstance(node.value, list):
+        if id(node) in visited or not isinstance(node.value, list):
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if not isinstance(node, MappingNode):
             waiting.extend(node.value)
             continue

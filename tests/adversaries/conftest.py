@@ -30,7 +30,8 @@ class System(AuditedRun):
 
 @pytest.fixture(scope="session")
 def make_system():
-    """Two edge servers with three devices each, the first trusted, unless told otherwise."""
+    """Two edge servers with three devices each, the first trusted, unless told otherwise; `pull` is
+    the part of a step that goes to the proximal term's centre."""
 
     def make(
         fanouts=(2, 3),
@@ -44,6 +45,8 @@ def make_system():
         weights="uniform",
         noise_below_heads=None,
         trusted_cloud=False,
+        pull=0.0,
+        center="received",
         **privacy,
     ):
         tree = tree_from_fanouts(list(fanouts))
@@ -60,7 +63,8 @@ def make_system():
                     np.ones(tree.n_devices),
                 ),
             )
-        schedule = Schedule(rounds, steps, local_aggregation or {}, 0.1, step_size)
+        local = local_aggregation or {}
+        schedule = Schedule(rounds, steps, local, 0.1, step_size, pull / 0.1, center)
         config = PrivacyConfig(**({"epsilon": 2.0, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
         rates = np.full(tree.n_devices, rate)
         threat = ThreatConfig(distrusted=["servers", "cloud", *(["public"] * trusted_cloud)])

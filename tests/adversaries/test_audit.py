@@ -9,9 +9,9 @@ from math import inf
 
 import numpy as np
 import pytest
+from tests.adversaries.copies import assert_caught, bounds_of, changed, noise_of, with_noise
 
 from m2fdp.adversaries import audit, bounds_table, listen
-from m2fdp.adversaries.audit import audit_line
 from m2fdp.config import AuditConfig, ThreatConfig
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.streams import Streams
@@ -86,18 +86,6 @@ def test_a_gaussian_is_audited_close_to_its_worth(make_system):
     assert 0.6 < found.epsilon_lower <= 1.0
 
 
-def changed(canaries, **changes):
-    """The copies of another simulation."""
-    simulation = replace(canaries.process.simulation, **changes)
-    return replace(canaries, process=replace(canaries.process, simulation=simulation))
-
-
-def mutated(canaries, **noise):
-    (mechanism,) = canaries.process.simulation.mechanisms
-    mutant = replace(mechanism, noise=replace(mechanism.noise, **noise))
-    return changed(canaries, mechanisms=(mutant,))
-
-
 def drawing(canaries, **streams):
     """The copies with other streams."""
     return changed(canaries, randomness=replace(canaries.process.simulation.randomness, **streams))
@@ -156,17 +144,11 @@ class Shuffled:
 def test_a_quarter_of_the_noise_is_caught(make_system, mechanism, which):
     system = make_system(mechanism=mechanism, rate=1.0)
     canaries, line = system.plant(6000, which=which)
-    noise = canaries.process.simulation.mechanisms[0].noise
-    config = AuditConfig(repetitions=3000)
-    sound = audit_line(canaries, line, system.privacy, 3, config)
-    assert sound.epsilon_lower <= sound.epsilon_upper
-    quiet = mutated(
-        canaries,
-        steps=noise.steps / 4,
-        messages=tuple(scale / 4 for scale in noise.messages),
+    noise = noise_of(canaries)
+    messages = tuple(scale / 4 for scale in noise.messages)
+    assert_caught(
+        system, canaries, line, with_noise(canaries, steps=noise.steps / 4, messages=messages)
     )
-    broken = audit_line(quiet, line, system.privacy, 3, config)
-    assert broken.epsilon_lower > broken.epsilon_upper
 
 
 @pytest.mark.full
@@ -174,16 +156,13 @@ def test_noise_that_is_missing_in_one_inner_layer_is_caught_there(make_system):
     """Heads at layers 1, 2 and 3; those of layer 2 forget their noise, which the audits of the
     other two heads see nothing of."""
     system = make_system(**UPLOAD, **DEEP, rate=1.0)
-    config = AuditConfig(repetitions=3000)
     broken = {}
     for which in range(3):
         canaries, line = system.plant(6000, which=which)
-        messages = list(canaries.process.simulation.mechanisms[0].noise.messages)
+        messages = list(noise_of(canaries).messages)
         messages[2] = messages[2] * 0
-        found = audit_line(
-            mutated(canaries, messages=tuple(messages)), line, system.privacy, 3, config
-        )
-        broken[line.position.head_layer] = found.epsilon_lower > found.epsilon_upper
+        lower, upper = bounds_of(system, with_noise(canaries, messages=tuple(messages)), line)
+        broken[line.position.head_layer] = lower > upper
     assert broken == {1: False, 2: True, 3: False}
 
 
@@ -192,25 +171,16 @@ def test_noise_that_is_missing_below_a_head_is_caught(make_system):
     """The ledger counts on what devices add below the trusted server, who adds a fourth."""
     system = make_system(**UPLOAD, rate=1.0, untrusted=(), noise_below_heads=0.25)
     canaries, line = system.plant(6000)
-    config = AuditConfig(repetitions=3000)
-    sound = audit_line(canaries, line, system.privacy, 3, config)
-    assert sound.epsilon_lower <= sound.epsilon_upper
-    messages = list(canaries.process.simulation.mechanisms[0].noise.messages)
-    assert messages[-1].all()
-    messages[-1] = messages[-1] * 0
-    caught = audit_line(
-        mutated(canaries, messages=tuple(messages)), line, system.privacy, 3, config
-    )
-    assert caught.epsilon_lower > caught.epsilon_upper
+    *upper, of_devices = noise_of(canaries).messages
+    assert of_devices.all()
+    broken = with_noise(canaries, messages=(*upper, of_devices * 0))
+    assert_caught(system, canaries, line, broken)
 
 
 @pytest.mark.full
 def test_synchronisation_without_noise_is_caught(make_system):
     system = make_system(**UPLOAD, local_aggregation={1: 2}, rate=0.9, untrusted=UNTRUSTED)
     canaries, line = system.plant(4000)
-    config = AuditConfig(repetitions=2000)
-    sound = audit_line(canaries, line, system.privacy, 3, config)
-    assert sound.epsilon_lower <= sound.epsilon_upper
     noise = OnlyGlobal(canaries.process.simulation.randomness.noise, system.schedule.local_steps)
     broken = drawing(canaries, noise=noise)
     # Two releases a round, at the local and at the global aggregation; half of the copies have
@@ -223,8 +193,7 @@ def test_synchronisation_without_noise_is_caught(make_system):
     assert local > 0.5 * global_ > 0
     assert local_left < 1e-9 * local
     assert global_left == pytest.approx(global_, rel=0.05)
-    caught = audit_line(broken, line, system.privacy, 3, config)
-    assert caught.epsilon_lower > caught.epsilon_upper
+    assert_caught(system, canaries, line, broken)
 
 
 @pytest.mark.full
@@ -236,14 +205,11 @@ def test_shuffled_minibatches_are_caught(make_system):
         **UPLOAD, **STAR, calibration="paper", epsilon=10.0, delta=0.7, rounds=1, steps=10, rate=0.1
     )
     canaries, line = system.plant(2000)
-    config = AuditConfig(repetitions=1000)
-    sound = audit_line(canaries, line, system.privacy, 1, config)
-    assert sound.epsilon_lower == 0
-    assert sound.epsilon_upper < 0.1
-
-    shuffled = drawing(canaries, sampling=Shuffled(10))
-    broken = audit_line(shuffled, line, system.privacy, 1, config)
-    assert broken.epsilon_lower > 1 > broken.epsilon_upper
+    lower, upper = bounds_of(system, canaries, line)
+    assert lower == 0
+    assert upper < 0.1
+    lower, upper = bounds_of(system, drawing(canaries, sampling=Shuffled(10)), line)
+    assert lower > 1 > upper
 
 
 @pytest.mark.full

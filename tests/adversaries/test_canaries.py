@@ -1,10 +1,9 @@
 """The audited copies: the noise is the configured one, and canaries attain the ledger's shift."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
+from tests.adversaries.copies import silent
 
 from m2fdp.adversaries import listen
 
@@ -33,84 +32,54 @@ SYSTEMS = {
 }
 
 
-def silent(canaries):
-    """Without noise, so that only the canary's own effect is left."""
-    (mechanism,) = canaries.process.simulation.mechanisms
-    noise = mechanism.noise
-    quiet = replace(
-        noise,
-        steps=noise.steps * 0,
-        messages=tuple(scale * 0 for scale in noise.messages),
-        broadcasts=tuple(scale * 0 for scale in noise.broadcasts),
-    )
-    simulation = replace(canaries.process.simulation, mechanisms=(replace(mechanism, noise=quiet),))
-    return replace(canaries, process=replace(canaries.process, simulation=simulation))
-
-
 # Three devices below each of two trusted servers below a trusted cloud; and with the second server
 # untrusted, whose devices are their own heads, or noise below the cloud's.
 CLOUD = {"trusted_cloud": True, "untrusted": ()}
 CLOUDS = {
-    "upload": CLOUD | UPLOAD | {"local_aggregation": {1: 2}},
-    "gradient": CLOUD | {"local_aggregation": {1: 2}},
-    "downlink": CLOUD | UPLOAD | {"local_aggregation": {1: 2}, "downlink_noise": True},
-    "device": CLOUD | UPLOAD | {"unit": "device"},
-    "noise below": CLOUD | UPLOAD | {"noise_below_heads": 0.25},
-    "weights": CLOUD | UPLOAD | {"weights": "samples", "size": [60, 100, 140] * 2},
-    "above untrusted": UPLOAD | {"trusted_cloud": True},
-    "star": CLOUD | UPLOAD | {"fanouts": (6,)},
+    "cloud, upload": CLOUD | UPLOAD | {"local_aggregation": {1: 2}},
+    "cloud, gradient": CLOUD | {"local_aggregation": {1: 2}},
+    "cloud, downlink": CLOUD | UPLOAD | {"local_aggregation": {1: 2}, "downlink_noise": True},
+    "cloud, device": CLOUD | UPLOAD | {"unit": "device"},
+    "cloud, noise below": CLOUD | UPLOAD | {"noise_below_heads": 0.25},
+    "cloud, weights": CLOUD | UPLOAD | {"weights": "samples", "size": [60, 100, 140] * 2},
+    "cloud above untrusted": UPLOAD | {"trusted_cloud": True},
+    "cloud of a star": CLOUD | UPLOAD | {"fanouts": (6,)},
 }
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+def planted(system, name, copies):
+    """Copies of each kind of head; of a trusted cloud's the whole tree's, which the public hear."""
+    if name in CLOUDS:
+        canaries, line = system.plant(copies)
+        assert (line.kind, line.position.head_layer) == ("public", 0)
+        return [(canaries, line)]
+    return [system.plant(copies, which=which) for which in range(3 if name == "deep" else 2)]
+
+
+@pytest.mark.parametrize("name", SYSTEMS | CLOUDS)
 def test_canaries_attain_the_largest_shift_of_the_ledger(make_system, name):
     # At q = 1 the record enters at the first step, which is the worst.
-    system = make_system(rate=1.0, **SYSTEMS[name])
-    for which in range(3 if name == "deep" else 2):
-        canaries, line = system.plant(4, which=which)
-        quiet = silent(canaries)
-        seen = listen(quiet, 2, system.privacy.downlink_noise)
+    system = make_system(rate=1.0, **(SYSTEMS | CLOUDS)[name])
+    for canaries, line in planted(system, name, 4):
+        seen = listen(silent(canaries), 2, system.privacy.downlink_noise)
         moved = seen[..., canaries.present].mean(-1) - seen[..., ~canaries.present].mean(-1)
         laws = line.laws(line.position, system.schedule.round_plans()[0])
         # Under `gradient` a message holds the sum of its steps.
-        together = sum(law.largest * count for law, count in laws)
-        expected = together * line.position.unit * canaries.scale
+        whole = sum(law.largest * count for law, count in laws)
+        expected = whole * line.position.unit * canaries.scale
         assert moved.sum(axis=1) == pytest.approx([expected] * 2, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", SYSTEMS | CLOUDS)
 def test_releases_carry_the_configured_noise(make_system, name):
-    system = make_system(rate=1.0, rounds=2, **SYSTEMS[name])
-    for which in range(2):
-        canaries, line = system.plant(3000, which=which)
+    system = make_system(rate=1.0, rounds=2, **(SYSTEMS | CLOUDS)[name])
+    for canaries, line in planted(system, name, 3000)[:2]:
         seen = listen(canaries, 2, system.privacy.downlink_noise)[..., ~canaries.present]
-        steps = system.schedule.local_steps / seen.shape[1]
         scale = line.deviation * line.position.unit * canaries.scale
         if system.privacy.mechanism == "gradient":
-            scale *= np.sqrt(steps)
+            scale *= np.sqrt(system.schedule.local_steps / seen.shape[1])
         # The spread of 1,500 draws lies within 8 % with probability 1 - 1e-5.
         assert seen.std(axis=-1) / scale == pytest.approx(np.ones(seen.shape[:2]), rel=0.08)
-
-
-@pytest.mark.parametrize("name", CLOUDS)
-def test_copies_of_a_trusted_cloud_s_tree_have_its_shift_and_its_noise(make_system, name):
-    system = make_system(rate=1.0, rounds=2, **CLOUDS[name])
-    canaries, line = system.plant(4)
-    assert (line.kind, line.position.head_layer) == ("public", 0)
-    seen = listen(silent(canaries), 2, system.privacy.downlink_noise)
-    moved = seen[..., canaries.present].mean(-1) - seen[..., ~canaries.present].mean(-1)
-    laws = line.laws(line.position, system.schedule.round_plans()[0])
-    together = sum(law.largest * count for law, count in laws)
-    expected = together * line.position.unit * canaries.scale
-    assert moved.sum(axis=1) == pytest.approx([expected] * 2, rel=1e-3)
-
-    canaries, line = system.plant(2000)
-    seen = listen(canaries, 2, system.privacy.downlink_noise)[..., ~canaries.present]
-    scale = line.deviation * line.position.unit * canaries.scale
-    if system.privacy.mechanism == "gradient":
-        scale *= np.sqrt(system.schedule.local_steps / seen.shape[1])
-    # The spread of 1,000 draws lies within 10 % with probability 1 - 1e-5.
-    assert seen.std(axis=-1) / scale == pytest.approx(np.ones(seen.shape[:2]), rel=0.1)
 
 
 def test_the_canary_is_drawn_as_often_as_its_rate_says(make_system):

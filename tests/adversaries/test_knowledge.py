@@ -23,7 +23,7 @@ def message_with(devices, shares):
 
 def knowledge_of(sizes, model="softmax", **norms):
     built = build_model(ModelConfig(name=model), SHAPE, 10, seed=0)
-    return Knowledge(built, 10, np.array(sizes), **norms)
+    return Knowledge(built, SHAPE, 10, np.array(sizes), **norms)
 
 
 @pytest.mark.parametrize("labels", [[3], [3, 5], [5, 5], [1, 4, 4], [0, 1, 2, 3]])
@@ -36,7 +36,7 @@ def test_labels_are_read_off(labels, model):
     start = knowledge.model.initial_vector().double()
     made = message_of(images.double(), torch.eye(10).double()[labels], knowledge, sought, start)
     message = replace(message, start=start.float(), update=-0.5 * len(labels) * made.float())
-    assert sorted(labels_by_rule(message, knowledge, SHAPE, len(labels))) == labels
+    assert sorted(labels_by_rule(message, knowledge, len(labels))) == labels
 
 
 def test_images_are_dealt_in_turn_and_no_more_than_there_are():
@@ -72,9 +72,9 @@ def test_a_message_is_clipped_as_devices_clip():
 def test_a_model_without_linear_last_layer_is_refused():
     module = torch.nn.Sequential(torch.nn.Conv2d(1, 10, 8), torch.nn.Flatten())
     model = build_model(ModelConfig(), SHAPE, 10, seed=0)
-    odd = Knowledge(type(model)("odd", module, model.loss, linear=False), 10, np.array([1]))
+    odd = type(model)("odd", module, model.loss, linear=False)
     with pytest.raises(InputError, match="model.name = 'odd': has no linear last layer"):
-        labels_by_rule(message_with([0], [1.0]), odd, SHAPE, 1)
+        labels_by_rule(message_with([0], [1.0]), Knowledge(odd, SHAPE, 10, np.array([1])), 1)
 
 
 def test_epsilon_beside_a_message_is_the_ledgers_of_the_worst_device_in_it():

@@ -5,60 +5,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.adversaries.copies import bounds_of, silent
 
-from m2fdp.adversaries import AuditedRun, listen, plant
-from m2fdp.adversaries.audit import audit_line, audited_lines
-from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
-from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.premises import Premises
+from m2fdp.adversaries import listen, plant
+from m2fdp.adversaries.audit import audited_lines
 from m2fdp.privacy.taint import windows
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import explicit_trust
 
-ETA = 0.1
 CENTERS = ["received", "global"]
 
 
-def run_of(part, center, rounds=1, steps=8, every=2, rate=1.0, untrusted=(), **privacy):
+@pytest.fixture(scope="module")
+def run_of(make_system):
     """Two edge servers with five devices each; `part` is eta mu."""
-    tree = tree_from_fanouts([2, 5])
-    trust = explicit_trust(tree, list(untrusted))
-    network = Network(tree, trust, noise_plan(tree, trust))
-    schedule = Schedule(rounds, steps, {1: every}, ETA, "constant", part / ETA, center)
-    config = PrivacyConfig(
-        **{"mechanism": "upload", "epsilon": 1.0, "delta": 1e-5, "clipping_norm": 0.5} | privacy
-    )
-    sizes, rates = np.full(10, 100), np.full(10, rate)
-    mechanism = build_mechanism(
-        Premises(network, sizes, rates, schedule.round_plans(), config, ThreatConfig())
-    )
-    return AuditedRun(network, mechanism, schedule, config, sizes)
-
-
-def planted(run, copies, which=0):
-    line = audited_lines(run.mechanism.ledger, run.schedule.rounds)[which]
-    return plant(run, line.position, copies, seed=3), line
-
-
-def silent(canaries):
-    """The same copies without noise."""
-    process = canaries.process
-    (mechanism,) = process.simulation.mechanisms
-    noise = mechanism.noise
-    quiet = replace(noise, messages=tuple(np.zeros_like(scale) for scale in noise.messages))
-    simulation = replace(process.simulation, mechanisms=(replace(mechanism, noise=quiet),))
-    return replace(canaries, process=replace(process, simulation=simulation))
+    usual = {"fanouts": (2, 5), "untrusted": (), "mechanism": "upload", "epsilon": 1.0}
+    usual |= {"rounds": 1, "steps": 8, "rate": 1.0, "local_aggregation": {1: 2}}
+    return lambda part, center, **changes: make_system(**usual | changes, pull=part, center=center)
 
 
 @pytest.mark.parametrize("center", CENTERS)
 @pytest.mark.parametrize("part", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("untrusted", [(), ("server-1-0", "server-1-1")], ids=["branch", "parent"])
-def test_canaries_move_their_release_by_the_law_s_largest_shift(part, center, untrusted):
+def test_canaries_move_their_release_by_the_law_s_largest_shift(run_of, part, center, untrusted):
     """Whole shards and no noise: every copy with a canary is away from every one without by it."""
     run = run_of(part, center, untrusted=untrusted)
-    canaries, line = planted(run, 8)
+    canaries, line = run.plant(8, seed=3)
     seen = listen(silent(canaries), 1, downlink_noise=False)
     head = line.position.head_layer
     for release, window in zip(seen[0], windows(canaries.plan, head, False), strict=True):
@@ -81,17 +51,14 @@ def test_canaries_move_their_release_by_the_law_s_largest_shift(part, center, un
     ],
     ids=["upload", "small q", "gradient", "smooth"],
 )
-def test_the_lower_bound_stays_below_the_ledger(changes, center):
+def test_the_lower_bound_stays_below_the_ledger(run_of, changes, center):
     # At most two observers in eight cases: a false alarm in any with probability at most 0.01.
     run = run_of(**changes, center=center)
-    for line in audited_lines(run.mechanism.ledger, run.schedule.rounds):
-        canaries = plant(run, line.position, 800, seed=3)
-        config = AuditConfig(repetitions=400, confidence=1 - 0.01 / 16)
-        found = audit_line(canaries, line, run.privacy, run.schedule.rounds, config)
+    for found in run.audit(400, confidence=1 - 0.01 / 16, seed=3):
         assert 0 <= found.epsilon_lower <= found.epsilon_upper <= 1.0
 
 
-def test_a_centre_that_is_tainted_and_counted_as_public_is_caught():
+def test_a_centre_that_is_tainted_and_counted_as_public_is_caught(run_of):
     """Noise and ledger of a pull to the round's first model, but devices are pulled to what they
     last received from the trusted server, in clear. The whole difference is 2.7 times as large."""
     honest = run_of(0.5, "global", steps=16)
@@ -104,12 +71,11 @@ def test_a_centre_that_is_tainted_and_counted_as_public_is_caught():
         for one, run in ((line, honest), (true_line, received))
     )
     assert real > 2.5 * claimed
-    config = AuditConfig(repetitions=1500, confidence=0.99)
-    found = {}
-    for name, run in (("honest", honest), ("broken", broken), ("received", received)):
-        own = true_line if name == "received" else line
-        canaries = plant(run, own.position, 3000, seed=3)
-        found[name] = audit_line(canaries, own, run.privacy, 1, config)
-    assert found["honest"].epsilon_lower <= found["honest"].epsilon_upper
-    assert found["received"].epsilon_lower <= found["received"].epsilon_upper
-    assert found["broken"].epsilon_lower > found["broken"].epsilon_upper
+    for run, its_line, holds in (
+        (honest, line, True),
+        (received, true_line, True),
+        (broken, line, False),
+    ):
+        canaries = plant(run, its_line.position, 3000, seed=3)
+        lower, upper = bounds_of(run, canaries, its_line, confidence=0.99)
+        assert (lower <= upper) == holds

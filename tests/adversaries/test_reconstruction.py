@@ -127,5 +127,5 @@ def test_what_is_kept_belongs_to_one_configuration(tmp_path):
     for key, value in ((b"one", 1.0), (b"another", 2.0)):
         assert Kept(tmp_path, key).get("start-0", result(value))["value"] == value
     assert Kept(tmp_path, b"one").get("start-0", result(3.0))["value"] == 1.0
-    assert Kept(tmp_path, b"one").get("start-0", result(3.0), of=b"other")["value"] == 3.0
+    assert Kept(tmp_path, b"one").get("start-0", result(3.0), b"other")["value"] == 3.0
     assert Kept(None, b"one").get("start-0", result(4.0))["value"] == 4.0

@@ -140,10 +140,6 @@ def test_hdp_s_super_nodes_are_the_lowest_servers():
             {"zones": {"device_noise_of": "devices", "server_noise": 0.9}},
             r"zones: leaves 1 zones, such as server-1-\d",
         ),
-        (
-            {"algorithm": "m2fdp", "zones": {"cloud_noise": True}},
-            "zones.cloud_noise = True: belongs",
-        ),
         ({"fanouts": (2, 2, 2)}, "'hdp_mixed': needs a tree of two tiers"),
         ({"algorithm": "hdp", "fanouts": (4,)}, "'hdp': needs servers between"),
     ],

@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from typing import Any
 
 from scipy.special import stdtrit
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim
 from m2fdp.claims.frames import comparable
@@ -53,24 +53,24 @@ class Published:
     @property
     def judged(self) -> tuple[set[str], bool]:
         """The verdicts that the printed numbers allow, and whether they are unpaired ones."""
-        found = _SEEDS.search(self.text)
-        if found is None:  # nobody reached it
+        match = _SEEDS.search(self.text)
+        if match is None:  # nobody reached it
             return {self.verdict}, False
-        if int(found[1]) < 2:
+        if int(match[1]) < 2:
             return {OPEN}, False
         if isinstance(self.claim, TrendClaim):
             return self._trend(), True
-        return self._threshold(self.text[: found.start()], int(found[1])), False
+        return self._threshold(self.text[: match.start()], int(match[1])), False
 
     def _threshold(self, text: str, n: int) -> set[str]:
         assert isinstance(self.claim, ThresholdClaim)
-        shown = _MEAN.match(text)
-        assert shown and shown["std"], (self.line, text)
-        scale = _SCALES.get(shown["unit"], 1.0)
+        match = _MEAN.match(text)
+        assert match and match["std"], (self.line, text)
+        scale = _SCALES.get(match["unit"], 1.0)
         bounds = [
             b if b is not None else math.nan for b in (self.claim.at_least, self.claim.at_most)
         ]
-        summaries = product(_rounded(shown["mean"], scale), _rounded(shown["std"], scale))
+        summaries = product(_rounded(match["mean"], scale), _rounded(match["std"], scale))
         return {
             against_bounds(Summary(m, max(s, 0.0), n).interval(), *bounds) for m, s in summaries
         }
@@ -79,16 +79,16 @@ class Published:
         assert isinstance(self.claim, TrendClaim) and self.claim.measure == "accuracy"
         points = {}
         for row in self.runs:
-            wanted = {**self.claim.of, **({"version": self.version} if self.version else {})}
-            if all(comparable(row[key]) == comparable(value) for key, value in wanted.items()):
+            selection = {**self.claim.of, **({"version": self.version} if self.version else {})}
+            if all(comparable(row[key]) == comparable(value) for key, value in selection.items()):
                 size = _SIZES.get(self.claim.trend)
                 place: Any = comparable(row["topology.fanouts" if size else self.claim.trend])
                 points[size(place) if size else place] = row
         rows = [points[place] for place in sorted(points)]
-        found = set()
+        versions = set()
         for m, s in product((-1, 1), repeat=2):  # as printed, at the ends of what is rounded away
-            found.add(self._welch(rows, 0.0005 * m, 0.0005 * s))
-        return found
+            versions.add(self._welch(rows, 0.0005 * m, 0.0005 * s))
+        return versions
 
     def _welch(self, rows: list[Mapping[str, str]], mean_error: float, std_error: float) -> str:
         sign = 1 if self.claim.direction == "rises" else -1

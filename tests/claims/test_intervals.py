@@ -40,9 +40,9 @@ def test_the_interval_is_students(n, level):
 def test_a_verdict_only_moves_from_fails_over_open_to_holds(values, bound, shifts):
     """As all differences grow; and the other way round against a bound from above."""
     shifted = [values + shift for shift in sorted(shifts)]
-    up = [ORDER.index(at_least(each, bound)) for each in shifted]
+    ranks = [ORDER.index(at_least(each, bound)) for each in shifted]
     down = [ORDER.index(at_most(each, bound)) for each in shifted]
-    assert up == sorted(up) and down == sorted(down, reverse=True)
+    assert ranks == sorted(ranks) and down == sorted(down, reverse=True)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=6).map(np.array), bounds)
@@ -71,8 +71,8 @@ def test_one_seed_is_always_open(value, bound):
 @given(differences, bounds, bounds)
 def test_between_two_bounds_is_beyond_both(values, one, other):
     low, high = sorted((one, other))
-    found = {at_least(values, low), at_most(values, high)}
-    expected = FAILS if FAILS in found else OPEN if OPEN in found else HOLDS
+    verdicts = {at_least(values, low), at_most(values, high)}
+    expected = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
     assert against_bounds(summarise(values).interval(), low, high) == expected
 
 
@@ -81,16 +81,16 @@ def test_a_trend_only_gains_by_a_larger_last_value(rows, shift):
     values = np.array(rows)
     moved = values + np.array([0.0, 0.0, shift])
     assert ORDER.index(rising(values)) <= ORDER.index(rising(moved))
-    if HOLDS in (found := rising(values), rising(-values)):
-        assert {found, rising(-values)} != {HOLDS}
+    if HOLDS in (rise := rising(values), rising(-values)):
+        assert {rise, rising(-values)} != {HOLDS}
 
 
 def test_false_verdicts_are_as_rare_as_the_level_says():
     """Of 4,000 ties of three seeds 2.5 % hold and 2.5 % fail; 5.2 deviations are 1 in 10⁷."""
     draws = np.random.default_rng(0).normal(0.0, 1.0, (4000, 3))
-    found = [at_least(values, 0.0) for values in draws]
+    verdicts = [at_least(values, 0.0) for values in draws]
     for verdict in (HOLDS, FAILS):
-        assert abs(found.count(verdict) - 100) < 5.2 * math.sqrt(100 * 0.975)
+        assert abs(verdicts.count(verdict) - 100) < 5.2 * math.sqrt(100 * 0.975)
 
 
 def test_infinite_values_decide_where_all_seeds_agree():

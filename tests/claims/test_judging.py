@@ -50,9 +50,9 @@ def test_differences_are_paired_by_seed():
     ],
 )
 def test_an_interval_between_two_thresholds(gains, verdict):
-    between = GAIN | {"at_least": -0.03, "at_most": 0.03}
+    claim = GAIN | {"at_least": -0.03, "at_most": 0.03}
     rows = pairs([0.5 + gain for gain in gains], [0.5] * len(gains))
-    assert only(between, *rows)["verdict"] == verdict
+    assert only(claim, *rows)["verdict"] == verdict
 
 
 @given(st.permutations(range(8)))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.claims.measures import MEASURES, OF_ZONES, check_measure, measure_runs
+from m2fdp.claims.measures import MEASURES, OF_METRICS, check_measure, measure_runs
 from m2fdp.errors import InputError
 
 
@@ -49,11 +49,11 @@ def test_a_steady_climb_is_not_volatile():
     assert volatility == pytest.approx(0, abs=1e-12)
 
 
-@pytest.mark.parametrize(("evaluations", "known"), [(1, False), (4, False), (5, True)])
-def test_volatility_needs_three_late_evaluations(evaluations, known):
+@pytest.mark.parametrize(("evaluations", "has_value"), [(1, False), (4, False), (5, True)])
+def test_volatility_needs_three_late_evaluations(evaluations, has_value):
     history = history_of([0.1, 0.5, 0.2, 0.4, 0.3][:evaluations])
     (volatility,) = measure_runs(runs_of(), history)["volatility"]
-    assert math.isnan(volatility) != known
+    assert math.isnan(volatility) != has_value
 
 
 def test_what_the_target_took_is_that_of_the_first_evaluation_that_reaches_it():
@@ -74,8 +74,8 @@ def test_decisions_are_averaged_over_the_rounds_that_the_controller_chose_for():
     names = ["local_steps", "s_trusted", "s_untrusted"]
     assert measured.loc["run1", names].tolist() == [2, 2, 3.5]
     assert measured.loc["run0", names].isna().all()
-    without = measure_runs(runs_of(2), history)
-    assert without[names].isna().all(axis=None)
+    unaimed = measure_runs(runs_of(2), history)
+    assert unaimed[names].isna().all(axis=None)
 
 
 def test_devices_are_the_product_of_the_fan_outs():
@@ -86,13 +86,13 @@ def test_devices_are_the_product_of_the_fan_outs():
 
 
 def test_what_zones_learn_is_that_of_the_runs_that_have_any():
-    zones = pd.DataFrame({name: [2.0, math.inf] for name in OF_ZONES}, index=["run2", "run1"])
+    zones = pd.DataFrame({name: [2.0, math.inf] for name in OF_METRICS}, index=["run2", "run1"])
     history = pd.concat([history_of([0.5], f"run{number}") for number in range(3)])
     measured = measure_runs(runs_of(3), history, zones=zones)
-    for name in OF_ZONES:
+    for name in OF_METRICS:
         assert math.isnan(measured.loc["run0", name])
         assert measured[name].tolist()[1:] == [math.inf, 2.0]
-    assert measure_runs(runs_of(3), history)[list(OF_ZONES)].isna().all(axis=None)
+    assert measure_runs(runs_of(3), history)[list(OF_METRICS)].isna().all(axis=None)
 
 
 def test_the_runs_own_columns_and_order_stay():

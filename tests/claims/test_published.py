@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tests.claims.published import FROM_RUNS, PAGE, published
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 
 from m2fdp.claims.intervals import FAILS, HOLDS, OPEN
 
@@ -30,16 +30,16 @@ def test_a_claim_holds_over_its_versions_only_where_it_does_in_one():
     lines = PAGE.read_text().splitlines()
     for number in {cell.line for cell in PUBLISHED}:
         cells = [cell for cell in PUBLISHED if cell.line == number]
-        found = {cell.verdict for cell in cells}
+        verdicts = {cell.verdict for cell in cells}
         overall = re.search(r"\| ((?:holds|fails|open|not reached)[^|]*?) \|", lines[number - 1])
         assert overall, lines[number - 1]
         first = overall[1].split()[0].rstrip(";")
         if first == HOLDS or "holds at" in overall[1]:
-            assert HOLDS in found, overall[1]
+            assert HOLDS in verdicts, overall[1]
         elif first == OPEN:
-            assert OPEN in found and HOLDS not in found, overall[1]
+            assert OPEN in verdicts and HOLDS not in verdicts, overall[1]
         elif first == FAILS:
-            assert FAILS in found and not {HOLDS, OPEN} & found, overall[1]
+            assert FAILS in verdicts and not {HOLDS, OPEN} & verdicts, overall[1]
 
 
 def test_no_page_uses_verdicts_of_before():

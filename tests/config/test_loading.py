@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kedro.config import OmegaConfigLoader
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 
 from m2fdp.config import Config, load_config, parse_config
 from m2fdp.errors import InputError

@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 
 from m2fdp.config import Block, Config, flatten, reference
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import process_of
+from tests.convergence.settings import network_of, network_on
 
 from m2fdp.algorithms import build_plan
 from m2fdp.config import (
@@ -20,24 +21,24 @@ from m2fdp.config import (
     TrainingConfig,
     TrustConfig,
 )
-from m2fdp.control.controller import before_training, build_controller, plan_round, step_parameter
+from m2fdp.control.controller import Controller, before_training, plan_round, step_parameter
 from m2fdp.control.gaps import PapersGap
 from m2fdp.control.problem import (
     Choice,
     ChoiceGrid,
     Problem,
+    build_problem,
     present_devices,
     solve,
     terms_at,
 )
 from m2fdp.convergence.bound import network_terms, noise_factor
-from m2fdp.costs.resources import round_cost, round_costs
+from m2fdp.costs.resources import Links
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_alone, step_together
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import draw_trust, explicit_trust
+from m2fdp.topology.builders import tree_from_edges
+from m2fdp.topology.trust import explicit_trust
 
 M = 7840
 PRIVACY = PrivacyConfig(
@@ -45,25 +46,12 @@ PRIVACY = PrivacyConfig(
 )
 
 
-def network_of(fanouts, ratios, participants=None):
-    tree = tree_from_fanouts(fanouts)
-    trust = draw_trust(tree, ratios, seed=0)
-    return Network(tree, trust, noise_plan(tree, trust), participants)
-
-
-def controller_of(network, every=5, resources=None, lock_step=None, **control):
+def controller_of(network, every=5, **control):
     schedule = Schedule(10, 20, {} if every is None else {1: every}, 0.5, "constant")
     config = ControlConfig(**({"gap": "papers", "max_local_steps": 12} | control))
-    return build_controller(
-        network,
-        lock_step or step_alone(network),
-        schedule,
-        M,
-        0.1,
-        resources or ResourcesConfig(),
-        PRIVACY,
-        config,
-    )
+    links = Links(network, step_alone(network), M, ResourcesConfig())
+    problem = build_problem(links, schedule, 0.1, PRIVACY, config)
+    return Controller(problem, schedule, config.step_size_factor)
 
 
 # What one round costs, against the function that bills it.
@@ -83,16 +71,17 @@ def test_every_cost_is_what_the_round_is_billed(uplinks, together, every):
     resources = ResourcesConfig(uplinks=uplinks)
     steps, sizes = np.arange(1, 8), np.arange(1, 4)
     for size in sizes:
-        network = Network(tree, trust, noise_plan(tree, trust), int(size))
+        network = network_on(tree, trust, int(size))
         lock_step = step_together(network) if together else step_alone(network)
-        grid = round_costs(network, lock_step, every, M, resources, steps, (sizes, sizes))
-        assert grid.energy_j.shape == grid.delay_s.shape == (7, 3, 3)
+        links = Links(network, lock_step, M, resources)
+        energy, delay = links.grid(every, steps, (sizes, sizes))
+        assert energy.shape == delay.shape == (7, 3, 3)
         for k in steps:
             schedule = Schedule(1, int(k), {} if every is None else {1: every}, 1, "constant")
-            cost = round_cost(network, lock_step, schedule.layers(), M, resources)
+            cost = links.round(schedule.layers())
             at = (k - 1, size - 1, size - 1)
-            assert grid.energy_j[at] == pytest.approx(cost.energy_j, rel=1e-12)
-            assert grid.delay_s[at] == pytest.approx(cost.delay_s, rel=1e-12)
+            assert energy[at] == pytest.approx(cost.energy_j, rel=1e-12)
+            assert delay[at] == pytest.approx(cost.delay_s, rel=1e-12)
 
 
 def test_unlike_sizes_cost_what_their_branches_cost():
@@ -100,20 +89,13 @@ def test_unlike_sizes_cost_what_their_branches_cost():
     aggregation at 2: 12 devices step, 12 messages twice; the cloud waits for the larger subnets.
     """
     network = network_of([4, 5], [0.5])
-    grid = round_costs(
-        network,
-        step_alone(network),
-        2,
-        M,
-        ResourcesConfig(),
-        np.array([3]),
-        (np.array([2]), np.array([4])),
-    )
+    links = Links(network, step_alone(network), M, ResourcesConfig())
+    joules, seconds = links.grid(2, np.array([3]), (np.array([2]), np.array([4])))
     wireless_s, wired_s = M * 32 / 35e6, M * 32 / 100e6
     wireless_j, wired_j = 0.251188643 * wireless_s, 6.30957344 * wired_s
     energy = 3 * 12 * 1e-3 + 2 * 12 * wireless_j + 4 * wired_j
-    assert grid.energy_j.item() == pytest.approx(energy)
-    assert grid.delay_s.item() == pytest.approx(3 * 0.2 + 2 * 4 * wireless_s + 4 * wired_s)
+    assert joules.item() == pytest.approx(energy)
+    assert seconds.item() == pytest.approx(3 * 0.2 + 2 * 4 * wireless_s + 4 * wired_s)
 
 
 # (P)
@@ -134,10 +116,10 @@ def by_hand(problem, remaining):
     ):
         if steps > remaining:
             continue
-        left = remaining / problem.total_steps
+        part = remaining / problem.total_steps
         shares = (
-            left * problem.energy_j[k, a, b] / problem.energy_j[at],
-            left * problem.delay_s[k, a, b] / problem.delay_s[at],
+            part * problem.energy_j[k, a, b] / problem.energy_j[at],
+            part * problem.delay_s[k, a, b] / problem.delay_s[at],
             gap[k, a, b] / gap[at],
         )
         value = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
@@ -235,13 +217,8 @@ def test_terms_are_js():
     controller = controller_of(network_of([4, 5], [0.5]))
     for size, steps, remaining in ((2, 3, 120), (5, 10, 200)):
         network = network_of([4, 5], [0.5], participants=size)
-        cost = round_cost(
-            network,
-            step_alone(network),
-            Schedule(1, steps, {1: 5}, 1, "constant").layers(),
-            M,
-            ResourcesConfig(),
-        )
+        links = Links(network, step_alone(network), M, ResourcesConfig())
+        cost = links.round(Schedule(1, steps, {1: 5}, 1, "constant").layers())
         terms = terms_at(controller.problem, Choice(steps, size, size), remaining)
         assert terms.energy_j == pytest.approx(remaining / steps * cost.energy_j)
         assert terms.delay_s == pytest.approx(remaining / steps * cost.delay_s)
@@ -286,7 +263,7 @@ def test_where_one_kind_of_subnet_is_missing_its_size_is_zero(ratio, sizes):
 def test_small_subnets_give_all_their_devices():
     tree = tree_from_edges(RAGGED)
     trust = explicit_trust(tree, ["B"])  # a, b and c are trusted, but b's and c's ancestor is not
-    network = Network(tree, trust, noise_plan(tree, trust))
+    network = network_on(tree, trust)
     assert present_devices(network, Choice(1, 2, 3)).tolist() == [2, 2, 3]
     controller = controller_of(network)
     assert controller.problem.grid.start == Choice(5, 3, 3)
@@ -323,7 +300,6 @@ def test_a_run_starts_with_everybody_and_spends_tau_exactly():
     for before, control in zip([controls[0], *controls], controls, strict=False):
         assert control.choice.local_steps <= min(12, control.remaining)
         gamma = 8.0 * min(1 / before.choice.local_steps, 1 / 203) / control.smoothness
-        assert control.step_parameter == pytest.approx(gamma)
         assert control.step_size == pytest.approx(gamma / np.sqrt(control.round + 1))
         if control.round > 1:
             assert control.choice == solve(controller.problem, control.remaining)

@@ -128,17 +128,17 @@ def test_raising_an_alpha_never_raises_its_own_term(seed, alphas, which, factor)
 def test_what_rounds_have_settled_stays():
     """After some rounds the gap is that of them and of the equal ones that are left."""
     grid, landscape, spread, problem, _ = planned(tau=20)
-    gap, past, lost, weight = problem.gap, NOTHING, landscape.loss_drop, 0.0
+    gap, history, lost, weight = problem.gap, NOTHING, landscape.loss_drop, 0.0
     remaining = 20
     for t, at in enumerate([(1, 0, 0), (3, 1, 2), (0, 1, 1)], start=1):
         steps = int(grid.local_steps[at[0]])
-        past = gap.after(past, at, steps)
+        history = gap.after(history, at, steps)
         remaining -= steps
         eta = gap.step_parameter / sqrt(t + 1)
         each = RoundSpread(*(getattr(gap.spread, name)[at] for name in vars(gap.spread)))
         lost += raised(landscape, each, eta**2, eta**3)
         weight += eta * steps
-    found = gap.over(past, remaining)
+    found = gap.over(history, remaining)
     at = (3, 0, 1)  # K = 4: 13 steps in four rounds
     share = remaining / 16
     for t in range(4, 8):

@@ -11,7 +11,7 @@ from tests.builders import records_of
 from m2fdp.config import ResourcesConfig, load_config
 from m2fdp.control import policy as policies
 from m2fdp.control.controller import before_training, plan_round
-from m2fdp.costs.resources import round_cost
+from m2fdp.costs.resources import Links
 from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
 from m2fdp.schedule.rounds import RoundPlan
@@ -139,7 +139,8 @@ def test_a_controlled_round_is_that_round_of_a_run_scheduled_so(make, privacy):
         state = process.round(state, RoundPlan(schedule.layers(), eta))
         assert done.state.round == t
         assert torch.equal(done.state.weights, state.weights)
-        cost = round_cost(network, mechanism.lock_step, planned.layers, 640, ResourcesConfig())
+        links = Links(network, mechanism.lock_step, 640, ResourcesConfig())
+        cost = links.round(planned.layers)
         energy, delay = energy + cost.energy_j, delay + cost.delay_s
         assert setting.spent(t) == (energy, delay)
         assert done.decisions["eta"] == pytest.approx(eta)
@@ -213,8 +214,8 @@ def test_a_beta_that_can_not_be_estimated_is_refused_before_the_first_round(make
 def test_equal_rounds_cost_multiples(make):
     experiment = make(enabled=False).experiment
     plan, mechanism = experiment.plan, experiment.calibrate().mechanism
-    layers = plan.schedule.layers()
-    cost = round_cost(plan.network, mechanism.lock_step, layers, 640, ResourcesConfig())
+    links = Links(plan.network, mechanism.lock_step, 640, ResourcesConfig())
+    cost = links.round(plan.schedule.layers())
     spent = experiment.run().measures.spent
     for t in range(1, 9):
         assert spent(t) == (t * cost.energy_j, t * cost.delay_s)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.convergence.settings import network_of, network_on
 
 from m2fdp.convergence.bound import (
     Constants,
@@ -20,14 +21,7 @@ from m2fdp.convergence.bound import (
 )
 from m2fdp.convergence.descent import RoundNoise, descent_bound
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust
-
-
-def network_of(fanouts, ratios, participants=None):
-    tree = tree_from_fanouts(fanouts)
-    trust = draw_trust(tree, ratios, seed=0)
-    return Network(tree, trust, noise_plan(tree, trust), participants)
+from m2fdp.topology.trust import explicit_trust
 
 
 def values(terms):
@@ -70,8 +64,7 @@ def test_three_layers_by_hand():
 
 
 def test_a_star_has_no_products():
-    tree = tree_from_fanouts([7])
-    network = Network(tree, all_untrusted(tree), noise_plan(tree, all_untrusted(tree)))
+    network = network_on(tree_from_fanouts([7]))
     assert values(network_terms(network, alphas=[3])) == [[1], [9], [0], [9]]
 
 
@@ -108,7 +101,7 @@ def literal(shares, fanouts, alphas):
         s[index] = fanouts[index - 1]
     for index in range(1, depth + 1):
         alpha[index] = alphas[index - 1]
-    p_min, p_max = dict(enumerate(shares.least)), dict(enumerate(shares.largest))
+    p_min, p_max = dict(enumerate(shares.smallest)), dict(enumerate(shares.largest))
     total, by_layer = 0.0, []
     for l in range(1, depth + 1):  # noqa: E741
         bottom = 1.0
@@ -179,10 +172,10 @@ def proof_reading(shares, fanouts, alphas):
     for layer in range(1, depth + 1):
         noise = 0.0
         for m in range(layer, depth + 1):
-            untrusted = prod(1 - share for share in shares.least[layer:m])
+            untrusted = prod(1 - share for share in shares.smallest[layer:m])
             averaged = prod(fanouts[layer - 1 : m - 1]) * prod(fanouts[m - 1 :]) ** 2
             noise += untrusted * shares.largest[m] * alphas[m - 1] ** 2 / averaged
-        result.append((1 - shares.least[layer - 1]) ** 2 * noise)
+        result.append((1 - shares.smallest[layer - 1]) ** 2 * noise)
     return result
 
 
@@ -203,7 +196,7 @@ def test_corollary_1_bounds_all_but_the_layer_it_leaves_out(setting, data):
     m = data.draw(st.integers(0, depth - 1))
     # All servers below layer m are trusted.
     least, largest = (
-        (*group[: m + 1], *[1.0] * (depth - m)) for group in (shares.least, shares.largest)
+        (*group[: m + 1], *[1.0] * (depth - m)) for group in (shares.smallest, shares.largest)
     )
     shares = TrustShares(least, largest)
     proven = proof_reading(shares, fanouts, alphas)

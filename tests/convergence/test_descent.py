@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 from tests.builders import process_of, quadratic
+from tests.convergence.settings import mechanism_of, network_on
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.convergence.bound import Constants
 from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
 from m2fdp.models.registry import build_model
-from m2fdp.privacy.calibration import build_mechanism, no_privacy
-from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.calibration import no_privacy
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.process import State, run_rounds
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, no_noise, noise_plan
+from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.trust import all_untrusted, explicit_trust
 
 DEEP = [
@@ -39,11 +39,7 @@ def silent_data(network, privacy, schedule):
     shards = Shards(
         torch.zeros(n, 1, 8, 8), torch.zeros(n, dtype=torch.int64), np.ones(n, int), np.ones(n)
     )
-    mechanism = build_mechanism(
-        Premises(
-            network, np.full(n, 9), np.full(n, 0.5), schedule.round_plans(), privacy, ThreatConfig()
-        )
-    )
+    mechanism = mechanism_of(network, schedule, privacy, rates=0.5)
     model = build_model(ModelConfig(name="softmax"), (1, 8, 8), 10, seed=0)
     return process_of(network, mechanism, model, shards)
 
@@ -57,8 +53,7 @@ def test_arriving_noise_is_the_engines(privacy, participants):
     where those who take part change.
     """
     tree = tree_from_edges(DEEP)
-    trust = explicit_trust(tree, ["B", "b"])
-    network = Network(tree, trust, noise_plan(tree, trust), participants)
+    network = network_on(tree, explicit_trust(tree, ["B", "b"]), participants)
     schedule = Schedule(40, 4, {2: 1, 1: 2}, 0.5, "constant")
     process = silent_data(network, privacy, schedule)
     (mechanism,) = process.simulation.mechanisms
@@ -73,8 +68,7 @@ def test_arriving_noise_is_the_engines(privacy, participants):
 def test_gathered_noise_is_that_of_the_models_that_devices_take_over():
     """One local aggregation at layer 1 before the end; same test and false-alarm rate."""
     tree = tree_from_edges(DEEP)
-    trust = explicit_trust(tree, ["B", "b"])
-    network = Network(tree, trust, noise_plan(tree, trust))
+    network = network_on(tree, explicit_trust(tree, ["B", "b"]))
     schedule = Schedule(40, 2, {1: 1}, 0.5, "constant")
     process = silent_data(network, UPLOAD, schedule)
     (mechanism,) = process.simulation.mechanisms
@@ -100,13 +94,9 @@ def test_noise_of_a_two_tier_round_by_hand():
     Arriving: 2 aggregations · 6 devices · (1/6)² · 4 · 10 = 80/6. Gathered: at each server
     3 · (1/3)² · 4 · 10 = 40/3.
     """
-    tree = tree_from_fanouts([2, 3])
-    trust = all_untrusted(tree)
-    network = Network(tree, trust, noise_plan(tree, trust))
+    network = network_on(tree_from_fanouts([2, 3]))
     schedule = Schedule(1, 2, {1: 1}, 1.0, "constant")
-    mechanism = build_mechanism(
-        Premises(network, np.full(6, 9), np.ones(6), schedule.round_plans(), UPLOAD, ThreatConfig())
-    )
+    mechanism = mechanism_of(network, schedule, UPLOAD)
     mechanism.noise.messages[2][:] = 2.0
     noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, 10)
     assert noise.arriving == pytest.approx(80 / 6)
@@ -167,13 +157,9 @@ def test_noise_term_is_a_small_factor_above_what_noise_does():
     0.67 eta N at eta = 1/2, and (b) is 2 eta N. Over 1000 rounds the mean square has a standard
     error of 6 % or so; it must lie within 30 % of 0.67 eta N: false alarm < 1e-6.
     """
-    tree = tree_from_fanouts([2, 2])
-    trust = all_untrusted(tree)
-    network = Network(tree, trust, noise_plan(tree, trust))
+    network = network_on(tree_from_fanouts([2, 2]))
     schedule = Schedule(1000, 1, {}, 0.5, "constant")
-    mechanism = build_mechanism(
-        Premises(network, np.full(4, 9), np.ones(4), schedule.round_plans(), UPLOAD, ThreatConfig())
-    )
+    mechanism = mechanism_of(network, schedule, UPLOAD)
     mechanism.noise.messages[2][:] = 0.05  # far from the clipping norm of 1
     w = quadratic_run(mechanism, network, schedule, np.zeros(4, dtype=np.float32))
     noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, 1)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 from tests.builders import process_of, quadratic
+from tests.convergence.settings import mechanism_of, network_on
 from torch import nn
 
 from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.convergence.measurement import measure_run
 from m2fdp.models.registry import build_model
-from m2fdp.privacy.calibration import build_mechanism, no_privacy
-from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.calibration import no_privacy
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.evaluation import local_gradients
 from m2fdp.simulation.minibatches import Shards
@@ -18,7 +18,7 @@ from m2fdp.simulation.process import run_rounds
 from m2fdp.simulation.sampling import poisson_draw
 from m2fdp.streams import KeyedStreams
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, no_noise, noise_plan
+from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.trust import all_untrusted
 
 PRIVACY = PrivacyConfig(mechanism="upload", epsilon=4, delta=1e-5, clipping_norm=1)
@@ -101,18 +101,12 @@ def test_gradient_variance_is_that_of_drawn_minibatches(divide_by, tolerance):
     2/B = 5 %, so within 10 %.
     """
     shards = random_shards([200], rate=0.2)
-    tree = tree_from_fanouts([1])
-    trust = all_untrusted(tree)
-    network = Network(tree, trust, noise_plan(tree, trust))
+    network = network_on(tree_from_fanouts([1]))
     schedule = Schedule(1, 1, {}, 0.5, "constant")
     privacy = (
         PRIVACY if divide_by == "drawn" else PRIVACY.model_copy(update={"mechanism": "gradient"})
     )
-    mechanism = build_mechanism(
-        Premises(
-            network, shards.sizes, shards.rates, schedule.round_plans(), privacy, ThreatConfig()
-        )
-    )
+    mechanism = mechanism_of(network, schedule, privacy, shards.sizes, shards.rates)
     assert mechanism.clipping.divide_by == divide_by
     model = build_model(ModelConfig(), (1, 8, 8), 10, seed=0)
     process, plans = process_of(network, mechanism, model, shards), schedule.round_plans()

@@ -5,6 +5,7 @@ from math import inf
 import numpy as np
 import pandas as pd
 import pytest
+from tests.convergence.settings import mechanism_of, network_of
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.convergence.bound import network_terms, theorem_1
@@ -17,12 +18,8 @@ from m2fdp.convergence.tables import (
     layer_table,
 )
 from m2fdp.errors import InputError
-from m2fdp.privacy.calibration import build_mechanism, no_privacy
-from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.calibration import no_privacy
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import draw_trust
 
 SCHEDULE = Schedule(6, 3, {}, 0.5, "inverse_sqrt")
 PRIVACY = PrivacyConfig(
@@ -43,17 +40,11 @@ MEASURED = pd.DataFrame(
 
 @pytest.fixture
 def network():
-    tree = tree_from_fanouts([4, 5])
-    trust = draw_trust(tree, [0.5], seed=0)
-    return Network(tree, trust, noise_plan(tree, trust))
+    return network_of([4, 5], [0.5])
 
 
 def test_constants_are_the_largest_seen_or_the_configured(network):
-    mechanism = build_mechanism(
-        Premises(
-            network, np.full(20, 9), np.ones(20), SCHEDULE.round_plans(), PRIVACY, ThreatConfig()
-        )
-    )
+    mechanism = mechanism_of(network, SCHEDULE, PRIVACY)
     constants = estimate_constants(MEASURED, mechanism, SCHEDULE, PRIVACY, 640, 0.25)
     assert (constants.smoothness, constants.gradient_variance) == (5.0, 0.3)
     assert (constants.gradient_norm, constants.epsilon, constants.delta) == (0.7, 2, 1e-5)
@@ -114,11 +105,7 @@ def test_a_row_a_layer(network):
 
 
 def summary_of(network, gamma, law, largest_gradient):
-    mechanism = build_mechanism(
-        Premises(
-            network, np.full(20, 9), np.ones(20), SCHEDULE.round_plans(), PRIVACY, ThreatConfig()
-        )
-    )
+    mechanism = mechanism_of(network, SCHEDULE, PRIVACY)
     schedule = Schedule(6, 3, {}, gamma, law)
     measured = MEASURED.assign(largest_gradient=largest_gradient)
     constants = estimate_constants(measured, mechanism, schedule, PRIVACY, 640, 0.25)

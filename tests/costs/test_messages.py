@@ -7,11 +7,10 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ResourcesConfig, ThreatConfig
 from m2fdp.costs.messages import ballot_bits, message_bits
-from m2fdp.costs.resources import round_cost
+from m2fdp.costs.resources import Links
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_together
-from m2fdp.secure_aggregation.elections import election_bytes
-from m2fdp.secure_aggregation.traffic import everybody, members_bytes
+from m2fdp.secure_aggregation.traffic import everybody, member_bytes
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
 from m2fdp.topology.participation import Participation
@@ -48,12 +47,12 @@ def two_by_three(sums, trusted=False, **changes):
 def cost_alone(network, layers, **resources):
     """Of a round in which no group moves in lock step."""
     lock_step = no_privacy(network, (), PRIVACY, ThreatConfig()).lock_step
-    return round_cost(network, lock_step, layers, M, ResourcesConfig(**resources))
+    return Links(network, lock_step, M, ResourcesConfig(**resources)).round(layers)
 
 
 def cost_together(network, layers, **resources):
     """Of a round of the mechanism `gradient`."""
-    return round_cost(network, step_together(network), layers, M, ResourcesConfig(**resources))
+    return Links(network, step_together(network), M, ResourcesConfig(**resources)).round(layers)
 
 
 def check(cost, steps, wireless_s, wired_s, in_turn_s):
@@ -145,7 +144,8 @@ def test_bits_are_those_of_the_protocol():
     """What all members send together, as the protocol counts it."""
     network = two_by_three(SecureSums(frozenset({2}), decode="cloud"))
     _, devices = message_bits(network, M, ResourcesConfig())
-    assert devices.sum() == 8 * members_bytes(everybody(6), M)
+    each = member_bytes(everybody(6), M)
+    assert devices.sum() == 8 * 6 * (each.vector + each.overhead)
 
 
 def test_devices_by_chance_cost_what_is_expected():
@@ -160,7 +160,9 @@ def test_devices_by_chance_cost_what_is_expected():
         chance = np.prod(np.where(joined, rate, 1 - rate))
         total = joined.sum()
         masked += chance * (total * hidden(total) if total else 0)
-        ballots += chance * sum(8 * election_bytes(k) for k in (joined[:3].sum(), joined[3:].sum()))
+        # A commitment and a nonce of 32 bytes from each to each other.
+        of_zones = (joined[:3].sum(), joined[3:].sum())
+        ballots += chance * sum(8 * 64 * k * (k - 1) for k in of_zones)
     _, devices = message_bits(network, M, ResourcesConfig())
     assert rate * devices.sum() == pytest.approx(masked)
     assert rate * ballot_bits(network).sum() == pytest.approx(ballots)
@@ -178,4 +180,4 @@ def test_elections_are_held_once_a_round(uplinks, in_turn):
     ballots = wireless(2 * 2 * 32 * 8)
     assert cost.energy_j - plain.energy_j == pytest.approx(WIRELESS_W * 6 * ballots, rel=1e-9)
     assert cost.delay_s - plain.delay_s == pytest.approx(in_turn * ballots, rel=1e-9)
-    assert ballot_bits(network).sum() == 2 * 8 * election_bytes(3)
+    assert ballot_bits(network).sum() == 2 * 8 * 64 * 3 * 2

@@ -104,9 +104,9 @@ def test_shards_and_counts_survive_a_file_and_any_row_order(digits):
         index=False
     )
     read = pd.read_csv(io.StringIO(text)).sample(frac=1, random_state=0)
-    shards, again = shards_of(manifest), shards_of(read)
-    np.testing.assert_array_equal(shards.samples, again.samples)
-    np.testing.assert_array_equal(shards.offsets, again.offsets)
+    shards, shards_read = shards_of(manifest), shards_of(read)
+    np.testing.assert_array_equal(shards.samples, shards_read.samples)
+    np.testing.assert_array_equal(shards.offsets, shards_read.offsets)
     table = label_counts(read)
     assert table.shape == (50, 10)
     for j in (0, 17, 49):
@@ -146,9 +146,9 @@ def test_a_given_split_that_has_a_record_twice_is_refused(digits, change, words)
     """Two devices with one sample would both move by it, and the ledger counts one."""
     manifest = make_manifest(digits, PartitionConfig(), FIFTY, 0)
     check_manifest(manifest, digits, 50)
-    again = manifest.loc[[0]].assign(**change(manifest, 0))
-    given = pd.concat([manifest, again], ignore_index=True)
+    changed_row = manifest.loc[[0]].assign(**change(manifest, 0))
+    doubled = pd.concat([manifest, changed_row], ignore_index=True)
     with pytest.raises(
         InputError, match=f"= 'sample {manifest['sample'][0]}': is dealt to {words}"
     ):
-        check_manifest(given, digits, 50)
+        check_manifest(doubled, digits, 50)

@@ -70,10 +70,10 @@ def test_bytes_and_floats_of_random_images_look_alike():
     images = (
         rng.integers(256, size=(300, 8, 8, 1)) * rng.integers(1, 256, size=(300, 1, 1, 1)) // 255
     )
-    told = list(looks(images.astype(np.uint8)))
-    assert len(set(told)) > 290
+    verdicts = list(looks(images.astype(np.uint8)))
+    assert len(set(verdicts)) > 290
     for form in ("float64", "of length one", "darker, on grey"):
-        assert list(looks(FORMS[form]((images / 255).astype(np.float32)))) == told
+        assert list(looks(FORMS[form]((images / 255).astype(np.float32)))) == verdicts
 
 
 def test_an_experiment_refuses_them_before_anything_is_computed(tmp_path, digits):

@@ -60,22 +60,22 @@ def own_modules(tmp_path, monkeypatch):
 
 
 def test_an_own_data_set_has_the_name_and_types_of_all_others():
-    own = load_dataset(DatasetConfig(name="own_data:stripes"))
-    assert (own.name, own.n_train, own.n_classes) == ("own_data:stripes", 60, 4)
-    assert own.images.shape == (80, 6, 6, 1) and own.images.dtype == np.float32
-    assert own.labels.dtype == np.int64
+    dataset = load_dataset(DatasetConfig(name="own_data:stripes"))
+    assert (dataset.name, dataset.n_train, dataset.n_classes) == ("own_data:stripes", 60, 4)
+    assert dataset.images.shape == (80, 6, 6, 1) and dataset.images.dtype == np.float32
+    assert dataset.labels.dtype == np.int64
     grey = load_dataset(DatasetConfig(name="own_data:grey"))
     assert grey.images.shape == (9, 4, 4, 1) and grey.images.dtype == np.uint8
 
 
 def test_its_split_is_checked_as_all_others():
-    own = load_dataset(DatasetConfig(name="own_data:stripes"))
-    manifest = make_manifest(own, PartitionConfig(scheme="iid"), EDGES, 0)
+    dataset = load_dataset(DatasetConfig(name="own_data:stripes"))
+    manifest = make_manifest(dataset, PartitionConfig(scheme="iid"), EDGES, 0)
     ManifestValidator().validate(manifest)
-    check_manifest(manifest, own, 6)
+    check_manifest(manifest, dataset, 6)
     assert label_counts(manifest).to_numpy().sum(0).tolist() == [15, 15, 15, 15]
     with pytest.raises(InputError, match="is not the data set of this run"):
-        check_manifest(manifest.assign(dataset="digits"), own, 6)
+        check_manifest(manifest.assign(dataset="digits"), dataset, 6)
 
 
 def deal(function, labels=LABELS, seed=0, **changes):

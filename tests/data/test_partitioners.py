@@ -195,9 +195,9 @@ def test_stratified_position_keeps_the_mix_in_every_prefix(pairs, seed):
         assert sorted(position[mine]) == list(range(mine.sum()))
         mix = np.bincount(label[mine], minlength=4) / mine.sum()
         for m in range(1, mine.sum() + 1):
-            taken = np.bincount(label[mine & (position < m)], minlength=4)
+            labels_taken = np.bincount(label[mine & (position < m)], minlength=4)
             # Webster's method may leave the quota, but not by a whole seat.
-            assert np.abs(taken - m * mix).max() < 2
+            assert np.abs(labels_taken - m * mix).max() < 2
 
 
 def test_stratified_position_apportions_like_webster():

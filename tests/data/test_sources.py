@@ -88,11 +88,11 @@ def test_digits_hold_every_fifth_record_out():
 
 
 def test_digits_that_scikit_learn_keeps_elsewhere_are_the_same(monkeypatch):
-    here = load_dataset(DatasetConfig())
+    dataset = load_dataset(DatasetConfig())
     monkeypatch.setattr("m2fdp.data.sources._DIGITS", ("nowhere.csv.gz",))
-    elsewhere = load_dataset(DatasetConfig())
-    assert elsewhere.images.tobytes() == here.images.tobytes()
-    assert elsewhere.labels.tobytes() == here.labels.tobytes()
+    other = load_dataset(DatasetConfig())
+    assert other.images.tobytes() == dataset.images.tobytes()
+    assert other.labels.tobytes() == dataset.labels.tobytes()
 
 
 def test_unpacked_files_are_read_where_they_lie(tmp_path, no_network):
@@ -115,12 +115,12 @@ def test_archives_are_unpacked_elsewhere_and_the_root_is_not_written_to(
 ):
     before = tree(mnist_archives)
     first = load("mnist", mnist_archives, tmp_path)
-    again = load("mnist", mnist_archives, tmp_path)
+    reloaded = load("mnist", mnist_archives, tmp_path)
     assert tree(mnist_archives) == before
     assert first.labels.tolist() == [3, 0, 9, 1, 1]
-    np.testing.assert_array_equal(first.images, again.images)
-    left = sorted(p.name for p in (tmp_path / "unpacked").rglob("*") if not p.is_dir())
-    assert left == sorted(mnist_files())
+    np.testing.assert_array_equal(first.images, reloaded.images)
+    file_names = sorted(p.name for p in (tmp_path / "unpacked").rglob("*") if not p.is_dir())
+    assert file_names == sorted(mnist_files())
 
 
 def test_a_wrong_archive_is_refused_without_reaching_for_the_network(
@@ -307,19 +307,19 @@ def save(tmp_path, **changes):
 
 
 def test_npz_grey_floats(tmp_path):
-    own = load("npz", save(tmp_path), tmp_path)
-    assert own.images.shape == (6, 2, 3, 1)
-    assert own.images.dtype == np.float32
-    np.testing.assert_allclose(own.images[:4, ..., 0], ARRAYS["x_train"], rtol=1e-7)
-    assert own.labels.tolist() == [0, 1, 2, 1, 2, 0]
-    assert (own.name, own.n_train, own.n_classes) == ("npz", 4, 3)
+    dataset = load("npz", save(tmp_path), tmp_path)
+    assert dataset.images.shape == (6, 2, 3, 1)
+    assert dataset.images.dtype == np.float32
+    np.testing.assert_allclose(dataset.images[:4, ..., 0], ARRAYS["x_train"], rtol=1e-7)
+    assert dataset.labels.tolist() == [0, 1, 2, 1, 2, 0]
+    assert (dataset.name, dataset.n_train, dataset.n_classes) == ("npz", 4, 3)
 
 
 def test_npz_colour_bytes(tmp_path):
     colour = np.arange(4 * 2 * 3 * 3, dtype=np.uint8).reshape(4, 2, 3, 3)
-    own = load("npz", save(tmp_path, x_train=colour, x_test=colour[:2]), tmp_path)
-    assert own.images.dtype == np.uint8
-    np.testing.assert_array_equal(own.images[:4], colour)
+    dataset = load("npz", save(tmp_path, x_train=colour, x_test=colour[:2]), tmp_path)
+    assert dataset.images.dtype == np.uint8
+    np.testing.assert_array_equal(dataset.images[:4], colour)
 
 
 @pytest.mark.parametrize(
@@ -377,6 +377,6 @@ def test_features_scale_bytes_by_a_constant_and_leave_floats():
     assert scaled.dtype == np.float32
     np.testing.assert_allclose(scaled[1, :, 2, 3], [1, 0.2, 0], rtol=1e-7)
     floats = np.random.default_rng(0).random((2, 4, 5, 1), dtype=np.float32)
-    kept = floats.copy()
-    np.testing.assert_array_equal(features(floats)[:, 0], kept[..., 0])
-    np.testing.assert_array_equal(floats, kept)
+    copy = floats.copy()
+    np.testing.assert_array_equal(features(floats)[:, 0], copy[..., 0])
+    np.testing.assert_array_equal(floats, copy)

@@ -39,19 +39,6 @@ def test_blocks_that_contradict_one_another(change, key):
     assert caught.value.key.startswith(key)
 
 
-def test_the_papers_controller_prices_no_messages_of_secure_aggregation():
-    sums = {"secure_aggregation": {"layers": [1]}}
-    check_config(parse_config(VALID | sums | {"control": {"enabled": True}}))
-    control = VALID | {"control": {"enabled": True, "gap": "papers"}}
-    check_config(parse_config(control))
-    with pytest.raises(InputError) as caught:
-        check_config(parse_config(control | sums))
-    assert caught.value.key == "secure_aggregation.layers"
-    assert str(caught.value).endswith(
-        "is nothing that control.gap: papers prices; use [], or gap: mechanism"
-    )
-
-
 def surprises_of(algorithm="m2fdp", control=None, **training):
     training = {"rounds": 5, "local_steps": 4, "learning_rate": 1} | training
     blocks = {"algorithm": algorithm, "training": training, "control": control or {}}

@@ -105,13 +105,6 @@ def test_a_budget_trains_the_rounds_of_a_shorter_run():
     assert any("training stops after 2 of 8 rounds" in line for line in whole.warnings())
 
 
-def test_keys_of_features_that_there_are_none_of_are_told():
-    experiment = experiment_of(SMALL, {"features": {"ridge": 0.5, "map": "pixels"}})
-    assert [line for line in experiment.warnings() if "features" in line] == [
-        "features.ridge changes nothing, as features.map is pixels"
-    ]
-
-
 def test_a_budget_that_no_round_fits_is_refused():
     experiment = experiment_of(SMALL, PAPER, {"privacy": {"budget": 0.1}})
     with pytest.raises(InputError, match=r"privacy.budget = 0.1: is passed by the first round"):

@@ -4,7 +4,7 @@ on its word."""
 from dataclasses import replace
 
 import pytest
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 from tests.pages import write_files
 
 from m2fdp import Experiment, load_config
@@ -30,6 +30,7 @@ JOINING = {
     "training.estimator": "fixed",
     "privacy.unit": "device",
 }
+SMOOTH = {"privacy.mechanism": "upload", "privacy.drift": "smooth", "privacy.smoothness": 4.0}
 # What takes part, and whether the engine enforces all but what the assumption says.
 PARTS = {
     "rule behind noise": (FEDPROX, {"local rule": True, "plan": True}),
@@ -49,6 +50,14 @@ PARTS = {
     ),
     "model": ({"model.name": "my_models:small_net"}, {"model": True}),
     "loss": ({"model.name": "svm", "model.loss": "my_losses:focal"}, {"loss": True}),
+    "model of declared smoothness": (
+        {"model.name": "my_models:small_net"} | SMOOTH,
+        {"model": False},
+    ),
+    "loss of declared smoothness": (
+        {"model.name": "svm", "model.loss": "my_losses:focal"} | SMOOTH,
+        {"loss": False},
+    ),
     "split": ({"partition.scheme": "my_partitions:by_edge"}, {"split": True}),
     "data": ({"dataset.name": "my_data:bars"}, {"data set": False}),
 }

@@ -46,16 +46,6 @@ def experiment(*changes):
             {"training.proximal_center": "own"},
             "training.proximal_center = 'own': .*'received' or 'global'",
         ),
-        (
-            PULLED | GLOBAL | UPLOAD | {"privacy.unit": "device"},
-            "training.proximal_center = 'global': moves devices without data too",
-        ),
-        (
-            PULLED
-            | GLOBAL
-            | {"secure_aggregation.layers": [1], "secure_aggregation.protocol": "masks"},
-            "training.proximal_center = 'global': leaves updates without a bound on their norm",
-        ),
     ],
 )
 def test_what_can_t_be_is_refused_in_one_line(changes, message):
@@ -88,15 +78,6 @@ def test_rules_of_ones_own_are_pulled_where_that_is_proven(monkeypatch):
     own = Algorithm("own", "Own", "method", lambda given: replace(M2FDP.plan(given), rules=rules))
     monkeypatch.setitem(ALGORITHMS, "own", own)
     experiment(PULLED, {"algorithm": "own"})
-    with pytest.raises(InputError, match="training.proximal = 0.5: is not proven together with"):
-        experiment(PULLED, UPLOAD, {"algorithm": "own"})
-    with pytest.raises(InputError, match="proximal_center = 'global': is not what the local rule"):
-        experiment(PULLED, GLOBAL, {"algorithm": "own"})
-
-
-def test_bounds_on_convergence_are_not_for_it():
-    with pytest.raises(InputError, match="training.proximal = 0.5: is no part of what the bounds"):
-        experiment(PULLED).bound()
 
 
 def test_non_expansive_steps_are_certified_for_the_proximal_loss():

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 import torch
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 from tests.pages import blocks, write_files
 from torch import nn
 
@@ -67,22 +67,6 @@ def test_weights_by_sample_count_make_the_round_one_step_on_all_records():
 def test_weights_by_sample_count_are_promised_what_is_asked_for(changes):
     verified = experiment(changes, {"topology.weights": "samples"}).summary()["epsilon_verified"]
     assert 3.9 < verified <= 4.0
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            UPLOAD | {"privacy.calibration": "paper"},
-            "topology.weights = 'samples': is nothing that privacy.calibration: paper knows",
-        ),
-        ({"training.participants": 2}, "topology.weights = 'samples': needs all devices"),
-    ],
-    ids=["paper", "participants"],
-)
-def test_weights_that_nothing_is_known_of_are_refused(changes, message):
-    with pytest.raises(InputError, match=message):
-        experiment(changes, {"topology.weights": "samples"}).calibrate()
 
 
 def test_what_the_cloud_adds_is_in_the_model_and_protects_from_the_public_alone(own):

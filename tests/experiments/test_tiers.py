@@ -200,110 +200,45 @@ def test_whole_models_show_no_activation():
     assert not experiment("fedavg").ledger()["sees"].str.contains("activations").any()
 
 
-REFUSED = {
-    "softmax": ({"model.name": "softmax", "model.width": 16}, "model.name = 'softmax': can't be"),
-    "tiers": (
-        {"model.name": "cnn12", "model.width": 16, "clock.model": "trained"},
-        "tiering.tiers = 7: is more than cnn12's 3",
-    ),
-    "clock": (
-        {"model.name": "cnn12", "model.width": 16, "tiering.tiers": 3},
-        "clock.model = 'resnet56': has other modules than model.name: cnn12; use trained",
-    ),
-    "batch": ({"training.batch_size": 2.5}, "training.batch_size = 2.5: must be whole"),
-    "plateau": (
-        {"training.plateau.factor": 0.9, "training.evaluate_every": 2},
-        "training.evaluate_every = 2: leaves a plateau",
-    ),
-    "backend": ({"training.backend": "stacked"}, "training.backend = 'stacked': is not for tiers"),
-    "step size": ({"training.step_size": "inverse_sqrt"}, "training.step_size = 'inverse_sqrt'"),
-    "chance": ({"training.participation": 0.5}, "training.participation = 0.5: .* use null"),
-    "pull": ({"training.proximal": 0.1}, "training.proximal = 0.1: .* use 0.0"),
-    "weights": ({"topology.weights": "samples"}, "topology.weights = 'samples': .*aggregate"),
-    "entropy": ({"privacy.secure_rng": True}, "privacy.secure_rng = True: .* use false"),
-    "sums": ({"secure_aggregation.layers": [1]}, "secure_aggregation.layers"),
-    "control": ({"control.enabled": True}, "control.enabled = True: belongs to algorithm: m2fdp"),
-    "static": ({"tiering.static_tier": 2}, "schedule: static and static_tier need each other"),
-    "paper": (
-        {"tiering.profile": "paper", "tiering.tiers": 5},
-        "profile: paper knows tiers: 6 and 7 only",
-    ),
-    "depth": ({"model.depth": 50}, "18 b \\+ 2 layers"),
-    "options": ({"options.tau": 1e-3}, "options.tau = 0.001"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals_in_one_line(case):
-    keys, words = REFUSED[case]
-    with pytest.raises(InputError, match=words) as caught:
-        experiment("dtfl", **keys)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ({"training.local_epochs": 2}, "training.local_epochs = 2: is for algorithms"),
-        ({"training.optimizer": "sgd"}, "training.optimizer = 'sgd': is for algorithms"),
-        ({"training.weight_decay": 0.1}, "training.weight_decay = 0.1: is for algorithms"),
-        ({"training.plateau.factor": 0.9}, "training.plateau.factor = 0.9: is for algorithms"),
-        ({"tiering.aggregate": "uniform"}, "tiering.aggregate = 'uniform': is for algorithms"),
-        ({"tiering.server_epochs": 2}, "tiering.server_epochs = 2: belongs to .* not to m2fdp"),
-        ({"leakage.distance_correlation": 0.5}, "leakage.distance_correlation = 0.5: .* m2fdp"),
-        ({"leakage.patch_shuffling": True}, "leakage.patch_shuffling = True: is for algorithms"),
-    ],
-)
-def test_what_only_runs_in_tiers_read_is_refused_elsewhere(keys, words):
-    """Means against leakage have no epsilon, so no private run may rest on them."""
-    with pytest.raises(InputError, match=words):
-        Experiment.from_config(load_config(keys), digits())
-
-
 @pytest.mark.parametrize(
     ("algorithm", "keys", "words"),
     [
-        ("fedgkt", {"tiering.aggregate": "uniform"}, "tiering.aggregate = 'uniform': .* averages"),
+        ("dtfl", {"tiering.static_tier": 2}, "schedule: static and static_tier need each other"),
         (
-            "fedgkt",
-            {"training.backend": "reference"},
-            "training.backend = 'reference': .* use auto",
+            "dtfl",
+            {"tiering.profile": "paper", "tiering.tiers": 5},
+            "profile: paper knows tiers: 6 and 7 only",
         ),
-        ("fedgkt", {"training.participation": 0.5}, "training.participation = 0.5: .* use null"),
+        ("dtfl", {"model.depth": 50}, "18 b \\+ 2 layers"),
+        ("dtfl", {"options.tau": 1e-3}, "options.tau = 0.001"),
         ("fedgkt", {"options.temperature": 2.0}, "options.temperature = 2.0"),
-        ("fedgkt", {"model.name": "softmax", "model.width": 16}, "model.name = 'softmax': can't"),
-        ("fedgkt", {"privacy.activation_clip": 2.0}, "privacy.activation_clip = 2.0: belongs to"),
-        (
-            "fedgkt",
-            {"control.enabled": True},
-            "control.enabled = True: belongs to algorithm: m2fdp",
-        ),
-        ("fedgkt", {"secure_aggregation.layers": [1]}, "secure_aggregation.layers"),
-        ("dtfl", {"tiering.server_epochs": 2}, "server_epochs = 2: belongs to algorithm: fedgkt"),
+        ("fedgkt", {"training.participation": 0.5}, "training.participation = 0.5: .* use null"),
     ],
 )
-def test_what_fedgkt_refuses_and_what_is_its_own(algorithm, keys, words):
+def test_refusals_in_one_line(algorithm, keys, words):
     with pytest.raises(InputError, match=words) as caught:
         experiment(algorithm, **keys)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "splitfed", "fedgkt"])
-def test_means_against_leakage_need_a_clients_own_loss(algorithm):
-    with pytest.raises(InputError, match="is of clients with losses of their own"):
-        experiment(algorithm, **{"leakage.patch_shuffling": True})
+def surprises_of(algorithm="dtfl", **keys):
+    one = experiment(algorithm, **keys)
+    return surprises(one.config, one.plan)
 
 
 def test_steps_of_adam_that_are_gradient_descents_are_told_of():
-    line = "training.learning_rate = 0.5 is far above D's 0.001"
+    (line,) = surprises_of(**{"training.learning_rate": 0.5})
+    assert line.startswith("training.learning_rate = 0.5 is far above D's 0.001")
+    assert not surprises_of()
+    assert not surprises_of(**{"training.learning_rate": 0.5, "training.optimizer": "sgd"})
 
-    def told(**keys):
-        one = experiment("dtfl", **keys)
-        return surprises(one.config, one.plan)
 
-    assert [one for one in told(**{"training.learning_rate": 0.5}) if one.startswith(line)]
-    assert not told()
-    assert not told(**{"training.learning_rate": 0.5, "training.optimizer": "sgd"})
+def test_a_tier_that_ds_table_2_has_not_is_told_of():
+    (line,) = surprises_of(**{"tiering.profile": "paper"})
+    assert line.startswith("tiering.profile = paper: D's Table 2 has 6 tiers, and the times of the")
+    assert not surprises_of(**{"tiering.profile": "paper", "tiering.tiers": 6})
+    oracle = {"tiering.profile": "paper", "tiering.schedule": "oracle"}
+    assert not surprises_of(**oracle)  # which knows the times
 
 
 def test_batch_norm_over_one_number_is_refused():

@@ -53,8 +53,6 @@ def test_without_privacy_all_records_count_alike():
     ("changes", "words"),
     [
         ({"training": {"participants": 2}}, "participants: null"),
-        ({"control": {"enabled": True}}, "controller"),
-        ({"privacy": {"mechanism": "upload", "calibration": "paper"}}, "calibration: paper"),
     ],
 )
 def test_where_it_is_not_proven_it_is_refused(changes, words):

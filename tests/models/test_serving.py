@@ -62,8 +62,8 @@ def test_fedgkts_clients_are_served_in_the_mean(tmp_path):
     server = model.server.unflatten(vector[model.server_place])
     by_client = []
     for client in range(3):
-        own = model.client.unflatten(vector[model.client_place(client)])
-        sent, _ = torch.func.functional_call(model.client.module, own, (inputs,))
+        client_tensors = model.client.unflatten(vector[model.client_place(client)])
+        sent, _ = torch.func.functional_call(model.client.module, client_tensors, (inputs,))
         by_client.append(torch.func.functional_call(model.server.module, server, (sent,)))
     served = _load_pyfunc(str(tmp_path)).predict(inputs.numpy())
     np.testing.assert_allclose(

@@ -3,12 +3,11 @@
 import json
 import shutil
 
-import mlflow
 import pandas as pd
 import pytest
 import torch
+from tests.finished import RUNS, SEED, SMALL, all_runs
 
-SMALL = "topology.fanouts=4|3,training.rounds=3,training.local_steps=2"
 MANIFEST = "data/05_model_input/single/manifest.csv"
 MODEL = "data/06_models/single/model.pt"
 METRICS = "data/07_model_output/single/round_metrics.csv"
@@ -31,27 +30,11 @@ def alone(kedro_run):
     return invoke
 
 
-@pytest.fixture(scope="session")
-def trained_once(tmp_path_factory):
-    """Where the files of one trained run are kept; it is filled by the first that needs it."""
-    return tmp_path_factory.mktemp("trained")
-
-
 @pytest.fixture
-def trained(project, kedro_run, trained_once):
+def trained(project, finished_run):
     """The files of a run of `SMALL`, as a run before has left them."""
-    kept = trained_once / "data"
-    if not kept.exists():
-        result = kedro_run("--params", SMALL)
-        assert result.exit_code == 0, result.output
-        shutil.copytree(project / "data", kept)
-    else:
-        shutil.copytree(kept, project / "data", dirs_exist_ok=True)
+    finished_run(*RUNS["training"]).copy_data(project)
     return project
-
-
-def runs():
-    return mlflow.search_runs(search_all_experiments=True, output_format="list")
 
 
 def test_one_after_the_other_they_leave_what_one_run_leaves(trained, alone):
@@ -61,8 +44,8 @@ def test_one_after_the_other_they_leave_what_one_run_leaves(trained, alone):
     for pipeline in ("data", "training", "evaluation"):
         assert alone(pipeline)[0] == 0
     assert {file: (trained / file).read_bytes() for file in files} == whole
-    assert all(run.info.status == "FINISHED" for run in runs())
-    assert runs()[0].data.tags["privacy"] == "verified"
+    assert all(run.info.status == "FINISHED" for run in all_runs())
+    assert all_runs()[0].data.tags["privacy"] == "verified"
 
 
 def test_training_takes_the_users_own_split(project, alone):
@@ -71,18 +54,18 @@ def test_training_takes_the_users_own_split(project, alone):
     train = manifest["split"] == "train"
     manifest.loc[train, "device"] = manifest.loc[train, "sample"] % 12
     manifest.to_csv(project / MANIFEST, index=False)
-    own = (project / MANIFEST).read_bytes()
+    own_split = (project / MANIFEST).read_bytes()
     assert alone("training")[0] == 0
-    assert (project / MANIFEST).read_bytes() == own
+    assert (project / MANIFEST).read_bytes() == own_split
     assert alone("evaluation")[0] == 0
     assert json.loads((project / SUMMARY).read_text())["rounds"] == 3
 
 
-def edited(column, value, where=0):
+def edited(column, value, rows=0):
     def edit(path):
         table = pd.read_csv(path)
         table[column] = table[column].astype(object)
-        table.loc[where, column] = value
+        table.loc[rows, column] = value
         table.to_csv(path, index=False)
 
     return edit
@@ -177,7 +160,7 @@ def test_a_damaged_or_foreign_file_is_not_evaluated(trained, alone, file, damage
     ("changed", "says"),
     [
         ("model.name=svm", "model.name = 'svm': model.pt was trained with softmax"),
-        ("seed=1", "seed = 1: model.pt was trained with 0"),
+        ("seed=1", f"seed = 1: model.pt was trained with {SEED}"),
         ("privacy.epsilon=1", "privacy.epsilon = 1.0: model.pt was trained with 4.0"),
         ("features.ridge=0.5", "features.ridge = 0.5: model.pt was trained with 0.001"),
     ],
@@ -203,7 +186,7 @@ def test_the_promise_of_another_configuration_is_not_put_beside_a_model(trained,
         "cell of its own with cell=NAME"
     )
     assert contents(trained) == before
-    assert runs() == []
+    assert all_runs() == []
     # Part of it neither.
     code, line = alone("privacy", f"{SMALL},privacy.epsilon=1", "--to-outputs=privacy_ledger")
     assert code == 2 and "model.pt was trained with 4.0" in line
@@ -220,10 +203,10 @@ def test_the_same_promise_and_what_audits_ask_go_beside_a_model(trained, alone):
 
 
 def test_what_was_found_of_a_model_goes_with_it(trained, alone):
-    found = (CONFUSIONS, SUMMARY, "data/08_reporting/single/privacy_card.md")
-    assert all((trained / file).exists() for file in found)
+    evaluations = (CONFUSIONS, SUMMARY, "data/08_reporting/single/privacy_card.md")
+    assert all((trained / file).exists() for file in evaluations)
     assert alone("training", f"{SMALL},privacy.epsilon=1")[0] == 0
-    assert not any((trained / file).exists() for file in found)
+    assert not any((trained / file).exists() for file in evaluations)
     assert json.loads((trained / PRIVACY).read_text())["epsilon_nominal"] == 1
 
 
@@ -243,12 +226,11 @@ def test_without_the_files_before_it_one_line_names_the_pipeline_to_run(project,
     code, line = alone(pipeline)
     assert code == 2
     assert line == f"Error: file = '{MANIFEST}': no such file; kedro run --pipelines=data makes it"
-    assert runs() == []
+    assert all_runs() == []
 
 
 def test_nodes_that_need_what_only_lives_in_memory_are_one_line(trained, kedro_run):
-    result = kedro_run("--from-nodes=train_model", "--params", SMALL)
-    assert result.exit_code == 2
+    result = kedro_run("--from-nodes=train_model", "--params", SMALL, code=2)
     assert result.output == (
         "Error: --from-nodes = 'train_model': experiment lives in memory only; "
         "select assemble, which makes it, too\n"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import mlflow
 import pandas as pd
 import pytest
+from tests.finished import artifacts_of, only_run, report
 
 TABLES = ("times", "rounds", "units", "table1", "table2", "table4", "table11", "fig3")
 
 
 def test_a_run_leaves_ds_tables_and_figures_and_trains_nothing(project, kedro_run):
-    result = kedro_run("--pipelines", "clock", "--params", "clock.rounds=12,dataset.name=cifar10")
-    assert result.exit_code == 0, result.output
+    result = kedro_run(
+        "--pipelines", "clock", "--params", "clock.rounds=12,dataset.name=cifar10", code=0
+    )
     said = " ".join(result.output.split())
     assert "Seconds of a round of D's ten clients" in said
     assert "12 rounds planned, times of resnet56: on average" in said
@@ -22,21 +23,20 @@ def test_a_run_leaves_ds_tables_and_figures_and_trains_nothing(project, kedro_ru
     for name in tables:
         assert pd.read_csv(reporting / name)["model"].str.startswith("resnet").all(), name
 
-    units = pd.read_csv(reporting / "clock_units.csv")
+    units = report(project, "clock_units.csv")
     chosen = units[(units["model"] == "resnet110") & (units["rate_unit"] == "mebibyte")]
     seconds = chosen.set_index("algorithm")["round_s"]
     assert seconds[["dtfl", "fedavg", "splitfed"]].tolist() == pytest.approx(
         [45.5676, 246.893, 302.166], rel=1e-4
     )
-    rounds = pd.read_csv(reporting / "clock_rounds.csv")
+    rounds = report(project, "clock_rounds.csv")
     assert rounds["round"].tolist() == list(range(1, 13))
     by_tier = rounds[[f"tier_{tier}" for tier in range(1, 8)]]
     assert (by_tier.sum(axis=1) == 10).all()
     assert by_tier.iloc[0].tolist() == [10, 0, 0, 0, 0, 0, 0]
 
-    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-    artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
-    assert tables | figures <= artifacts
+    run = only_run()
+    assert tables | figures <= artifacts_of(run)
     assert run.data.params["clock.rate_unit"] == "mebibyte"
     assert "diagnostic" not in run.data.tags  # no record was looked at
     assert not (project / "data/06_models/single/model.pt").exists()
@@ -49,27 +49,8 @@ def test_keys_reach_the_plan(project, kedro_run):
         "clock.rounds=3,clock.noise=0,clock.switch_every=null,tiering.whole_model=true,"
         "tiering.schedule=static,tiering.static_tier=8,clock.rate_unit=megabit"
     )
-    result = kedro_run("--pipelines", "clock", "--params", params, "--to-outputs", "clock_rounds")
-    assert result.exit_code == 0, result.output
-    rounds = pd.read_csv(project / "data/08_reporting/single/clock_rounds.csv")
+    kedro_run("--pipelines", "clock", "--params", params, "--to-outputs", "clock_rounds", code=0)
+    rounds = report(project, "clock_rounds.csv")
     assert rounds["model"].tolist() == ["resnet20"] * 3
     assert rounds["tier_8"].tolist() == [6] * 3
     assert rounds["dtfl_s"].tolist() == rounds["fedavg_s"].tolist()
-
-
-@pytest.mark.parametrize(
-    ("params", "says"),
-    [
-        ("clock.model=resnet50", "clock.model = 'resnet50': valid: resnet56, resnet110, any"),
-        ("tiering.static_tier=3", "schedule: static and static_tier need each other"),
-        ("clock.profiles=4", "clock.profiles.0 = 4"),
-        ("clock.profiles=8/30", "scaling: measured knows 0.1 to 4 CPUs; set it to linear"),
-        ("tiering.tier=3", "tiering.tier = 3: unknown key; valid keys are aggregate, ema"),
-    ],
-)
-def test_what_is_wrong_is_one_line(project, kedro_run, params, says):
-    result = kedro_run("--pipelines", "clock", "--params", params)
-    assert result.exit_code == 2
-    assert says in " ".join(result.output.split())
-    assert "Traceback" not in result.output
-    assert not (project / "data/08_reporting").exists()

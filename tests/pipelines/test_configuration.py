@@ -17,8 +17,8 @@ def test_the_files_are_read_once_and_nobody_changes_what_the_next_gets(tmp_path)
     loader["parameters"]["training"]["rounds"] = 4
     file.write_text("training: {rounds: 5}\n")
     assert loader["parameters"] == {"training": {"rounds": 3}}
-    again = StrictConfigLoader(tmp_path, base_env="base", default_run_env="local")
-    assert again["parameters"] == {"training": {"rounds": 5}}
+    later_loader = StrictConfigLoader(tmp_path, base_env="base", default_run_env="local")
+    assert later_loader["parameters"] == {"training": {"rounds": 5}}
 
 
 def test_what_somebody_sets_is_what_everybody_gets(tmp_path):
@@ -72,11 +72,11 @@ def test_files_of_the_same_contents_are_parsed_once_a_process(tmp_path, parsed):
 
 
 def test_a_catalog_is_checked_once_for_all_cells_and_a_wrong_one_each_time(tmp_path, monkeypatch):
-    made = []
+    entries_made = []
     make = DataCatalog.from_config
 
     def record(entries, credentials):
-        made.extend(entries)
+        entries_made.extend(entries)
         return make(entries, credentials)
 
     monkeypatch.setattr(DataCatalog, "from_config", record)
@@ -102,11 +102,11 @@ checkpoints: {type: m2fdp.pipelines.datasets.FolderDataset, path: "data/${_cell}
     file.write_text(text)
     for cell in ("a", "b", "study/c"):
         check(cell)
-    assert sorted(made) == ["checkpoints", "manifest"]
+    assert sorted(entries_made) == ["checkpoints", "manifest"]
     file.write_text(text.replace("pandas.CSVDataset", "pandas.NoSuchDataset"))
     for cell in ("a", "b"):
         with pytest.raises(InputError, match="line 3: manifest"):
             check(cell)
     file.write_text(text.replace("of_this_test.csv", "other.csv"))
     check("a")
-    assert made.count("manifest") == 4
+    assert entries_made.count("manifest") == 4

@@ -1,20 +1,23 @@
 """`control.enabled: true` through real sessions."""
 
-import json
 from math import sqrt
 
-import mlflow
-import pandas as pd
 import pytest
+from tests.finished import (
+    CONTROLLED,
+    RUNS,
+    artifacts_of,
+    histories,
+    only_run,
+    output,
+    report,
+    results,
+)
 
 from m2fdp.simulation.tree_process import TreeProcess
 
-PLANNED = (
-    "control.enabled=true,topology.fanouts=4|3,training.rounds=12,training.batch_size=16,threads=1,"
-    "control.gap=papers,control.tau=20,control.max_local_steps=6,training.evaluate_every=2"
-)
 # J's controller, that estimates beta as it goes.
-SMALL = f"{PLANNED},control.smoothness=estimated,control.step_size_factor=20"
+SMALL = f"{CONTROLLED},control.smoothness=estimated"
 # Whole shards, for which the ledger has a closed form.
 UPLOAD = f"{SMALL},privacy.mechanism=upload,training.batch_size=null"
 PAPER = f"{UPLOAD},privacy.calibration=paper"
@@ -35,29 +38,10 @@ METRICS = {
 }
 
 
-def last_run():
-    return mlflow.search_runs(search_all_experiments=True, output_format="list")[0]
-
-
-def histories(run) -> dict[str, list[tuple[int, float]]]:
-    client = mlflow.MlflowClient()
-    return {
-        name: sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, name))
-        for name in run.data.metrics
-        if name != "wall_s"
-    }
-
-
-def reported(project, file, cell="single"):
-    return json.loads((project / "data/08_reporting" / cell / file).read_text())
-
-
-def test_a_controlled_run_says_what_was_decided_and_on_what_epsilon_rests(project, kedro_run):
-    result = kedro_run("--params", SMALL)
-    assert result.exit_code == 0, result.output
-    assert "ε is conditional: it holds if the step sizes" in " ".join(result.output.split())
-    run = last_run()
-    logged = histories(run)
+def test_a_controlled_run_says_what_was_decided_and_on_what_epsilon_rests(finished_run):
+    finished = finished_run(*RUNS["control"])
+    assert "ε is conditional: it holds if the step sizes" in finished.said
+    project, run, logged = finished.project, finished.run, finished.histories
     assert {name for name in logged if name.startswith("control/")} == {
         f"control/{name}" for name in METRICS
     }
@@ -70,7 +54,7 @@ def test_a_controlled_run_says_what_was_decided_and_on_what_epsilon_rests(projec
     eta, beta = dict(logged["control/eta"]), dict(logged["control/beta"])
     for t in steps:
         assert eta[t] == pytest.approx(20 / 20 / beta[t] / sqrt(t + 1))
-    metrics = pd.read_csv(project / "data/07_model_output/single/round_metrics.csv")
+    metrics = output(project, "round_metrics.csv")
     assert set(metrics.columns) >= METRICS
     assert metrics["K"].tolist() == [steps[t] for t in metrics["round"]]
     assert metrics["round"].iloc[-1] == rounds
@@ -78,24 +62,23 @@ def test_a_controlled_run_says_what_was_decided_and_on_what_epsilon_rests(projec
     assert 0.98 * 4 < metrics["epsilon"].iloc[-1] <= 4
     assert run.data.tags["privacy"] == "conditional"
     assert "stopped_early" not in run.data.tags
-    summary = reported(project, "privacy_summary.json")
+    summary = report(project, "privacy_summary.json")
     assert summary["guarantee"] == "conditional"
     assert summary["rounds"] == summary["rounds_planned"] == rounds
     assert "un-noised gradients" in summary["assumptions"][0]
-    reached = reported(project, "run_summary.json")
+    reached = report(project, "run_summary.json")
     assert reached["privacy"] == "conditional"
-    for said in (summary, reached, run.data.metrics):
-        assert "epsilon_conditional" in said and "epsilon_verified" not in said
-    ledger = pd.read_csv(project / "data/08_reporting/single/privacy_ledger.csv")
+    for values in (summary, reached, run.data.metrics):
+        assert "epsilon_conditional" in values and "epsilon_verified" not in values
+    ledger = report(project, "privacy_ledger.csv")
     assert set(ledger["releases"]) == {20}
     assert ledger["assumption"].str.endswith("(control.smoothness declares beta instead)").all()
 
 
 def test_with_a_declared_beta_the_guarantee_is_unconditional(project, kedro_run):
-    result = kedro_run("--params", f"{PLANNED},control.step_size_factor=20,control.smoothness=0.7")
-    assert result.exit_code == 0, result.output
+    result = kedro_run("--params", f"{CONTROLLED},control.smoothness=0.7", code=0)
     assert "conditional" not in result.output
-    run = last_run()
+    run = only_run()
     assert run.data.tags["privacy"] == "verified"
     assert {value for _, value in histories(run)["control/beta"]} == {0.7}
 
@@ -104,59 +87,49 @@ def test_what_is_planned_before_training_is_what_is_trained(project, kedro_run, 
     """With the mechanism's gap, the default; a run without control leaves no plan behind."""
     small = "topology.fanouts=4|3,training.batch_size=null,threads=1,dataset.scale=unit_norm"
     control = "control.enabled=true,control.smoothness=0.1,control.dissimilarity=0.1"
-    result = kedro_run(
-        "--params", f"{small},{control},training.rounds=12,training.evaluate_every=1"
-    )
-    assert result.exit_code == 0, result.output
-    run, folder = last_run(), project / "data/08_reporting/single"
-    plan = pd.read_csv(folder / "planned_rounds.csv")
+    kedro_run("--params", f"{small},{control},training.rounds=12,training.evaluate_every=1", code=0)
+    run, plan = only_run(), report(project, "planned_rounds.csv")
     planned = f"The controller plans {len(plan)} rounds; local steps of each: {plan['K'].min()}"
     assert any(planned in record.getMessage() for record in caplog.records)
-    artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
-    assert artifacts >= {"planned_rounds.csv", "planned_rounds.png"}
+    assert artifacts_of(run) >= {"planned_rounds.csv", "planned_rounds.png"}
     logged = histories(run)
     for column in ("K", "eta", "s_trusted", "s_untrusted", "energy_share", "gap_share"):
         assert [value for _, value in logged[f"control/{column}"]] == pytest.approx(plan[column])
-    summary = reported(project, "privacy_summary.json")
+    summary = report(project, "privacy_summary.json")
     assert summary["guarantee"] == "verified" and summary["rounds"] == len(plan)
     assert 0.98 * 4 < summary["epsilon_verified"] <= 4
-    result = kedro_run("--params", f"{small},training.rounds=1")
-    assert result.exit_code == 0, result.output
-    assert not list(folder.glob("planned_rounds*"))
+    kedro_run("--params", f"{small},training.rounds=1", code=0)
+    assert not list((project / "data/08_reporting/single").glob("planned_rounds*"))
 
 
-def test_the_papers_mechanism_is_accounted_for_the_rounds_that_are_planned(project, kedro_run):
-    result = kedro_run("--params", PAPER)
-    assert result.exit_code == 0, result.output
-    summary = reported(project, "privacy_summary.json")
-    metrics = pd.read_csv(project / "data/07_model_output/single/round_metrics.csv")
+def test_the_papers_mechanism_is_accounted_for_the_rounds_that_are_planned(finished_run):
+    project = finished_run("--params", PAPER).project
+    summary = report(project, "privacy_summary.json")
+    metrics = output(project, "round_metrics.csv")
     assert metrics["epsilon"].iloc[-1] == pytest.approx(summary["epsilon_conditional"])
     assert summary["epsilon_nominal"] == 4
 
 
 def test_uploads_are_calibrated_to_the_windows_that_are_planned(project, kedro_run):
-    result = kedro_run("--params", f"{UPLOAD},training.local_aggregation=null")
-    assert result.exit_code == 0, result.output
-    verified = reported(project, "privacy_summary.json")["epsilon_conditional"]
-    assert 0.98 * 4 < verified <= 4
+    kedro_run("--params", f"{UPLOAD},training.local_aggregation=null", code=0)
+    assert 0.98 * 4 < report(project, "privacy_summary.json")["epsilon_conditional"] <= 4
 
 
 @pytest.mark.full
 def test_a_budget_ends_a_controlled_run_early(project, kedro_run):
-    result = kedro_run("--params", f"{SMALL},privacy.budget=3")
-    assert result.exit_code == 0, result.output
-    run = last_run()
+    kedro_run("--params", f"{SMALL},privacy.budget=3", code=0)
+    run = only_run()
     assert run.data.tags["stopped_early"] == "true"
     steps = dict(histories(run)["control/K"])
     assert sum(steps.values()) < 20
-    metrics = pd.read_csv(project / "data/07_model_output/single/round_metrics.csv")
+    metrics = output(project, "round_metrics.csv")
     assert metrics["epsilon"].iloc[-1] <= 3
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("params", [SMALL, pytest.param(PAPER, marks=pytest.mark.full)])
 def test_a_controlled_run_that_was_cut_off_equals_one_that_was_not(
-    project, kedro_run, monkeypatch, params
+    project, kedro_run, finished_run, monkeypatch, params
 ):
     """Files and every metric of every round, at a round between two evaluations."""
 
@@ -167,64 +140,21 @@ def test_a_controlled_run_that_was_cut_off_equals_one_that_was_not(
             raise OSError("disk full")
         return whole_round(process, state, plan, tap)
 
+    whole = finished_run("--params", params).results
     params = f"{params},training.checkpoint_every=3"
-    assert kedro_run("--params", f"{params},cell=whole").exit_code == 0
-    whole = histories(last_run())
     monkeypatch.setattr(TreeProcess, "round", cut_off)
     assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
     monkeypatch.setattr(TreeProcess, "round", whole_round)
-    result = kedro_run("--params", f"{params},cell=cut,resume=true")
-    assert result.exit_code == 0, result.output
+    result = kedro_run("--params", f"{params},cell=cut,resume=true", code=0)
     assert "Training goes on after round 3." in result.output
-    assert histories(last_run()) == whole
-    for file in (
-        "06_models/{}/model.pt",
-        "07_model_output/{}/round_metrics.csv",
-        "08_reporting/{}/run_summary.json",
-        "08_reporting/{}/privacy_ledger.csv",
-    ):
-        before, after = (project / "data" / file.format(cell) for cell in ("whole", "cut"))
-        assert before.read_bytes() == after.read_bytes(), file
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ("algorithm=hfl_dp", "control.enabled = True: belongs to algorithm: m2fdp"),
-        ("algorithm=pedpfl", "control.enabled = True: belongs to algorithm: m2fdp"),
-        ("training.participants=2", "training.participants = 2: is what the controller chooses"),
-        (
-            "privacy.mechanism=upload,privacy.drift=smooth,privacy.smoothness=1.0",
-            "privacy.drift = 'smooth': needs step sizes that are known before training",
-        ),
-        ("topology.fanouts=[12],topology.trust.ratios=null,training.local_aggregation=null",
-         "control.enabled = True: needs edge servers"),
-        ("topology.fanouts=2|2|2,topology.trust.ratios=0.5|0.5,training.local_aggregation.2=1",
-         "training.local_aggregation = 2: is a layer that the controller does not aggregate at"),
-    ],
-)  # fmt: skip
-def test_what_can_not_be_controlled_is_refused_in_one_line(project, kedro_run, params, message):
-    result = kedro_run("--params", f"{SMALL},{params}")
-    assert result.exit_code == 2
-    assert result.output.splitlines()[-1].startswith(f"Error: {message}"), result.output
-    assert not (project / "data/05_model_input/single").exists()
-
-
-@pytest.mark.parametrize("pipeline", ["audit", "bound", "attack"])
-def test_pipelines_made_for_equal_rounds_are_refused(project, kedro_run, pipeline):
-    result = kedro_run("--pipelines", pipeline, "--params", SMALL)
-    assert result.exit_code == 2
-    (line,) = result.output.splitlines()
-    assert line.startswith("Error: control.enabled = True: audit, bound and attack")
-    assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
+    assert results(project, "cut", only_run()) == whole
 
 
 @pytest.mark.full
 def test_a_controlled_run_that_diverges_names_its_own_key(project, kedro_run):
     deep = "model.name=cnn12,model.channels=1|1|1"  # whose scores are products of weights
-    params = f"{PLANNED},{deep},control.step_size_factor=1e9,control.smoothness=1e-9"
-    result = kedro_run("--params", params)
-    assert result.exit_code == 2
+    params = f"{CONTROLLED},{deep},control.step_size_factor=1e9,control.smoothness=1e-9"
+    result = kedro_run("--params", params, code=2)
     last = result.output.splitlines()[-1]
     assert last.startswith("Error: control.step_size_factor = 'eta ")
     assert "training diverged by round 2" in last

@@ -28,11 +28,11 @@ def test_the_plugins_configuration_names_itself_in_its_errors():
     assert refused.value.title == KedroMlflowConfig.__name__
 
 
-@pytest.mark.parametrize(("given", "key"), [({}, "accuracy"), ({"key": "other"}, "other")])
-def test_a_metric_without_a_name_has_its_datasets(given, key):
+@pytest.mark.parametrize(("options", "key"), [({}, "accuracy"), ({"key": "other"}, "other")])
+def test_a_metric_without_a_name_has_its_datasets(options, key):
     validator = {"options": {"filepath": "checks.html"}}
     described = {
-        "accuracy": {"type": "kedro_mlflow.io.metrics.MlflowMetricDataset"} | given,
+        "accuracy": {"type": "kedro_mlflow.io.metrics.MlflowMetricDataset"} | options,
         "manifest": {
             "type": "m2fdp.Checked",
             "dataset": {"filepath": "manifest.csv"},

@@ -73,14 +73,14 @@ def test_one_request_takes_the_options_that_forgo_retries():
 def test_the_tables_are_those_that_mlflow_makes(empty_store):
     with closing(sqlite3.connect(empty_store)) as database:
         rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        made = {name for (name,) in rows}
-    assert {"experiments", "runs", "metrics"} < internals.tables() <= made
+        table_names = {name for (name,) in rows}
+    assert {"experiments", "runs", "metrics"} < internals.tables() <= table_names
 
 
 def test_an_unknown_run_differs_from_a_store_that_fails(store):
-    with pytest.raises(MlflowException) as unknown:
+    with pytest.raises(MlflowException) as refused:
         mlflow.MlflowClient(store).get_run("0" * 32)
-    assert internals.is_unknown(unknown.value)
+    assert internals.is_unknown(refused.value)
     assert internals.UNKNOWN == "RESOURCE_DOES_NOT_EXIST"  # as servers write it
     assert not internals.is_unknown(MlflowException("out of order"))
 
@@ -120,10 +120,10 @@ def test_databases_are_known_by_their_address(uri, database):
 
 
 def test_a_server_takes_so_many_metrics_in_a_batch_and_no_more():
-    most = internals.MAX_METRICS_PER_BATCH
-    metrics = [Metric("m", 0.0, 0, step) for step in range(most + 1)]
-    _validate_batch_log_limits(metrics[:most], params=[], tags=[])
-    with pytest.raises(MlflowException, match=str(most)):
+    limit = internals.MAX_METRICS_PER_BATCH
+    metrics = [Metric("m", 0.0, 0, step) for step in range(limit + 1)]
+    _validate_batch_log_limits(metrics[:limit], params=[], tags=[])
+    with pytest.raises(MlflowException, match=str(limit)):
         _validate_batch_log_limits(metrics, params=[], tags=[])
 
 

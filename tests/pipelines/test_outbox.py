@@ -48,9 +48,9 @@ class Store:
 
 @pytest.fixture
 def store(monkeypatch):
-    made = Store()
-    monkeypatch.setattr(outbox, "MlflowClient", lambda: made)
-    return made
+    store = Store()
+    monkeypatch.setattr(outbox, "MlflowClient", lambda: store)
+    return store
 
 
 def losses(*values):
@@ -103,9 +103,9 @@ def test_what_is_left_lies_in_a_file_from_which_the_next_outbox_sends_it(store, 
     assert said == "2 metrics, 1 tags, 1 files ([Errno 111] Connection refused)"
     assert json.loads(file.read_text())["run"] == "run"
     store.error = None
-    later = Outbox("run", file)
-    later.take_up()
-    assert later.close() is None and not file.exists()
+    next_box = Outbox("run", file)
+    next_box.take_up()
+    assert next_box.close() is None and not file.exists()
     assert store.metrics == [("loss", 2.0, 1), ("loss", 1.5, 2)]
     assert (store.tags, store.files) == ({"privacy": "verified"}, [str(tmp_path / "a.csv")])
 
@@ -124,17 +124,17 @@ def test_data_sets_and_models_wait_too(store, tmp_path, monkeypatch):
     assert box.close().startswith("1 metrics, 1 inputs, 1 models (")
     assert store.inputs == published == []
     store.error = None
-    later = Outbox("run", file)
-    later.take_up()
-    assert later.close() is None
+    next_box = Outbox("run", file)
+    next_box.take_up()
+    assert next_box.close() is None
     assert store.inputs == [("digits", "a63c", "training")]
     assert published == [("run", tmp_path / "model")]
 
 
 def test_what_an_older_version_left_is_sent(store, tmp_path):
     file = tmp_path / "unsent.json"
-    left = {"run": "run", "metrics": [["loss", 1.0, 0, 1]], "tags": {}, "files": []}
-    file.write_text(json.dumps(left))
+    unsent = {"run": "run", "metrics": [["loss", 1.0, 0, 1]], "tags": {}, "files": []}
+    file.write_text(json.dumps(unsent))
     box = Outbox("run", file)
     box.take_up()
     assert box.close() is None and store.metrics == [("loss", 1.0, 1)]
@@ -161,8 +161,8 @@ def test_training_goes_on_without_its_store(store, tmp_path, monkeypatch):
             listener.on_round(round_, {}, 0.01)
             listener.on_evaluation(RoundRecord(round_, 0.5, 1.0, 0.0, 0.0, float("nan")))
     assert store.asked == 1
-    kept = [(key, step) for key, _, _, step in json.loads(file.read_text())["metrics"]]
-    assert {("accuracy", round_) for round_ in (1, 2, 3)} < set(kept)
+    unsent = [(key, step) for key, _, _, step in json.loads(file.read_text())["metrics"]]
+    assert {("accuracy", round_) for round_ in (1, 2, 3)} < set(unsent)
 
 
 class _Run:
@@ -172,9 +172,9 @@ class _Run:
         run_id = "run"
 
 
-@pytest.mark.parametrize(("failures", "told"), [(1, [("digits", "a63c", "training")]), (2, [])])
+@pytest.mark.parametrize(("failures", "inputs"), [(1, [("digits", "a63c", "training")]), (2, [])])
 def test_a_data_set_that_another_run_adds_meanwhile_is_found_the_next_time(
-    store, tmp_path, monkeypatch, failures, told
+    store, tmp_path, monkeypatch, failures, inputs
 ):
     error = MlflowException("UNIQUE constraint failed: datasets.name", error_code=BAD_REQUEST)
     errors, tell = [error] * failures, store.log_inputs
@@ -189,7 +189,7 @@ def test_a_data_set_that_another_run_adds_meanwhile_is_found_the_next_time(
     box = Outbox("run", tmp_path / "unsent.json")
     with nullcontext() if failures == 1 else pytest.raises(MlflowException, match="UNIQUE"):
         box.put(inputs=[fields | {"context": "training"}])
-    assert store.inputs == told
+    assert store.inputs == inputs
 
 
 def test_what_is_put_together_goes_in_one_request(store, tmp_path):

@@ -1,47 +1,19 @@
 """A private run leaves nothing that is neither covered by its promise nor declared outside it."""
 
-import json
 import re
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-import mlflow
 import numpy as np
 import pytest
 import yaml
 from mlflow import MlflowClient
+from tests.builders import digits
+from tests.finished import REPOSITORY, RUNS, SEED, only_run, report
 
-from m2fdp.config import Config
-from m2fdp.experiments import Experiment
 from m2fdp.privacy.outside import CLEAR, DIAGNOSTICS
 
-REPOSITORY = Path(__file__).parents[2]
-# What no covered text may hold: long enough to be no part of another number.
-SEED = 982451653
-SMALL = f"topology.fanouts=4|3,training.rounds=3,training.local_steps=2,seed={SEED}"
-FEW = "attack.shadows=16,attack.targets=40,partition.samples_per_device=20"
-RUNS = {
-    "training": ((), f"{SMALL},training.checkpoint_every=1"),
-    "features": ((), f"{SMALL},features.map=scattering"),
-    "audit": (("--pipelines", "audit"), f"{SMALL},audit.repetitions=100"),
-    "inversion": (
-        ("--pipelines", "attack"),
-        f"{SMALL},topology.trust.ratios=[0.0],attack.observer=servers,attack.iterations=20",
-    ),
-    "membership": (("--pipelines", "attack"), f"{SMALL},attack.method=lira,{FEW}"),
-    "bound": (("--pipelines", "bound"), SMALL),
-    "tiers": ((), f"{SMALL},algorithm=m2fdp_tiers,model.name=cnn12,model.channels=2|3|4"),
-    "control": (
-        (),
-        f"{SMALL},dataset.scale=unit_norm,control.enabled=true,control.smoothness=estimated,"
-        "control.gap=papers",
-    ),
-    "zones": (
-        ("--pipelines", "privacy"),
-        f"{SMALL},algorithm=hfl_dp,topology.super_nodes.kind=elected,topology.fanouts=4|4",
-    ),
-}
 # Why the rest tells of no record what epsilon does not cover.
 COVERED = {
     "the released models, which epsilon is about": ("model.pt", "mlflow_model/*", "output *"),
@@ -103,46 +75,45 @@ COVERED = {
 }
 
 
-def left_by(project, cell):
-    """All that a cell's only run has left, by the name that it is declared under: its text, or
+def left_by(project, run, client):
+    """All that a project's only run has left, by the name that it is declared under: its text, or
     None of what is none."""
-    left = {}
+    things = {}
     for path in (project / "data").rglob("*"):
-        inside = path.relative_to(project).as_posix()
+        name = path.relative_to(project).as_posix()
         if path.is_file() and path.name != ".gitkeep":
-            left[inside.partition(f"/{cell}/")[2] or inside] = path
-    (run,) = mlflow.search_runs(
-        search_all_experiments=True, filter_string=f"tags.cell = '{cell}'", output_format="list"
-    )
-    client = MlflowClient()
+            things[name.partition("/single/")[2] or name] = path
     artifacts = Path(run.info.artifact_uri.removeprefix("file://"))
-    left |= {
+    things |= {
         path.relative_to(artifacts).as_posix(): path
         for path in artifacts.rglob("*")
         if path.is_file()
     }
     for output in run.outputs.model_outputs:
-        model = mlflow.get_logged_model(output.model_id)
-        left["output params"], left["output tags"] = str(model.params), str(model.tags)
-        left["output metrics"] = str(model.metrics)
+        model = client.get_logged_model(output.model_id)
+        things["output params"], things["output tags"] = str(model.params), str(model.tags)
+        things["output metrics"] = str(model.metrics)
         folder = Path(model.artifact_location.removeprefix("file://"))
         for path in folder.rglob("*"):
             if path.is_file():
-                left[f"output {path.relative_to(folder).as_posix()}"] = path
+                things[f"output {path.relative_to(folder).as_posix()}"] = path
     texts = {
         name: path if isinstance(path, str) else None if is_binary(path) else path.read_text()
-        for name, path in left.items()
+        for name, path in things.items()
     }
-    metrics = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-    texts |= {f"metric {name}": str([m.value for m in of]) for name, of in metrics.items()}
-    texts["run timestamps"] = str([m.timestamp for of in metrics.values() for m in of])
+    histories = {
+        name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics
+    }
+    for name, history in histories.items():
+        texts[f"metric {name}"] = str([metric.value for metric in history])
+    texts["run timestamps"] = str([m.timestamp for rows in histories.values() for m in rows])
     texts |= {f"tag {name}": value for name, value in run.data.tags.items()}
     texts |= {f"parameter {name}": value for name, value in run.data.params.items()}
     texts |= {f"run {name}": str(value) for name, value in dict(run.info).items()}
     for used in run.inputs.dataset_inputs:
         texts |= {f"input {name}": str(value) for name, value in dict(used.dataset).items()}
         texts |= {f"input tag {tag.key}": tag.value for tag in used.tags}
-    return run, texts
+    return texts
 
 
 def is_binary(path):
@@ -176,8 +147,8 @@ COVERS = [pattern for patterns in COVERED.values() for pattern in patterns]
 def undeclared(texts, rows=CLEAR):
     """What is neither declared nor covered, or is covered by name and tells what must not be told:
     the seed, or the digest of the split."""
-    told = declared(rows)
-    rest = {name: text for name, text in texts.items() if not matches(name, told)}
+    declarations = declared(rows)
+    rest = {name: text for name, text in texts.items() if not matches(name, declarations)}
     digest = texts["tag split_sha256"][:12]
     return {
         name
@@ -186,44 +157,34 @@ def undeclared(texts, rows=CLEAR):
     }
 
 
-@pytest.fixture
-def private_run(project, kedro_run):
-    """A function that makes one of `RUNS`, and returns MLflow's run and all that it has left."""
-
-    def make(which):
-        arguments, params = RUNS[which]
-        result = kedro_run(*arguments, "--params", f"{params},cell={which}")
-        assert result.exit_code == 0, result.output
-        return left_by(project, which)
-
-    return make
-
-
 @pytest.mark.parametrize("which", RUNS)
-def test_all_that_a_private_run_leaves_is_covered_or_declared(project, private_run, which):
-    run, texts = private_run(which)
+def test_all_that_a_private_run_leaves_is_covered_or_declared(finished_run, which):
+    finished = finished_run(*RUNS[which])
+    texts = left_by(finished.project, finished.run, finished.client)
     assert len(texts) > 180
     assert undeclared(texts) == set()
-    made = {name for name, file in files_of_catalog().items() if file in texts}
-    assert set(run.data.tags["diagnostic"].split(", ")) == DIAGNOSTICS & made
-    promised = json.loads(texts["privacy_summary.json"])
+    datasets = {name for name, file in files_of_catalog().items() if file in texts}
+    diagnostics = finished.run.data.tags["diagnostic"]
+    assert set(diagnostics.split(", ")) == DIAGNOSTICS & datasets
+    promised = report(finished.project, "privacy_summary.json")
     assert promised["guarantee"] == ("conditional" if which == "control" else "verified")
     assert {str(row) for row in CLEAR} <= set(promised["outside_the_promise"])
     # Each declaration is needed: without it the same walk fails.
     for row in CLEAR:
         others = [other for other in CLEAR if other is not row]
-        of_this = {name for name in texts if matches(name, declared([row]))}
-        alone = of_this - {name for name in of_this if matches(name, declared(others))}
+        of_row = {name for name in texts if matches(name, declared([row]))}
+        of_no_other = {name for name in of_row if not matches(name, declared(others))}
         if row.made_by != "control.enabled":  # other runs have energy and delay of their plan
-            assert undeclared(texts, others) == alone
+            assert undeclared(texts, others) == of_no_other
 
 
-def test_what_nobody_declared_is_found(project, private_run):
-    run, texts = private_run("zones")
-    client, folder = MlflowClient(), project / "data/08_reporting/zones"
+def test_what_nobody_declared_is_found(project, kedro_run):
+    kedro_run(*RUNS["zones"], code=0)
+    run, client, folder = only_run(), MlflowClient(), project / "data/08_reporting/single"
+    texts = left_by(project, run, client)
     (folder / "nearest_records.csv").write_text("sample,pixels\n")
-    (project / "data/07_model_output/zones").mkdir(parents=True)
-    (project / "data/07_model_output/zones/gradients.pt").write_bytes(b"\x80")
+    (project / "data/07_model_output/single").mkdir(parents=True)
+    (project / "data/07_model_output/single/gradients.pt").write_bytes(b"\x80")
     (folder / "network.csv").write_text(f"node,noise_drawn_with\ncloud,{SEED}\n")
     client.log_artifact(run.info.run_id, folder / "privacy_summary.json", "records")
     client.set_tag(run.info.run_id, "first_record", "5")
@@ -231,7 +192,7 @@ def test_what_nobody_declared_is_found(project, private_run):
     artifact = Path(run.info.artifact_uri.removeprefix("file://")) / "network.csv"
     artifact.write_text((folder / "network.csv").read_text())
     assert undeclared(texts) == set()
-    assert undeclared(left_by(project, "zones")[1]) == {
+    assert undeclared(left_by(project, only_run(), client)) == {
         "nearest_records.csv",
         "gradients.pt",
         "network.csv",
@@ -241,14 +202,12 @@ def test_what_nobody_declared_is_found(project, private_run):
     }
 
 
-def test_attacks_leave_training_records_and_say_so(project, private_run):
+def test_attacks_leave_training_records_and_say_so(finished_run):
     """That the declaration is no mere caution."""
-    _, texts = private_run("inversion")
-    config = Config.model_validate({"partition": {"scheme": "iid"}})
-    images = Experiment.from_config(config).dataset.images.reshape(-1, 64)
-    found = json.loads(texts["attack.json"])["messages"][0]["pictures"][0]["truth"]
-    shown = np.round(images * 255).astype(int)
-    assert (shown == np.array(found).reshape(-1)).all(axis=1).any()
+    attack = report(finished_run(*RUNS["inversion"]).project, "attack.json")
+    truth = np.array(attack["messages"][0]["pictures"][0]["truth"]).reshape(-1)
+    images = np.round(digits().images.reshape(-1, 64) * 255).astype(int)
+    assert (images == truth).all(axis=1).any()
     assert matches("attack.json", declared())
     assert matches("attack.png", declared())
 

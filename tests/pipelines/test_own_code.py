@@ -2,7 +2,7 @@
 
 import sys
 
-import pandas as pd
+from tests.finished import manifest_of, output
 
 OWN = """
 import numpy as np
@@ -45,9 +45,7 @@ def test_all_of_them_together(project, kedro_run):
     sys.modules.pop("own_things", None)
     assert result.exit_code == 0, result.output
     assert sys.path == before
-    (file,) = project.glob("data/05_model_input/single/manifest.csv")
-    manifest = pd.read_csv(file)
+    manifest = manifest_of(project)
     assert set(manifest["dataset"]) == {"own_things:bars"}
     assert manifest.groupby("device").size().drop(-1).tolist() == [50] * 6
-    (metrics,) = project.glob("data/07_model_output/single/round_metrics.csv")
-    assert pd.read_csv(metrics)["accuracy"].iloc[-1] > 0.6
+    assert output(project, "round_metrics.csv")["accuracy"].iloc[-1] > 0.6

@@ -54,12 +54,12 @@ def test_a_run_that_goes_on_counts_the_rounds_before(screen):
 def test_elsewhere_there_is_a_line_every_thirty_seconds(screen, caplog):
     written = screen(terminal=False)
     caplog.set_level("INFO", "m2fdp")
-    now = [1000.0]
+    clock = [1000.0]
     with tracked_progress(
-        50, Progress(State(10, torch.zeros(1))), UNSENT, lambda: now[0]
+        50, Progress(State(10, torch.zeros(1))), UNSENT, lambda: clock[0]
     ) as listener:
         for round_ in range(11, 31):  # 10 s each
-            now[0] += 10
+            clock[0] += 10
             listener.on_round(round_, {}, 10.0)
             if round_ % 4 == 0:
                 listener.on_evaluation(RoundRecord(round_, round_ / 100, 2.0, 1.0, 1.0, round_))
@@ -77,10 +77,10 @@ def test_elsewhere_there_is_a_line_every_thirty_seconds(screen, caplog):
 def test_a_terminal_has_the_bar_and_no_lines(screen, caplog):
     screen(terminal=True)
     caplog.set_level("INFO", "m2fdp")
-    now = [0.0]
-    with tracked_progress(3, None, UNSENT, lambda: now[0]) as listener:
+    clock = [0.0]
+    with tracked_progress(3, None, UNSENT, lambda: clock[0]) as listener:
         for round_ in (1, 2):
-            now[0] += 100
+            clock[0] += 100
             listener.on_round(round_, {}, 100.0)
     assert caplog.records == []
 

@@ -1,17 +1,16 @@
 """Runs that are cut off and go on: the same bytes as if nothing had happened."""
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import mlflow
 import pytest
 import torch
 from kedro.framework.session import KedroSession
+from tests.finished import all_runs, histories, only_run, report, results, run_of
 
 from m2fdp.config import essentials, parse_config
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
@@ -59,43 +58,6 @@ run(["--params", params])
 """
 
 
-def runs() -> list[mlflow.entities.Run]:
-    return mlflow.search_runs(search_all_experiments=True, output_format="list")
-
-
-def run_of(cell) -> mlflow.entities.Run:
-    (run,) = [run for run in runs() if run.data.tags["cell"] == cell]
-    return run
-
-
-def results(project, cell) -> dict[str, object]:
-    """All that must not depend on interruptions: files, their copies and metrics' histories."""
-    run = run_of(cell)
-    assert run.info.status == "FINISHED"
-    client = mlflow.MlflowClient()
-    histories = {
-        name: sorted(
-            (metric.step, metric.value)
-            for metric in client.get_metric_history(run.info.run_id, name)
-        )
-        for name in run.data.metrics
-        if name != "wall_s"
-    }
-    assert {"accuracy", "loss", "energy_j", "delay_s"} <= set(histories)
-    assert ("epsilon" in histories) == (run.data.tags["algorithm"] != "hfl")
-    files = [
-        f"data/06_models/{cell}/model.pt",
-        f"data/07_model_output/{cell}/round_metrics.csv",
-        f"data/07_model_output/{cell}/confusion_matrix.csv",
-        f"data/08_reporting/{cell}/run_summary.json",
-        f"data/08_reporting/{cell}/privacy_ledger.csv",
-        f"mlruns/artifacts/{run.info.run_id}/artifacts/model.pt",
-    ]
-    contents = {Path(file).name: (project / file).read_bytes() for file in files}
-    assert contents.pop("model.pt") == (project / files[0]).read_bytes()
-    return histories | contents | {"model": (project / files[0]).read_bytes()}
-
-
 def checkpoints(project, cell="single") -> list[str]:
     folder = project / "data" / "06_models" / cell / "checkpoints"
     return sorted(path.name for path in folder.glob("*"))
@@ -122,8 +84,11 @@ def fail():
     raise OSError("disk full")
 
 
-def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(project, kedro_run, cut):
-    assert kedro_run("--params", f"{SMALL},cell=whole").exit_code == 0
+def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
+    project, kedro_run, finished_run, cut
+):
+    whole = finished_run("--params", SMALL).results
+    assert {"accuracy", "loss", "energy_j", "delay_s", "epsilon"} <= set(whole)
     cut(11, fail)
     assert isinstance(kedro_run("--params", f"{SMALL},cell=cut").exception, OSError)
     assert checkpoints(project, "cut") == ["round-00000006.ckpt", "round-00000009.ckpt"]
@@ -134,13 +99,12 @@ def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(project
     assert "resume" not in failed.data.params
 
     cut(None, fail)
-    result = kedro_run("--params", f"{SMALL},cell=cut,resume=true")
-    assert result.exit_code == 0, result.output
+    result = kedro_run("--params", f"{SMALL},cell=cut,resume=true", code=0)
     output = " ".join(result.output.split())
     assert "round-00000009.ckpt is damaged; it is passed over" in output
     assert "Training goes on after round 6." in output
-    assert results(project, "cut") == results(project, "whole")
     resumed = run_of("cut")
+    assert results(project, "cut", resumed) == whole
     assert (resumed.info.run_id, resumed.info.run_name) == (
         failed.info.run_id,
         failed.info.run_name,
@@ -156,30 +120,16 @@ def test_an_interrupted_run_says_how_it_goes_on_from_its_last_round(
     project, kedro_run, cut, signum
 ):
     cut(8, lambda: os.kill(os.getpid(), signum))
-    result = kedro_run("--params", SMALL)
-    assert result.exit_code == 128 + signum
+    result = kedro_run("--params", SMALL, code=128 + signum)
     assert result.output.splitlines()[-1] == (
         f"Stopped by {signum.name}; unfinished runs are marked as killed. Round 7 is saved; the "
         "same command with resume=true in --params goes on from there."
     )
     assert checkpoints(project) == ["round-00000006.ckpt", "round-00000007.ckpt"]
     cut(None, fail)
-    result = kedro_run("--params", f"{SMALL},resume=true,training.checkpoint_every=null")
-    assert result.exit_code == 0, result.output
+    result = kedro_run("--params", f"{SMALL},resume=true,training.checkpoint_every=null", code=0)
     assert "Training goes on after round 7." in result.output
-    history = mlflow.MlflowClient().get_metric_history(run_of("single").info.run_id, "loss")
-    assert sorted(metric.step for metric in history) == [2, 4, 6, 8, 10, 12]
-
-
-def test_only_a_run_that_trains_clears_the_checkpoints_of_the_one_before(project, kedro_run, cut):
-    cut(5, fail)
-    kedro_run("--params", SMALL)
-    assert checkpoints(project) == ["round-00000003.ckpt"]
-    assert kedro_run("--params", "partition.labels_per_device=11").exit_code == 2
-    assert kedro_run("--pipelines", "data").exit_code == 0
-    assert checkpoints(project) == ["round-00000003.ckpt"]
-    kedro_run("--params", f"{SMALL},training.checkpoint_every=null")
-    assert checkpoints(project) == []
+    assert [round_ for round_, _ in histories(only_run())["loss"]] == [2, 4, 6, 8, 10, 12]
 
 
 @pytest.fixture
@@ -201,14 +151,24 @@ def unfinished(project):
     return make
 
 
+def test_only_a_run_that_trains_clears_the_checkpoints_of_the_one_before(
+    project, kedro_run, unfinished
+):
+    unfinished()
+    kedro_run("--params", "partition.labels_per_device=11", code=2)
+    kedro_run("--pipelines", "data", code=0)
+    assert checkpoints(project) == ["round-00000003.ckpt"]
+    kedro_run("--params", f"{SMALL},training.rounds=1,training.checkpoint_every=null")
+    assert checkpoints(project) == []
+
+
 def assert_refused(project, kedro_run, *parts, arguments=("--params", "resume=true")):
     def everything():
         files = sorted(path for path in (project / "data").rglob("*") if path.is_file())
-        return files, [(run.info.run_id, run.info.status) for run in runs()]
+        return files, [(run.info.run_id, run.info.status) for run in all_runs()]
 
     before = everything()
-    result = kedro_run(*arguments)
-    assert result.exit_code == 2
+    result = kedro_run(*arguments, code=2)
     assert result.output.startswith("Error: resume = True: ")
     assert result.output.count("\n") == 1
     assert all(part in result.output for part in parts), result.output
@@ -225,8 +185,7 @@ def test_with_damaged_checkpoints_only_nothing_goes_on(project, kedro_run, unfin
     unfinished()
     path = project / "data/06_models/single/checkpoints/round-00000003.ckpt"
     path.write_bytes(b"")
-    result = kedro_run("--params", "resume=true")
-    assert result.exit_code == 2
+    result = kedro_run("--params", "resume=true", code=2)
     assert "there is no whole checkpoint in" in result.output.splitlines()[-1]
     assert path.exists()
 
@@ -300,25 +259,23 @@ def kill(params: str, rounds: int = -1, seconds: float = 60.0) -> int:
 @pytest.mark.full
 @pytest.mark.parametrize(("seed", "variant"), list(enumerate(VARIANTS)))
 def test_a_run_killed_at_random_rounds_twice_equals_one_that_never_was(
-    project, kedro_run, seed, variant
+    project, kedro_run, finished_run, seed, variant
 ):
     params = SMALL + VARIANTS[variant]
     draw = random.Random(seed)
-    whole = kedro_run("--params", f"{params},cell=whole")
-    assert whole.exit_code == 0, whole.output
+    whole = finished_run("--params", params).results
     assert kill(f"{params},cell=cut", rounds=draw.randint(4, 8)) == -signal.SIGKILL
-    again = f"{params},cell=cut,resume=true"
-    assert kill(again, rounds=draw.randint(1, 3)) == -signal.SIGKILL
-    resumed = kedro_run("--params", again)
-    assert resumed.exit_code == 0, resumed.output
-    assert results(project, "cut") == results(project, "whole")
+    params = f"{params},cell=cut,resume=true"
+    assert kill(params, rounds=draw.randint(1, 3)) == -signal.SIGKILL
+    kedro_run("--params", params, code=0)
+    assert results(project, "cut", run_of("cut")) == whole
 
 
 @pytest.mark.full
-def test_a_run_killed_at_random_moments_equals_one_that_never_was(project, kedro_run):
+def test_a_run_killed_at_random_moments_equals_one_that_never_was(project, kedro_run, finished_run):
     params = f"{SMALL},algorithm=hfl,training.rounds=300,training.checkpoint_every=2"
-    whole = kedro_run("--params", f"{params},cell=whole")
-    assert whole.exit_code == 0, whole.output
+    whole = finished_run("--params", params).results
+    assert "accuracy" in whole and "epsilon" not in whole
     draw = random.Random(0)
     kills = 0
     arguments = f"{params},cell=cut"
@@ -331,27 +288,24 @@ def test_a_run_killed_at_random_moments_equals_one_that_never_was(project, kedro
         if checkpoints(project, "cut"):
             arguments = f"{params},cell=cut,resume=true"
     else:
-        resumed = kedro_run("--params", arguments)
-        assert resumed.exit_code == 0, resumed.output
+        kedro_run("--params", arguments, code=0)
     assert kills >= 2
-    assert results(project, "cut") == results(project, "whole")
+    assert results(project, "cut", run_of("cut")) == whole
 
 
 def test_a_run_goes_on_with_the_split_that_it_began_with_or_not_at_all(
-    project, kedro_run, unfinished
+    project, kedro_run, finished_run, unfinished
 ):
-    assert kedro_run("--pipelines", "data").exit_code == 0
+    finished_run("--pipelines=data").copy_data(project)
     manifest = project / "data/05_model_input/single/manifest.csv"
     before = manifest.read_bytes()
     unfinished(split="from disk", split_sha256="0" * 64)
-    whole = kedro_run("--params", "resume=true")
-    assert whole.exit_code == 2
-    assert whole.output == (
+    result = kedro_run("--params", "resume=true", code=2)
+    assert result.output == (
         "Error: resume = True: the run trains on a split that lay on the disk; "
         "add --pipelines=training\n"
     )
-    edited = kedro_run("--pipelines=training", "--params", "resume=true")
-    assert edited.exit_code == 2
+    edited = kedro_run("--pipelines=training", "--params", "resume=true", code=2)
     last = edited.output.splitlines()[-1]
     assert last.startswith("Error: data/05_model_input/single/manifest.csv = ")
     assert last.endswith("the run began with another split; leave resume out to start anew")
@@ -365,9 +319,8 @@ def test_rounds_drawn_anew_make_the_guarantee_conditional(kedro_run, project, cu
     assert kedro_run("--params", params).exit_code != 0
     assert run_of("single").data.tags["privacy"] == "verified"
     cut(100, fail)
-    result = kedro_run("--params", f"{params},resume=true")
-    assert result.exit_code == 0, result.output
+    kedro_run("--params", f"{params},resume=true", code=0)
     assert run_of("single").data.tags["privacy"] == "conditional"
-    promised = json.loads((project / "data/08_reporting/single/privacy_summary.json").read_text())
+    promised = report(project, "privacy_summary.json")
     assert "trained again, with other draws" in promised["assumptions"][0]
     assert promised["rounds"] == 12

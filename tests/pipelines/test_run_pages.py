@@ -7,80 +7,65 @@ import subprocess
 
 import mlflow
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from kedro.pipeline import Node, Pipeline
 from tests.builders import digits
+from tests.finished import RUNS, SMALL, manifest_of, only_run, report
 
 from m2fdp.data.dataset import features
-from m2fdp.errors import InputError
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.logged_models import publish
 from m2fdp.pipelines.tracking import END_TAG
 
-SMALL = "topology.fanouts=4|3,training.rounds=3,training.local_steps=2,training.batch_size=null"
 NOTE = "mlflow.note.content"
 
 
-def only_run():
-    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-    return run
-
-
 @pytest.fixture
-def finished(project, kedro_run):
-    """A small run."""
-    result = kedro_run("--params", SMALL)
-    assert result.exit_code == 0, result.output
-    return only_run()
+def finished(finished_run, monkeypatch):
+    """A small run, in whose store MLflow looks."""
+    finished = finished_run(*RUNS["training"])
+    mlflow.set_tracking_uri(finished.store)
+    return finished
 
 
-def test_a_page_explains_its_run(project, finished):
-    run, reporting = finished, project / "data" / "08_reporting" / "single"
-    _check_description(run, reporting)
-    _check_dataset(run, project)
-    _check_model(run)
-    _check_names_no_machine(project, run)
-    # No bars of one value: of the observers only those who learn something else.
-    assert not [name for name in run.data.metrics if name.startswith("epsilon_observer/")]
-
-
-def _check_description(run, reporting):
+def test_the_description_of_a_run_has_its_numbers_and_links_its_files(finished):
+    run, reporting = finished.run, finished.project / "data/08_reporting/single"
     note = run.data.tags[NOTE]
     card = (reporting / "privacy_card.md").read_text()
-    summary = json.loads((reporting / "run_summary.json").read_text())
+    summary = report(finished.project, "run_summary.json")
     for text in (note, card, (reporting / "privacy_card.html").read_text()):
         assert f"{summary['accuracy']:.4f}" in text
         assert "4.00 (verified)" in text
         assert run.data.tags["split_sha256"] in text
         assert "kedro run --params=" in text and "training.rounds=3" in text
     # Links and pictures of artifacts that are there, of this run.
-    artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
-    shown = re.findall(r"get-artifact\?path=([\w.]+)&run_uuid=(\w+)\)", note)
+    pictures = re.findall(r"get-artifact\?path=([\w.]+)&run_uuid=(\w+)\)", note)
     page = (
         rf"\(#/experiments/{run.info.experiment_id}/runs/(\w+)/artifacts/([\w.]+)"
         r"\?workflowType=machine_learning\)"
     )
     linked = [(path, run_id) for run_id, path in re.findall(page, note)]
-    assert shown == [("accuracy_curve.png", run.info.run_id)] and len(linked) == 6
-    assert {run_id for _, run_id in shown + linked} == {run.info.run_id}
-    assert {path for path, _ in shown + linked} <= artifacts
+    assert pictures == [("accuracy_curve.png", run.info.run_id)] and len(linked) == 6
+    assert {run_id for _, run_id in pictures + linked} == {run.info.run_id}
+    assert {path for path, _ in pictures + linked} <= finished.artifacts
     for name in re.findall(r"\]\(([\w.]+)\)", card):
         assert (reporting / name).is_file()
 
 
-def _check_dataset(run, project):
-    (given,) = run.inputs.dataset_inputs
-    assert given.dataset.name == "digits"
-    assert run.data.tags["split_sha256"].startswith(given.dataset.digest)
-    assert [(tag.key, tag.value) for tag in given.tags] == [("mlflow.data.context", "training")]
-    manifest = pd.read_csv(project / "data/05_model_input/single/manifest.csv")
-    profile = json.loads(given.dataset.profile)
+def test_the_data_set_of_a_run_is_an_input(finished):
+    (logged,) = finished.run.inputs.dataset_inputs
+    assert logged.dataset.name == "digits"
+    assert finished.run.data.tags["split_sha256"].startswith(logged.dataset.digest)
+    assert [(tag.key, tag.value) for tag in logged.tags] == [("mlflow.data.context", "training")]
+    manifest = manifest_of(finished.project)
+    profile = json.loads(logged.dataset.profile)
     assert profile["num_rows"] == (manifest["split"] == "train").sum() == 1438
     assert (profile["devices"], profile["classes"], profile["test_records"]) == (12, 10, 359)
 
 
-def _check_model(run):
+def test_the_model_of_a_run_is_published_once_and_can_be_served_and_registered(project, kedro_run):
+    kedro_run("--params", SMALL, code=0)
+    run = only_run()
     (output,) = run.outputs.model_outputs
     about = mlflow.get_logged_model(output.model_id)
     assert about.status == "READY" and about.source_run_id == run.info.run_id
@@ -100,73 +85,41 @@ def _check_model(run):
     assert np.unique(example).tolist() == [0.5]  # nobody's record
     assert model.predict(example).shape == (1, 10)
     registered = mlflow.register_model(f"models:/{output.model_id}", "digits")
-    again = mlflow.pyfunc.load_model(f"models:/digits/{registered.version}")
-    np.testing.assert_array_equal(again.predict(example), model.predict(example))
+    loaded = mlflow.pyfunc.load_model(f"models:/digits/{registered.version}")
+    np.testing.assert_array_equal(loaded.predict(example), model.predict(example))
+
+    folder = project / "data" / "06_models" / "single" / "mlflow_model"
+    publish(mlflow.MlflowClient(), run.info.run_id, folder)
+    assert len(mlflow.search_logged_models(output_format="list")) == 1
+    state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)
+    served = torch.load(folder / "data" / "model.pt", weights_only=True)
+    assert all(torch.equal(state[name], served[name]) for name in state)
 
 
-def _check_names_no_machine(project, run):
+def test_a_page_names_no_machine(finished):
+    project, run = finished.project, finished.run
     (output,) = run.outputs.model_outputs
     about = mlflow.get_logged_model(output.model_id)
-    (given,) = run.inputs.dataset_inputs
+    (logged,) = run.inputs.dataset_inputs
     folder = project / "data" / "06_models" / "single" / "mlflow_model"
     files = [path.read_text() for path in folder.iterdir() if path.is_file()]
     texts = [*run.data.tags.values(), *about.params.values(), *about.tags.values(), *files]
-    for text in [*texts, given.dataset.source]:
+    for text in [*texts, logged.dataset.source]:
         assert str(project) not in text and "/home" not in text
         assert not re.search(rf"\b{re.escape(socket.gethostname())}\b", text)
         assert "object at 0x" not in text
 
 
-def test_a_run_that_only_plans_its_privacy_has_a_card_of_it(project, kedro_run):
-    result = kedro_run("--pipelines=privacy", "--params", SMALL)
-    assert result.exit_code == 0, result.output
-    note = only_run().data.tags[NOTE]
+def test_of_the_observers_only_those_who_learn_something_else_have_bars(finished):
+    metrics = finished.run.data.metrics
+    assert not [name for name in metrics if name.startswith("epsilon_observer/")]
+
+
+def test_a_run_that_only_plans_its_privacy_has_a_card_of_it(finished_run):
+    note = finished_run(*RUNS["privacy"]).run.data.tags[NOTE]
     assert "trains none" in note and "4.00 (verified)" in note
     assert "kedro run --pipelines=privacy --params=" in note
     assert "accuracy_curve.png" not in note and "privacy_ledger.png" in note
-
-
-@pytest.fixture
-def failing(monkeypatch):
-    """A function that makes the given exception the end of the project's only pipeline."""
-
-    def use(error: BaseException) -> None:
-        def end(seed):
-            raise error
-
-        registered = {"__default__": Pipeline([Node(end, "params:seed", "audit", name="end")])}
-        monkeypatch.setattr("m2fdp.pipeline_registry.register_pipelines", lambda: registered)
-
-    return use
-
-
-@pytest.mark.parametrize(
-    ("error", "why"),
-    [
-        (InputError("seed", 3, "choose another"), "seed = 3: choose another"),
-        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
-    ],
-)
-def test_a_failed_run_says_why(project, kedro_run, failing, error, why):
-    failing(error)
-    assert kedro_run().exit_code != 0
-    run = only_run()
-    assert run.info.status == "FAILED"
-    assert run.data.tags[END_TAG] == why and why in run.data.tags[NOTE]
-
-
-def test_a_run_that_is_stopped_says_by_what(project, kedro_run, failing):
-    failing(KeyboardInterrupt("SIGTERM"))
-    kedro_run()
-    run = only_run()
-    assert run.info.status == "KILLED"
-    assert run.data.tags[END_TAG] == "stopped by SIGTERM"
-
-
-def test_a_reason_names_no_folder_of_the_project(project, kedro_run, failing):
-    failing(OSError(28, "No space left on device", str(project / "data" / "x.csv")))
-    kedro_run()
-    assert only_run().data.tags[END_TAG].startswith("data/x.csv: No space left on device")
 
 
 def test_a_process_that_is_gone_is_told_on_the_page_of_its_run(project):
@@ -180,15 +133,3 @@ def test_a_process_that_is_gone_is_told_on_the_page_of_its_run(project):
     assert ended.info.status == "KILLED" and "was killed" in ended.data.tags[END_TAG]
     tracking.forget_end(ended)
     assert END_TAG not in mlflow.get_run(run.info.run_id).data.tags
-
-
-def test_a_model_is_published_once(project, finished):
-    from m2fdp.pipelines.logged_models import publish
-
-    folder = project / "data" / "06_models" / "single" / "mlflow_model"
-    publish(mlflow.MlflowClient(), finished.info.run_id, folder)
-    found = mlflow.search_logged_models(output_format="list")
-    assert len(found) == 1
-    state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)
-    served = torch.load(folder / "data" / "model.pt", weights_only=True)
-    assert all(torch.equal(state[name], served[name]) for name in state)

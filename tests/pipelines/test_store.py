@@ -131,11 +131,11 @@ def test_a_server_that_never_answers_is_waited_for_once(silent_server):
 
 
 def test_a_database_that_refuses_is_asked_once(silent_server, monkeypatch):
-    asked = []
+    connections = []
 
     class Engine:
         def connect(self):
-            asked.append(self)
+            connections.append(self)
             raise OperationalError("SELECT 1", {}, Exception("password authentication failed"))
 
     monkeypatch.setattr(store, "create_engine", lambda url: Engine())
@@ -143,7 +143,7 @@ def test_a_database_that_refuses_is_asked_once(silent_server, monkeypatch):
     with pytest.raises(InputError) as refused:
         check_store(uri)
     assert "password authentication failed" in str(refused.value)
-    assert "secret" not in str(refused.value) and len(asked) == 1
+    assert "secret" not in str(refused.value) and len(connections) == 1
 
 
 def test_a_server_of_something_else_is_told_with_its_answer():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-import mlflow
-import pandas as pd
 import pytest
+from tests.finished import output, results, run_of
 
 from m2fdp.tiering.process import TierProcess
 from m2fdp.tiering.transfer import TransferProcess
@@ -17,29 +16,6 @@ SMALL = (
     "training.plateau.factor=0.5,training.plateau.patience=1,training.checkpoint_every=1,"
     "model.name=resnet,model.width=2,threads=1"
 )
-
-
-def results(project, cell):
-    """All that must not depend on interruptions: files, and metrics' histories."""
-    (run,) = (
-        run
-        for run in mlflow.search_runs(search_all_experiments=True, output_format="list")
-        if run.data.tags["cell"] == cell
-    )
-    assert run.info.status == "FINISHED"
-    client = mlflow.MlflowClient()
-    histories = {
-        name: sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, name))
-        for name in run.data.metrics
-        if name != "wall_s"
-    }
-    files = [
-        f"data/06_models/{cell}/model.pt",
-        f"data/07_model_output/{cell}/round_metrics.csv",
-        f"data/08_reporting/{cell}/run_summary.json",
-        f"data/08_reporting/{cell}/privacy_ledger.csv",
-    ]
-    return histories | {file.split("/")[-1]: (project / file).read_bytes() for file in files}
 
 
 @pytest.mark.parametrize(
@@ -55,9 +31,8 @@ def test_a_run_logs_its_tiers_and_goes_on_to_the_same_bytes(
     project, kedro_run, monkeypatch, algorithm, last
 ):
     params = f"algorithm={algorithm},{SMALL}"
-    result = kedro_run("--params", f"{params},cell=whole")
-    assert result.exit_code == 0, result.output
-    whole = results(project, "whole")
+    result = kedro_run("--params", f"{params},cell=whole", code=0)
+    whole = results(project, "whole", run_of("whole"))
 
     def cut_off(process, state, plan, tap=None):
         if state.round == last:
@@ -71,9 +46,9 @@ def test_a_run_logs_its_tiers_and_goes_on_to_the_same_bytes(
         assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
     result = kedro_run("--params", f"{params},cell=cut,resume=true")
     assert f"Training goes on after round {last}." in result.output
-    assert results(project, "cut") == whole
+    assert results(project, "cut", run_of("cut")) == whole
 
-    table = pd.read_csv(project / "data/07_model_output/whole/round_metrics.csv")
+    table = output(project, "round_metrics.csv", "whole")
     for name in ("accuracy", "delay_s", "round_s", "waiting_s"):
         logged = whole[f"tiers/{name}" if name.endswith("g_s") or name == "round_s" else name]
         assert [value for _, value in logged] == pytest.approx(table[name].tolist())
@@ -85,9 +60,3 @@ def test_a_run_logs_its_tiers_and_goes_on_to_the_same_bytes(
         assert whole["tiers/tier_1"][0] == (1, 6.0)
     summary = json.loads(whole["run_summary.json"])
     assert summary["privacy"] == "none" and summary["rounds"] == 4
-
-
-def test_the_clock_of_the_model_that_is_trained_needs_training(kedro_run):
-    result = kedro_run("--pipelines", "clock", "--params", "clock.model=trained")
-    assert result.exit_code == 2
-    assert "clock.model = 'trained': is known where a model is trained" in result.output

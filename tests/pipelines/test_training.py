@@ -1,21 +1,17 @@
 """Whole runs through real Kedro sessions: every algorithm, mechanism and baseline."""
 
-import json
 import sys
 import types
 
-import mlflow
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tests.finished import RUNS, SEED, SMALL, manifest_of, only_run, output, report
 
-SMALL = "topology.fanouts=4|3,training.rounds=3,training.local_steps=2"
 
-
-def only_run():
-    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
-    return run
+def confusions(project):
+    return output(project, "confusion_matrix.csv").iloc[:, 1:].to_numpy()
 
 
 def files_of(project, cell="single"):
@@ -30,16 +26,15 @@ def files_of(project, cell="single"):
     }
 
 
-def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
-    result = kedro_run("--params", SMALL)
-    assert result.exit_code == 0, result.output
-    run = only_run()
+def test_one_run_leaves_everything_a_reader_needs(finished_run):
+    finished = finished_run(*RUNS["training"])
+    project, run = finished.project, finished.run
     assert run.info.status == "FINISHED"
     assert {
         "algorithm": "m2fdp",
         "role": "method",
         "dataset": "digits",
-        "seed": "0",
+        "seed": str(SEED),
         "privacy": "verified",
     }.items() <= run.data.tags.items()
     assert run.data.params["training.rounds"] == "3"
@@ -47,10 +42,8 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
     metrics = run.data.metrics
     assert metrics["epsilon_verified"] <= metrics["epsilon_nominal"] == 4
     assert {"accuracy", "loss", "energy_j", "delay_s", "epsilon", "wall_s"} <= set(metrics)
-    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "accuracy")
-    assert [metric.step for metric in history] == [1, 2, 3]
-    artifacts = {file.path for file in mlflow.MlflowClient().list_artifacts(run.info.run_id)}
-    assert artifacts == {
+    assert [round_ for round_, _ in finished.histories["accuracy"]] == [1, 2, 3]
+    assert finished.artifacts == {
         "accuracy_curve.png",
         "configuration.json",
         "confusion_matrix.csv",
@@ -71,21 +64,19 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
         "round_metrics.csv",
         "run_summary.json",
     }
-    summary = json.loads((project / "data/08_reporting/single/run_summary.json").read_text())
-    output = project / "data/07_model_output/single"
-    rounds = pd.read_csv(output / "round_metrics.csv")
+    summary = report(project, "run_summary.json")
+    rounds = output(project, "round_metrics.csv")
     assert summary["accuracy"] == rounds["accuracy"].iloc[-1] == metrics["accuracy"]
-    confusions = pd.read_csv(output / "confusion_matrix.csv", index_col=0)
-    correct = sum(confusions.to_numpy().diagonal())
-    assert correct / confusions.to_numpy().sum() == pytest.approx(summary["accuracy"])
+    counts = confusions(project)
+    assert counts.diagonal().sum() / counts.sum() == pytest.approx(summary["accuracy"])
     # The last thing that a user sees, a line each in the terminal.
-    said = result.output[result.output.index("M²FDP, seed 0, after 3 rounds") :]
-    assert f"accuracy  {summary['accuracy']:.4f}" in said
-    assert "(verified), nominal 4, δ = 1e-05" in said
-    assert "data/08_reporting/single; make ui shows the run." in " ".join(said.split())
+    last = finished.output.partition(f"M²FDP, seed {SEED}, after 3 rounds")[2]
+    assert f"accuracy  {summary['accuracy']:.4f}" in last
+    assert "(verified), nominal 4, δ = 1e-05" in last
+    assert "data/08_reporting/single; make ui shows the run." in " ".join(last.split())
     # Warnings are for what the user can change: here who is trusted, and when to aggregate.
-    assert "assumptions; privacy_summary.json lists them." in " ".join(result.output.split())
-    assert result.output.count("WARNING") == 2
+    assert "assumptions; privacy_summary.json lists them." in finished.said
+    assert finished.output.count("WARNING") == 2
     assert "held_out" not in run.data.tags
     assert (
         "label_distribution, manifest, model_configuration, privacy_card, privacy_card_page"
@@ -97,8 +88,7 @@ def test_one_run_leaves_everything_a_reader_needs(project, kedro_run):
 
 @pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "pedpfl"])
 def test_every_baseline(project, kedro_run, algorithm):
-    result = kedro_run("--params", f"{SMALL},algorithm={algorithm}")
-    assert result.exit_code == 0, result.output
+    kedro_run("--params", f"{SMALL},algorithm={algorithm}", code=0)
     run = only_run()
     assert run.data.tags["role"] == "baseline"
     if algorithm == "hfl":
@@ -108,26 +98,23 @@ def test_every_baseline(project, kedro_run, algorithm):
         assert run.data.tags["privacy"] == "verified"
 
 
-def test_bytes_repeat_and_depend_neither_on_chunks_nor_on_threads(project, kedro_run):
-    contents = []
-    for cell, chunk, threads in (("one", 50, 1), ("two", 50, 1), ("three", 5, 3)):
-        params = f"{SMALL},cell={cell},threads={threads},training.chunk_size={chunk}"
-        assert kedro_run("--params", params).exit_code == 0
-        contents.append(files_of(project, cell))
-    assert contents[0] == contents[1] == contents[2]
+def test_bytes_repeat_and_depend_neither_on_chunks_nor_on_threads(project, kedro_run, finished_run):
+    params = f"{SMALL},cell=other,threads=3,training.chunk_size=5"
+    kedro_run("--params", params, code=0)
+    assert files_of(project, "other") == files_of(finished_run(*RUNS["training"]).project)
 
 
 def test_a_deep_ragged_tree_and_a_cnn_by_minibatch(project, kedro_run):
     edges = ["cloud,A", "cloud,B", "A,a", "B,b", "B,c", "a,0", "a,1", "b,2", "c,3", "c,4", "c,5"]
     (project / "edges.csv").write_text("\n".join(["parent,child", *edges]) + "\n")
-    result = kedro_run(
+    kedro_run(
         "--params",
         "topology.edges=edges.csv,topology.fanouts=null,topology.trust.ratios=null,"
         "topology.trust.untrusted=B|b,model.name=cnn12,model.channels=2|3|4,training.rounds=10,"
         "training.batch_size=16,training.local_aggregation.2=1,partition.scheme=dirichlet,"
         "partition.level=edge,partition.alpha=5",
+        code=0,
     )
-    assert result.exit_code == 0, result.output
     table = pd.read_csv(project / "data/05_model_input/single/network.csv").set_index("node")
     # A is trusted; below B, c is trusted and b is not.
     assert table.index[table["adds_noise"]].tolist() == ["A", "c", "2"]
@@ -136,23 +123,18 @@ def test_a_deep_ragged_tree_and_a_cnn_by_minibatch(project, kedro_run):
 
 def test_evaluation_on_held_out_training_records(project, kedro_run):
     params = f"{SMALL},partition.validation_fraction=0.2,training.evaluate_on=validation"
-    result = kedro_run("--params", params)
-    assert result.exit_code == 0
-    counts = pd.read_csv(
-        project / "data/07_model_output/single/confusion_matrix.csv", index_col=0
-    ).to_numpy()
-    manifest = pd.read_csv(project / "data/05_model_input/single/manifest.csv")
-    n_validation = int((manifest["split"] == "validation").sum())
-    assert counts.sum() == n_validation > 200
+    result = kedro_run("--params", params, code=0)
+    n_validation = int((manifest_of(project)["split"] == "validation").sum())
+    assert confusions(project).sum() == n_validation > 200
     # Epsilon says nothing about them, and the run does.
     said = " ".join(result.output.split())
     assert f"{n_validation} validation records lie in clear with the cloud" in said
     assert only_run().data.tags["held_out"] == "in clear"
-    privacy = json.loads((project / "data/08_reporting/single/privacy_summary.json").read_text())
+    privacy = report(project, "privacy_summary.json")
     assert privacy["records_in_clear"] == {"validation": n_validation, "test": 359}
-    outside = " ".join(privacy["outside_the_promise"])
+    declared = " ".join(privacy["outside_the_promise"])
     for words in (f"{n_validation} validation records", "359 test records", "label_distribution"):
-        assert words in outside
+        assert words in declared
 
 
 STEEP = """
@@ -173,8 +155,7 @@ def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run, mon
     (project / "steep.py").write_text(STEEP)
     monkeypatch.syspath_prepend(project)
     params = f"{SMALL},model.name=steep:steep,algorithm=hfl,training.learning_rate=1e9"
-    result = kedro_run("--params", params)
-    assert result.exit_code == 2
+    result = kedro_run("--params", params, code=2)
     assert "training.learning_rate" in result.output.splitlines()[-1]
     assert only_run().info.status == "FAILED"
     assert not (project / "data/06_models/single/model.pt").exists()
@@ -183,13 +164,12 @@ def test_divergence_ends_in_one_line_and_leaves_no_model(project, kedro_run, mon
 def test_a_model_with_dropout_is_refused_before_anything_is_written(
     project, kedro_run, monkeypatch
 ):
-    own = types.ModuleType("own_models")
-    own.dropping = lambda shape, n_classes: torch.nn.Sequential(
+    module = types.ModuleType("own_models")
+    module.dropping = lambda shape, n_classes: torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, n_classes)
     )
-    monkeypatch.setitem(sys.modules, "own_models", own)
-    result = kedro_run("--params", f"{SMALL},model.name=own_models:dropping")
-    assert result.exit_code == 2
+    monkeypatch.setitem(sys.modules, "own_models", module)
+    result = kedro_run("--params", f"{SMALL},model.name=own_models:dropping", code=2)
     (line,) = [line for line in result.output.splitlines() if "model.name" in line]
     assert "has Dropout (layer 1)" in line
     assert not [path for path in (project / "data").rglob("*.*") if path.name != ".lock"]
@@ -204,6 +184,5 @@ def test_own_arrays(project, kedro_run):
         x_test=rng.integers(0, 256, (40, 9, 9, 3), dtype=np.uint8),
         y_test=np.arange(40) % 4,
     )
-    result = kedro_run("--params", f"{SMALL},dataset.name=npz,dataset.root=own.npz")
-    assert result.exit_code == 0, result.output
+    kedro_run("--params", f"{SMALL},dataset.name=npz,dataset.root=own.npz", code=0)
     assert only_run().data.tags["dataset"] == "npz"

@@ -38,12 +38,17 @@ class Correlated(Gradient):
     part: float = PART
     widened: float = 1 / (1 - PART)
 
-    def refuse(self, privacy: PrivacyConfig) -> None:
-        super().refuse(privacy)
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
+        super().check(privacy, network, plans)
         if privacy.secure_rng:
             raise InputError("privacy.secure_rng", True, "draws no noise again; use false")
-
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
+        if network is None:
+            return
         everybody = network.participants is None and network.participation is None
         if network.tree.depth > 1 or not everybody or network.sums.layers:
             problem = "is for stars whose devices all take part, without secure aggregation"

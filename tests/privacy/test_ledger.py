@@ -9,6 +9,7 @@ import pytest
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
+from m2fdp.privacy import releases
 from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.privacy.ledger import build_ledger, undominated
 from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
@@ -45,78 +46,110 @@ def ledger_of(network, noise, plans, units=1.0, rates=0.1, threat=None, **privac
     )
 
 
+def test_the_worked_example_of_the_rule_s_own_page(network_of, plans_of):
+    network = network_of([2, 3], ["server-1-0", "server-1-1"])
+    noise = [np.zeros(1), np.zeros(2), np.full(6, 6.0)]
+    ledger = ledger_of(network, noise, plans_of(4, 1), units=2.0, rates=1.0)
+    found = {line.kind: line for line in ledger.lines}
+    for kind, deviation in (("siblings", sqrt(18)), ("servers", 3.0)):
+        line = found[kind]
+        assert line.deviation == pytest.approx(deviation)
+        ((law, times),) = ledger.composition(line, 4)
+        assert law.largest * sqrt(times) == pytest.approx(2 / deviation)
+        for number in (2 / deviation, ledger.epsilon(line, 4)):
+            assert f" {number:.3f}" in releases.__doc__
+
+
+def _of_six(siblings, mean):
+    return {
+        "siblings": None if siblings is None else sqrt(siblings),
+        "cloud": sqrt(mean),
+    }
+
+
 # --- which lines, behind which noise -------------------------------------------------------
 
 
-def test_two_tiers_by_hand(network_of, plans_of, mechanism_of):
-    """4 edge servers, half of them trusted, 3 devices each; a local aggregation inside."""
-    network = network_of([4, 3], ["server-1-0", "server-1-1"])
-    mechanism = mechanism_of(network, plans_of(5, 4, {1: 2}))
-    own = mechanism.noise.messages[2][0] / 2  # the unit is 2G
-    device = {kind: line.deviation for kind, line in lines_of(mechanism, True).items()}
-    assert device == pytest.approx(
-        {
-            "servers": own,
-            "uplinks": own,
-            "cloud": own * sqrt(3),
-            "far_devices": own * sqrt(3),
-            "public": own * sqrt(3),
-            "downlinks": own * sqrt(3),
-            "siblings": own * sqrt(2),
-        }
-    )
-    own = mechanism.noise.messages[1][3] / 2
-    trusted = {kind: line.deviation for kind, line in lines_of(mechanism, False).items()}
-    assert trusted == pytest.approx(
-        {
-            "cloud": own,
-            # Only the two trusted servers noise; those of devices elsewhere are not counted.
-            "servers": own * sqrt(2),
-            "far_devices": own * sqrt(2),
-            "public": own * sqrt(2),
-            "siblings": 0,
-            "downlinks": 0,
-            "uplinks": 0,
-            "trusted_servers": 0,
-        }
-    )
+ROOT3, SIX = (
+    sqrt(3),
+    tree_from_edges([("c", "A"), ("c", "B"), *(("A", x) for x in "123"), ("B", "4")]),
+)
+BOTH = ["server-1-0", "server-1-1"]
+FAR = ("cloud", "far_devices", "public", "downlinks")
+# Tree, untrusted servers, what is added at each layer (or by each node) and where models go by the
+# way; of which device, its line's deviation by kind, in the unit of its head's message. None = it
+# has no such line.
+LINES = {
+    "a device below an untrusted server": (
+        *([4, 3], BOTH, (0, [0, 0, 1, 1], [1] * 6 + [0] * 6), {1: 2}, 0),
+        {"servers": 1, "uplinks": 1, "siblings": sqrt(2)} | dict.fromkeys(FAR, ROOT3),
+    ),
+    # Only the two trusted servers noise; those of devices elsewhere are not counted.
+    "a device below a trusted server": (
+        *([4, 3], BOTH, (0, [0, 0, 1, 1], [1] * 6 + [0] * 6), {1: 2}, 6),
+        {"cloud": 1, "servers": sqrt(2), "far_devices": sqrt(2), "public": sqrt(2)}
+        | dict.fromkeys(("siblings", "downlinks", "uplinks", "trusted_servers"), 0),
+    ),
+    "a star has no servers and nobody elsewhere": (
+        *([5], [], (0, 1), {}, 0),
+        {"cloud": 1, "uplinks": 1, "siblings": 2, "public": sqrt(5), "downlinks": sqrt(5)}
+        | dict.fromkeys(("servers", "far_devices"), None),
+    ),
+    # The mean at the parent holds what siblings add; the loudest of them knows its own.
+    "the quietest": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 0, _of_six(5, 21)),
+    "the loudest": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 2, _of_six(17, 21)),
+    "an only child": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 3, _of_six(None, 9)),
+    # Siblings of the head hide what passes its parent, never what the head broadcasts.
+    "broadcasts that are not noised": (
+        *([1, 4, 2], BOTH[:1], (0, 0, 3, 0), {2: 2}, 0),
+        dict.fromkeys(FAR[:3], 6),
+    ),
+    "noised broadcasts": (
+        *([1, 4, 2], BOTH[:1], (0, 0, 3, 0), {2: 2}, 0),
+        {"downlink_noise": True} | dict.fromkeys(FAR[:3], 3),
+    ),
+    # Devices that noise although their server is trusted: nobody else sees their messages.
+    "noise below a trusted parent": (
+        *([2, 4], [], (0, 0, 3), {1: 2}, 0),
+        {"trusted_servers": 3, "uplinks": 3, "cloud": 6, "public": 6, "siblings": 3 * ROOT3},
+    ),
+    # A fourth of the device's noise is in the head's message, from each of four.
+    "noise below a trusted head that noises": (
+        *([2, 4], [], (0, 1, 2), {}, 0),
+        {"cloud": sqrt(1 + 1), "siblings": sqrt(1 + 3 / 4)},
+    ),
+    # The server's noise is over the device's share in its mean, 1/3.
+    "a server noises every release": (
+        *([2, 3], BOTH, (0, 1, 1), {}, 0),
+        {"servers": 1, "siblings": sqrt(2 + 9)} | dict.fromkeys(FAR, sqrt(3 + 9)),
+    ),
+    "a server noises one of several releases": (
+        *([2, 3], BOTH, (0, 1, 1), {1: 1}, 0),
+        {"servers": 1, "siblings": sqrt(2)} | dict.fromkeys(FAR, ROOT3),
+    ),
+    "the cloud's noise protects from all but cloud and servers": (
+        *([2, 3], BOTH, (1, 0, 1), {}, 0),
+        {"servers": 1, "uplinks": 1, "siblings": sqrt(2 + 36)}
+        | dict.fromkeys(FAR, sqrt(3 + 36))
+        | {"cloud": ROOT3},
+    ),
+}
 
 
-def test_the_star_has_no_servers_and_no_far_devices(network_of, plans_of, mechanism_of):
-    mechanism = mechanism_of(network_of([5]), plans_of(3, 2))
-    noise = {kind: line.deviation for kind, line in lines_of(mechanism, True).items()}
-    own = mechanism.noise.messages[1][0] / 2
-    assert noise == pytest.approx(
-        {
-            "cloud": own,
-            "uplinks": own,
-            "siblings": own * 2,
-            "public": own * sqrt(5),
-            "downlinks": own * sqrt(5),
-        }
-    )
-
-
-def test_unequal_noise_and_unequal_families(network_of, plans_of):
-    """The mean at the parent holds what siblings add, over the head's own weight in it."""
-    edges = [("c", "A"), ("c", "B"), ("A", "1"), ("A", "2"), ("A", "3"), ("B", "4")]
-    network = network_of(tree_from_edges(edges), ["A", "B"])
-    noise = [np.zeros(1), np.zeros(2), np.array([1.0, 2.0, 4.0, 3.0])]
-    ledger = ledger_of(network, noise, plans_of(1, 1))
-    by_device = {
-        line.position.members: line.position for line in ledger.lines if line.kind == "servers"
-    }
-    for device, mean, but_one in [
-        (0, sqrt(1 + 4 + 16), sqrt(1 + 4)),  # the loudest sibling knows its own 4
-        (1, sqrt(1 + 4 + 16), sqrt(1 + 4)),
-        (2, sqrt(1 + 4 + 16), sqrt(1 + 16)),
-        (3, 3.0, None),  # an only child
-    ]:
-        position = by_device[(device,)]
-        assert position.mean == pytest.approx(mean)
-        assert position.mean_but_one == (None if but_one is None else pytest.approx(but_one))
-    only_child = {line.kind for line in ledger.lines if line.position is by_device[(3,)]}
-    assert "siblings" not in only_child
+@pytest.mark.parametrize("case", LINES)
+def test_lines_by_hand(case, network_of, plans_of):
+    tree, untrusted, added, local_aggregation, device, expected = LINES[case]
+    expected = dict(expected)
+    network = network_of(tree, untrusted)
+    noise = [
+        np.broadcast_to(np.asarray(of_layer, float), network.tree.n_nodes(layer))
+        for layer, of_layer in enumerate(added)
+    ]
+    network = replace(network, noise=tuple(noise))
+    down = expected.pop("downlink_noise", False)
+    ledger = ledger_of(network, noise, plans_of(2, 4, local_aggregation), downlink_noise=down)
+    found = {x.kind: x.deviation for x in ledger.lines if device in x.position.members}
+    assert {kind: found.get(kind) for kind in expected} == pytest.approx(expected)
 
 
 def test_weights_below_the_head_are_the_path_s(network_of, plans_of):
@@ -187,28 +220,6 @@ def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
     with pytest.raises(InputError, match=r"can't be met for .*below the same head.*cousins"):
         epsilons({1: 2}, threat={"distrusted": ["far_devices"]})
     assert "cousins" not in mechanism_of(network_of([2, 5]), plans_of(1, 1)).ledger.by_kind(1)
-
-
-def test_noised_broadcasts_leave_the_cloud_the_head_s_noise(network_of, plans_of):
-    """Siblings of the head hide what passes its parent, never what the head broadcasts."""
-    network = network_of([1, 4, 2], ["server-1-0"])
-    noise = [np.zeros(1), np.zeros(1), np.full(4, 3.0), np.zeros(8)]
-    for downlink_noise, behind in ((True, 3.0), (False, 3.0 * sqrt(4))):
-        ledger = ledger_of(network, noise, plans_of(2, 4, {2: 2}), downlink_noise=downlink_noise)
-        found = {line.kind: line.deviation for line in ledger.lines}
-        kinds = ["cloud", "far_devices", "public"]
-        assert [found[kind] for kind in kinds] == pytest.approx([behind] * 3)
-
-
-def test_noise_below_a_trusted_parent_is_seen_through_its_mean(network_of, plans_of):
-    """Devices that noise although their server is trusted: nobody else sees their messages."""
-    network = network_of([2, 4])
-    noise = (np.zeros(1), np.zeros(2), np.full(8, 3.0))
-    ledger = ledger_of(replace(network, noise=noise), noise, plans_of(2, 4, {1: 2}))
-    found = {line.kind: line.deviation for line in ledger.lines}
-    assert found["trusted_servers"] == found["uplinks"] == 3
-    assert found["cloud"] == found["public"] == pytest.approx(3 * sqrt(4))
-    assert found["siblings"] == pytest.approx(3 * sqrt(3))
 
 
 def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mechanism_of):

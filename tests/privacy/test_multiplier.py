@@ -57,13 +57,15 @@ def everybody_noises(network):
 
 
 def test_every_adder_takes_z_times_what_a_device_moves_its_message_by(network_of, plans_of):
+    """A part of the noise that many share is that part of z."""
     network = everybody_noises(network_of([2, 4], ["server-1-0", "server-1-1"]))
-    privacy = privacy_of(mechanism="upload", unit="device")
-    noise = mechanism_of(network, plans_of(3, 2), privacy).noise.messages
-    full = Z * 0.5
-    assert noise[2] == pytest.approx([full] * 8)
-    assert noise[1] == pytest.approx([full / 4] * 2)
-    assert noise[0] == pytest.approx([full / 8])
+    privacy, full = privacy_of(mechanism="upload", unit="device"), Z * 0.5
+    for part in (1.0, 0.5):
+        shared = replace(network, noise=tuple(part * of_layer for of_layer in network.noise))
+        noise = mechanism_of(shared, plans_of(3, 2), privacy).noise.messages
+        assert noise[2] == pytest.approx([part * full] * 8)
+        assert noise[1] == pytest.approx([part * full / 4] * 2)
+        assert noise[0] == pytest.approx([part * full / 8])
 
 
 def test_of_a_record_it_is_the_most_that_a_window_allows(network_of, plans_of):
@@ -84,14 +86,6 @@ def test_under_gradient_it_is_one_record_s_clipped_gradient(network_of, plans_of
     assert mechanism.noise.steps == pytest.approx([Z * 0.5 / (0.5 * 40) / 4, *own])
 
 
-def test_parts_of_a_shared_noise_are_parts_of_z(network_of, plans_of):
-    network = network_of([2, 4], ["server-1-0", "server-1-1"])
-    shared = replace(network, noise=tuple(part / 2 for part in network.noise))
-    privacy = privacy_of(mechanism="upload", unit="device")
-    noise = mechanism_of(shared, plans_of(3, 2), privacy).noise.messages
-    assert noise[2] == pytest.approx([Z * 0.5 / 2] * 8)
-
-
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
 def test_one_release_at_z_1_is_worth_4_377(network_of, plans_of, mechanism):
     network = network_of([10], [])
@@ -101,9 +95,8 @@ def test_one_release_at_z_1_is_worth_4_377(network_of, plans_of, mechanism):
     assert nominal_epsilon(dp.ledger, 1, privacy) == pytest.approx(epsilon_of(1.0), rel=1e-4)
     assert dp.epsilon(1) == pytest.approx(4.377, abs=5e-4)
     found = dp.ledger.by_kind(1)
-    if (
-        mechanism == "upload"
-    ):  # Sec. 1.3: the cloud's broadcast holds ten noises, a sibling knows one
+    # Sec. 1.3: the cloud's broadcast holds ten noises, a sibling knows one.
+    if mechanism == "upload":
         assert found["public"] == pytest.approx(epsilon_of(1 / sqrt(10)), rel=1e-4)
         assert found["siblings"] == pytest.approx(epsilon_of(1 / 3), rel=1e-4)
 
@@ -142,16 +135,6 @@ def test_a_trusted_cloud_takes_z_times_too(plans_of, network_of):
         drawn = dp.noise.steps if mechanism == "gradient" else dp.noise.messages[0]
         assert drawn == pytest.approx([Z * 0.5 / 8])
         assert dp.ledger.by_kind(2)["public"] == pytest.approx(epsilon_of(sqrt(2) / Z), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"noise_multiplier": None}, {"calibration": "accountant"}, {"calibration": "paper"}]
-)
-@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_z_and_its_calibration_belong_together(network_of, plans_of, changes, mechanism):
-    privacy = privacy_of(mechanism=mechanism, **changes)
-    with pytest.raises(InputError, match="^privacy: "):
-        mechanism_of(network_of([2, 4]), plans_of(2, 1), privacy)
 
 
 def test_the_controller_prices_epsilons_only():

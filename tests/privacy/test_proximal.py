@@ -1,17 +1,26 @@
 """The proximal term in the ledger: by hand, against every device, against two runs, and the table
 of its least noises; under noise at every step it costs nothing."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.privacy.ragged import (
+    OWNERS,
+    SYNCHRONISATIONS,
+    TREE,
+    path_shares,
+    simulated,
+    synchronised,
+    weights_below,
+)
 
 from m2fdp.privacy.accounting import least_noise
-from m2fdp.privacy.taint import Pull, Window, record_law
+from m2fdp.privacy.taint import Steps, Window, record_law
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.builders import tree_from_edges
 
 DELTA = 1e-5
 # Shares of a step that goes to the centre.
@@ -20,7 +29,7 @@ CENTERS = {"received": True, "global": False}
 
 
 def worst(window, head_layer, shares, q, pull):
-    return record_law(window, head_layer, shares, q, "worst_case", pull=pull)
+    return record_law(window, head_layer, shares, q, pull)
 
 
 # --- by hand -------------------------------------------------------------------------------
@@ -32,7 +41,7 @@ def test_two_steps_two_siblings_with_a_synchronisation_between_and_half_a_pull()
     if it is the round's first, and both part by 1 more. Drawn at step 2: 1/2."""
     q, window = 0.3, Window((1, None), 1)
     for received, first in ((True, 1.5), (False, 1.25)):
-        law = worst(window, 1, (0.5,), q, Pull(0.5, received))
+        law = worst(window, 1, (0.5,), q, Steps(part=0.5, received=received))
         assert law.shifts == pytest.approx((0.0, 0.5, first))
         assert law.probabilities == pytest.approx(((1 - q) ** 2, q * (1 - q), q))
 
@@ -40,7 +49,7 @@ def test_two_steps_two_siblings_with_a_synchronisation_between_and_half_a_pull()
 @pytest.mark.parametrize("part", PARTS[1:])
 @pytest.mark.parametrize("n", [1, 5, 20])
 def test_below_an_untrusted_parent_the_difference_is_a_geometric_sum(part, n):
-    law = worst(Window((None,) * n, 2), 2, (), 0.1, Pull(part))
+    law = worst(Window((None,) * n, 2), 2, (), 0.1, Steps(part=part))
     expected = sorted({round((1 - (1 - part) ** steps) / part, 12) for steps in range(1, n + 1)})
     assert law.shifts[1:] == pytest.approx(expected)
     assert law.largest <= 1 / part + 1e-12
@@ -70,7 +79,7 @@ COLUMNS = {
 def test_the_least_noises_are_those_of_the_table(part, column):
     window, head_layer, shares, releases, received = COLUMNS[column]
     shift, noise = TABLE[part][list(COLUMNS).index(column)]
-    law = worst(window, head_layer, shares, 32 / 1200, Pull(part, received))
+    law = worst(window, head_layer, shares, 32 / 1200, Steps(part=part, received=received))
     assert law.largest == pytest.approx(shift, abs=0.006)
     found = least_noise(((law, releases),), 1.0, DELTA, "add_remove")
     assert found == pytest.approx(noise, rel=2e-3)
@@ -78,64 +87,21 @@ def test_the_least_noises_are_those_of_the_table(part, column):
 
 # --- every device of a ragged tree ---------------------------------------------------------
 
-RAGGED = [("c", "h"), ("h", "a"), ("h", "b"), ("h", "e"), ("a", "a1"), ("a", "a2"), ("b", "b1")]
-RAGGED += [("e", "e1"), ("e", "e2"), ("e", "e3")]
-RAGGED += [("a1", "x"), ("a1", "1"), ("a1", "2"), ("a2", "3"), ("b1", "4"), ("b1", "5")]
-RAGGED += [("e1", "6"), ("e2", "7"), ("e2", "8"), ("e3", "9")]
-TREE = tree_from_edges(RAGGED)
+PULLS = st.builds(Steps, part=st.floats(0.0, 1.0), received=st.booleans())
+WEAKER_PULLS = st.builds(Steps, part=st.floats(0.0, 0.9), received=st.booleans())
 
 
-def weights_below(layer):
-    """(N_L,): every device's weight in the model of its ancestor at a layer."""
-    weights = np.ones(TREE.n_devices)
-    for at in range(layer + 1, TREE.depth + 1):
-        weights *= TREE.uniform_weights[at - 1][TREE.ancestors[at]]
-    return weights
-
-
-def synchronised(models, layer):
-    """Every device's model (N_L, M) after those below its ancestor at the layer were averaged."""
-    family, weights = TREE.ancestors[layer], weights_below(layer)[:, None]
-    sums = np.zeros((family.max() + 1, models.shape[1]))
-    np.add.at(sums, family, weights * models)
-    return sums[family]
-
-
-def path_shares(owner):
-    return tuple(
-        TREE.uniform_weights[layer - 1][TREE.ancestors[layer][owner]]
-        for layer in range(2, TREE.depth + 1)
-    )
-
-
-def simulated(syncs, owner, first, pull):
-    """The largest difference of the release, device by device."""
-    difference = np.zeros((TREE.n_devices, 1))
-    center = difference.copy()
-    for step, sync in enumerate(syncs, start=1):
-        touched = difference[:, 0] > 0
-        difference += pull.part * (center - difference)
-        difference[touched] += 1.0
-        if step >= first and not touched[owner]:
-            difference[owner] += 1.0
-        if sync is not None:
-            difference = synchronised(difference, sync)
-            center = difference.copy() if pull.received else center
-    return float(weights_below(1) @ difference[:, 0])
-
-
-SYNCHRONISATIONS = st.lists(st.sampled_from([None, None, 1, 2, 3]), min_size=0, max_size=8)
-PULLS = st.builds(Pull, st.floats(0.0, 1.0), st.booleans())
-
-
-@settings(max_examples=60, deadline=None)
-@given(SYNCHRONISATIONS, st.integers(0, TREE.n_devices - 1), PULLS)
-def test_ragged_deep_trees_against_every_device(syncs, owner, pull):
-    q, window = 0.25, Window((*syncs, None), 1)
+@settings(max_examples=100, deadline=None)
+@given(SYNCHRONISATIONS, OWNERS, st.floats(0.05, 1.0), PULLS | st.just(Steps()))
+def test_ragged_deep_trees_against_every_device(syncs, owner, q, pull):
+    window = Window((*syncs, None), 1)
     shifts = [simulated(window.syncs, owner, k, pull) for k in range(1, len(syncs) + 2)]
+    chances = [q * (1 - q) ** k for k in range(len(shifts))]
     law = worst(window, 1, path_shares(owner), q, pull)
-    assert law.largest == pytest.approx(max(shifts))
-    assert law.mean == pytest.approx(sum(q * (1 - q) ** k * s for k, s in enumerate(shifts)))
+    pairs = list(zip(shifts, chances, strict=True))
+    assert law.largest == pytest.approx(max(shift for shift, chance in pairs if chance > 0))
+    assert law.mean == pytest.approx(sum(shift * chance for shift, chance in pairs))
+    assert set(np.round(law.shifts, 9)) <= {0.0, *np.round(shifts, 9)}
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,7 +114,7 @@ def test_a_stronger_pull_never_moves_more_and_the_first_model_contracts_most(
     weak, strong = sorted((one, other))
 
     def law(part, received, drift):
-        return record_law(window, 1, shares, 0.3, drift, 1 + eta_beta, Pull(part, received))
+        return record_law(window, 1, shares, 0.3, Steps(drift, 1 + eta_beta, part, received))
 
     for drift, received in product(("worst_case", "smooth"), (True, False)):
         assert law(strong, received, drift).largest <= law(weak, received, drift).largest + 1e-9
@@ -165,17 +131,17 @@ def clipped(vectors):
     return vectors / np.maximum(1.0, 2.0 * norms)
 
 
-def release_of(syncs, pull, gradients):
+def release_of(syncs, pull, gradients, clip=clipped):
     """The model of the head after steps of eta = 1 on the ragged tree.
 
     Args:
-        gradients: step k and models (N_L, M) -> (N_L, M), which are clipped.
+        gradients: step k and models (N_L, M) -> (N_L, M).
     """
     models = np.zeros((TREE.n_devices, 3))
     first, received = models, models
     for step, sync in enumerate(syncs, start=1):
         center = received if pull.received else first
-        models = models - clipped(gradients(step, models)) - pull.part * (models - center)
+        models = models - clip(gradients(step, models)) - pull.part * (models - center)
         if sync is not None:
             models = synchronised(models, sync)
             received = models
@@ -224,7 +190,7 @@ def test_two_runs_never_part_by_more_than_the_law(syncs, pull, seed, first, owne
 def test_losses_that_flip_their_direction_part_by_the_law(syncs, part, received):
     """Without the record all gradients point one way, and all models keep to a known path; where
     a model is off it, its gradient points the other way."""
-    pull, owner = Pull(part, received), 0
+    pull, owner = Steps(part=part, received=received), 0
     paths = {}
 
     def one_way(step, models):
@@ -247,7 +213,7 @@ def test_losses_that_flip_their_direction_part_by_the_law(syncs, part, received)
         assert np.linalg.norm(moved - there) == pytest.approx(shift)
     # A build that takes a tainted centre for a public one would count too little.
     if received and part and 1 in syncs:
-        assert simulated(syncs, owner, 1, Pull(part, received=False)) < 0.9 * simulated(
+        assert simulated(syncs, owner, 1, Steps(part=part, received=False)) < 0.9 * simulated(
             syncs, owner, 1, pull
         )
 
@@ -261,24 +227,13 @@ def quadratics(rng, least, largest):
     return lambda models: np.einsum("jab,jb->ja", hessians, models - middles)
 
 
-def unclipped_release(syncs, pull, gradients, pushes, owner):
-    """As `release_of`, without clips; the record adds its part at the steps that draw it."""
-    models = np.zeros((TREE.n_devices, 3))
-    first, received = models, models
-    for push, sync in zip(pushes, syncs, strict=True):
-        center = received if pull.received else first
-        step = gradients(models)
-        step[owner] += push
-        models = models - step - pull.part * (models - center)
-        if sync is not None:
-            models = synchronised(models, sync)
-            received = models
-    return weights_below(1) @ models
-
-
 @pytest.mark.parametrize("drift", ["smooth", "non_expansive"])
 @settings(max_examples=60, deadline=None)
-@given(SYNCHRONISATIONS, st.builds(Pull, st.floats(0.0, 0.9), st.booleans()), st.integers(0, 2**31))
+@given(
+    SYNCHRONISATIONS,
+    st.builds(Steps, part=st.floats(0.0, 0.9), received=st.booleans()),
+    st.integers(0, 2**31),
+)
 def test_smooth_and_convex_losses_part_by_no_more_than_the_law(drift, syncs, pull, seed):
     """Every draw of the record moves the owner by 1 (eta = 1). Where every step draws it (q = 1)
     the law is the largest."""
@@ -288,9 +243,19 @@ def test_smooth_and_convex_losses_part_by_no_more_than_the_law(drift, syncs, pul
     losses = quadratics(rng, -beta if drift == "smooth" else 0.0, beta)
     directions = rng.normal(size=(len(syncs), 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    law = record_law(Window(syncs, 1), 1, path_shares(owner), 1.0, drift, 1.3, pull)
-    there = unclipped_release(syncs, pull, losses, [np.zeros(3)] * len(syncs), owner)
-    moved = unclipped_release(syncs, pull, losses, directions, owner)
+    law = record_law(
+        Window(syncs, 1), 1, path_shares(owner), 1.0, replace(pull, drift=drift, growth=1.3)
+    )
+
+    def with_record(step, models):
+        gradients = losses(models)
+        gradients[owner] += directions[step - 1]
+        return gradients
+
+    there, moved = (
+        release_of(syncs, pull, gradients, clip=np.asarray)
+        for gradients in (lambda _, models: losses(models), with_record)
+    )
     if drift == "smooth":  # without clips only the part that grows by beta is theirs
         share = float(np.prod(path_shares(owner)))
         most = share * sum(carried_forward(syncs, k, 1.3, pull) for k in range(len(syncs)))
@@ -316,11 +281,13 @@ def test_draws_of_smooth_and_convex_losses_count_what_they_carry(syncs, pull, et
     """The contributions, carried back by the law, are those carried forward; q = 1 adds them up."""
     syncs, share = (*syncs, None), float(np.prod(path_shares(0)))
     window, n = Window(syncs, 1), len(syncs)
-    convex = record_law(window, 1, path_shares(0), 1.0, "non_expansive", pull=pull)
+    convex = record_law(window, 1, path_shares(0), 1.0, replace(pull, drift="non_expansive"))
     forward = share * sum(carried_forward(syncs, k, 1.0, pull) for k in range(n))
     # A grid of a thousandth at most is rounded up to, draw by draw.
     assert forward - 1e-9 <= convex.largest <= forward + 1e-9
-    smooth = record_law(window, 1, path_shares(0), 1.0, "smooth", 1 + eta_beta, pull)
+    smooth = record_law(
+        window, 1, path_shares(0), 1.0, replace(pull, drift="smooth", growth=1 + eta_beta)
+    )
     anything = worst(window, 1, path_shares(0), 1.0, pull)
     growing = share * sum(carried_forward(syncs, k, 1 + eta_beta, pull) for k in range(n))
     assert smooth.largest <= min(growing, anything.largest) + 1e-9
@@ -328,11 +295,12 @@ def test_draws_of_smooth_and_convex_losses_count_what_they_carry(syncs, pull, et
 
 def test_one_smooth_loss_attains_its_law():
     """F = -beta/2 x^2 spreads a difference by 1 + eta beta a step; the pull takes a of it."""
-    pull, growth, steps = Pull(0.2), 1.1, 6
+    growth, steps = 1.1, 6
+    smooth = Steps("smooth", growth, part=0.2)
     x, y = 0.0, 0.0
     for step in range(steps):
         x, y = (growth - 0.2) * x + (step == 0), (growth - 0.2) * y
-    law = record_law(Window((None,) * steps, 2), 2, (), 0.0001, "smooth", growth, pull)
+    law = record_law(Window((None,) * steps, 2), 2, (), 0.0001, smooth)
     # The rarely drawn record is drawn once if at all: the first draw moves most.
     assert x - y == pytest.approx((growth - 0.2) ** (steps - 1))
     assert law.largest >= x - y
@@ -435,6 +403,6 @@ def test_the_noise_for_a_certain_record_scales_with_the_geometric_sum():
     """Whole shards: one Gaussian, moved for certain."""
     least = []
     for steps in (1, 10):
-        law = worst(Window((None,) * steps, 2), 2, (), 1.0, Pull(0.25))
+        law = worst(Window((None,) * steps, 2), 2, (), 1.0, Steps(part=0.25))
         least.append(least_noise(((law, 1),), 2.0, DELTA, "add_remove"))
     assert least[1] / least[0] == pytest.approx((1 - 0.75**10) / 0.25, rel=1e-3)

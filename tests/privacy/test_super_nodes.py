@@ -287,10 +287,10 @@ def test_a_trusted_cloud_protects_from_peers_who_get_words_only():
 
 def test_who_distrusts_siblings_distrusts_them_as_super_nodes():
     config = config_of({"threat.distrusted": ["cloud", "siblings"]})
-    assert mechanism_of(config).ledger.distrusted == {"cloud", "super_nodes", "siblings"}
+    assert mechanism_of(config).ledger.bound == {"cloud", "super_nodes", "siblings"}
     fixed = {"topology.super_nodes.kind": "fixed", "threat.distrusted": ["cloud", "siblings"]}
     ledger = mechanism_of(config_of(fixed), drawn=False).ledger
-    assert ledger.distrusted == {"cloud", "siblings"}
+    assert ledger.bound == {"cloud", "siblings"}
     assert "super_nodes" not in {line.kind for line in ledger.lines}
 
 

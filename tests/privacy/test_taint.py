@@ -7,11 +7,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.privacy.ragged import (
+    OWNERS,
+    SYNCHRONISATIONS,
+    TREE,
+    path_shares,
+    simulated,
+    synchronised,
+    weights_below,
+)
 
 from m2fdp.privacy.accounting import ShiftLaw, epsilon
-from m2fdp.privacy.taint import Window, device_law, record_law, windows
+from m2fdp.privacy.taint import Steps, Window, device_law, record_law, windows
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.topology.builders import tree_from_edges
 
 DELTA = 1e-5
 
@@ -21,7 +29,7 @@ def law_dict(law):
 
 
 def worst(window, head_layer, shares, q):
-    return record_law(window, head_layer, shares, q, "worst_case")
+    return record_law(window, head_layer, shares, q, Steps())
 
 
 # --- windows -------------------------------------------------------------------------------
@@ -29,45 +37,37 @@ def worst(window, head_layer, shares, q):
 ROUND = RoundPlan((None, 2, None, 1, None, 0), 0.1)
 
 
-def test_a_device_below_an_untrusted_parent_releases_at_every_aggregation():
-    result = windows(ROUND, head_layer=3, downlink_noise=False)
-    assert result == [Window((None, None), 3)] * 3
+STEPS = (None, None)
 
 
-def test_aggregations_at_or_below_the_head_do_not_reset():
-    assert windows(ROUND, head_layer=1, downlink_noise=False) == [
-        Window((None, 2, None, 1, None, None), 1)
-    ]
-    # Below a trusted server of layer 2, the aggregation up to layer 1 is a release.
-    assert windows(ROUND, head_layer=2, downlink_noise=False) == [
-        Window((None, 2, None, None), 2),
-        Window((None, None), 2),
-    ]
-
-
-def test_noised_broadcasts_reset_too_and_release_where_they_start():
-    assert windows(ROUND, head_layer=1, downlink_noise=True) == [
-        Window((None, None), 2),
-        Window((None, None), 1),
-        Window((None, None), 1),
-    ]
+@pytest.mark.parametrize(
+    "head_layer, downlink_noise, expected",
+    [
+        # A device below an untrusted parent releases at every aggregation.
+        (3, False, [Window(STEPS, 3)] * 3),
+        # Aggregations at or below the head do not reset.
+        (1, False, [Window((None, 2, None, 1, None, None), 1)]),
+        # Below a trusted server of layer 2, the aggregation up to layer 1 is a release.
+        (2, False, [Window((None, 2, None, None), 2), Window(STEPS, 2)]),
+        # Noised broadcasts reset too, and release where they start.
+        (1, True, [Window(STEPS, 2), Window(STEPS, 1), Window(STEPS, 1)]),
+    ],
+)
+def test_windows_end_where_something_noised_is_shown(head_layer, downlink_noise, expected):
+    assert windows(ROUND, head_layer, downlink_noise) == expected
 
 
 # --- by hand -------------------------------------------------------------------------------
 
 
-def test_two_steps_two_siblings_without_synchronisation():
+@pytest.mark.parametrize("sync, first", [(None, 1.0), (1, 1.5)])
+def test_two_steps_of_two_siblings(sync, first):
+    """Drawn at step 2 the release moves by 1/2; first drawn at step 1 by 1. If there is an
+    un-noised synchronisation between, the average differs by 1/2 then and both siblings start from
+    it; in step 2 both may part by 1 more, so that the release moves by 3/2."""
     q = 0.3
-    law = worst(Window((None, None), 1), 1, (0.5,), q)
-    assert law_dict(law) == pytest.approx({1.0: q, 0.5: q * (1 - q), 0.0: (1 - q) ** 2})
-
-
-def test_two_steps_two_siblings_with_an_unnoised_synchronisation():
-    """Drawn first at step 1: the average differs by 1/2 and both siblings start from it; in
-    step 2 both may part by 1 more, so that the release moves by 3/2. Drawn at step 2: 1/2."""
-    q = 0.3
-    law = worst(Window((1, None), 1), 1, (0.5,), q)
-    assert law_dict(law) == pytest.approx({1.5: q, 0.5: q * (1 - q), 0.0: (1 - q) ** 2})
+    law = worst(Window((sync, None), 1), 1, (0.5,), q)
+    assert law_dict(law) == pytest.approx({first: q, 0.5: q * (1 - q), 0.0: (1 - q) ** 2})
 
 
 # --- closed forms --------------------------------------------------------------------------
@@ -116,85 +116,15 @@ def test_noise_at_every_aggregation_leaves_one_step():
     assert_same_law(worst(first, 1, (0.25,), 0.1), {0.25: 0.1, 0.0: 0.9})
 
 
-# --- brute force: every device's difference, step by step ----------------------------------
-
-# Ragged and deep; the head is "h" at layer 1, device "x" the owner of the record.
-RAGGED = [("c", "h"), ("h", "a"), ("h", "b"), ("h", "e"), ("a", "a1"), ("a", "a2"), ("b", "b1")]
-RAGGED += [("e", "e1"), ("e", "e2"), ("e", "e3")]
-RAGGED += [("a1", "x"), ("a1", "1"), ("a1", "2"), ("a2", "3"), ("b1", "4"), ("b1", "5")]
-RAGGED += [("e1", "6"), ("e2", "7"), ("e2", "8"), ("e3", "9")]
-TREE = tree_from_edges(RAGGED)
-WEIGHTS = np.ones(TREE.n_devices)
-for layer in range(2, TREE.depth + 1):
-    WEIGHTS *= TREE.uniform_weights[layer - 1][TREE.ancestors[layer]]
-
-
-def averaged(difference, layer):
-    """Every device's difference after all its ancestor's devices at the layer were averaged."""
-    below = np.array(
-        [
-            np.prod(
-                [
-                    TREE.uniform_weights[m - 1][TREE.ancestors[m][j]]
-                    for m in range(layer + 1, TREE.depth + 1)
-                ]
-            )
-            for j in range(TREE.n_devices)
-        ]
-    )
-    result = np.empty(TREE.n_devices)
-    for j in range(TREE.n_devices):
-        family = TREE.ancestors[layer] == TREE.ancestors[layer][j]
-        result[j] = (below * difference)[family].sum()
-    return result
-
-
-def simulated(syncs, owner, first, own=1.0, others=1.0, per_sync=False):
-    difference = np.zeros(TREE.n_devices)
-    for step, sync in enumerate(syncs, start=1):
-        adds = step >= first and (not per_sync or sync is not None or step == len(syncs))
-        if adds:
-            for j in range(TREE.n_devices):
-                if j == owner:
-                    difference[j] += own
-                elif difference[j] > 0:
-                    difference[j] += others
-        if sync is not None:
-            difference = averaged(difference, sync)
-    return float((WEIGHTS * difference).sum())
-
-
-def path_shares(owner):
-    return tuple(
-        TREE.uniform_weights[layer - 1][TREE.ancestors[layer][owner]]
-        for layer in range(2, TREE.depth + 1)
-    )
-
-
-SYNCS = st.lists(st.sampled_from([None, None, 1, 2, 3]), min_size=0, max_size=8)
-
-
-@settings(max_examples=60, deadline=None)
-@given(SYNCS, st.integers(0, TREE.n_devices - 1), st.floats(0.05, 1.0))
-def test_ragged_deep_trees_against_every_device(syncs, owner, q):
-    window = Window((*syncs, None), 1)
-    n = len(window.syncs)
-    shifts = [round(simulated(window.syncs, owner, k), 9) for k in range(1, n + 1)]
-    law = worst(window, 1, path_shares(owner), q)
-    mean = sum(q * (1 - q) ** (k - 1) * shift for k, shift in enumerate(shifts, start=1))
-    assert law.largest == pytest.approx(
-        max(s for s, k in zip(shifts, range(n), strict=True) if q * (1 - q) ** k > 0)
-    )
-    assert law.mean == pytest.approx(mean)
-    assert set(np.round(law.shifts, 9)) <= {0.0, *shifts}
+# --- brute force: every device's difference, step by step (records: test_proximal.py) --------
 
 
 @settings(max_examples=40, deadline=None)
-@given(SYNCS, st.integers(0, TREE.n_devices - 1))
+@given(SYNCHRONISATIONS, OWNERS)
 def test_device_unit_against_every_device(syncs, owner):
     window = Window((*syncs, None), 1)
     law = device_law(window, 1, path_shares(owner))
-    shift = simulated(window.syncs, owner, 1, own=1.0, others=2.0, per_sync=True)
+    shift = simulated(window.syncs, owner, 1, others=2.0, per_sync=True)
     assert law.shifts == pytest.approx((shift,))
     assert law.probabilities == (1.0,)
 
@@ -224,7 +154,7 @@ def pairs_of(law):
 @pytest.mark.parametrize(("q", "n"), [(0.1, 1), (0.3, 6), (1.0, 4)])
 def test_non_expansive_draws_add_up(q, n):
     window = Window((1,) * (n - 1) + (None,), 1)
-    law = record_law(window, 1, (0.25,), q, "non_expansive")
+    law = record_law(window, 1, (0.25,), q, Steps("non_expansive"))
     expected = {}
     for shift, p in enumerated([0.25] * n, q):
         if p > 0:
@@ -236,7 +166,7 @@ def test_non_expansive_draws_add_up(q, n):
 @pytest.mark.parametrize("syncs", [(None,) * 7, (None, 1, None, 1, None, None, None)])
 def test_smooth_draws_grow_and_rounding_is_upward(growth, syncs):
     q, window = 0.2, Window(syncs, 1)
-    law = record_law(window, 1, (0.5,), q, "smooth", growth)
+    law = record_law(window, 1, (0.5,), q, Steps("smooth", growth))
     exact = enumerated([0.5 * growth**later for later in range(7)], q)
     cap = worst(window, 1, (0.5,), q).largest
     exact = [(min(shift, cap), p) for shift, p in exact]
@@ -253,20 +183,17 @@ def simulated_smooth(syncs, owner, drawn, growth):
         spread = np.minimum(difference * growth, difference + 1.0)
         if drawn[step]:
             spread[owner] = difference[owner] + 1.0
-        difference = spread if sync is None else averaged(spread, sync)
-    return float((WEIGHTS * difference).sum())
+        difference = spread if sync is None else synchronised(spread, sync)
+    return float(weights_below(1) @ difference)
 
 
 @pytest.mark.parametrize("growth", [1.05, 1.5, 4.0])
 @pytest.mark.parametrize("syncs", [(None, 2, 3, None, None), (1, None, 2, None, None)])
 def test_smooth_on_a_ragged_tree_covers_every_draw_pattern(growth, syncs):
     q, owner = 0.4, 0
-    law = record_law(Window(syncs, 1), 1, path_shares(owner), q, "smooth", growth)
+    law = record_law(Window(syncs, 1), 1, path_shares(owner), q, Steps("smooth", growth))
     exact = [
-        (
-            simulated_smooth(syncs, owner, drawn, growth),
-            prod(q if d else 1 - q for d in drawn),
-        )
+        (simulated_smooth(syncs, owner, drawn, growth), prod(q if d else 1 - q for d in drawn))
         for drawn in product([False, True], repeat=len(syncs))
     ]
     for x in [s for s, _ in exact]:
@@ -276,7 +203,7 @@ def test_smooth_on_a_ragged_tree_covers_every_draw_pattern(growth, syncs):
 @pytest.mark.parametrize("growth", [1.0, 1.3, 3.0, 1e3, 1e300])
 def test_smoothness_never_costs_more_than_none_and_stays_finite(growth):
     window = Window((None, None, 1) * 6 + (None,), 1)
-    smooth = record_law(window, 1, (0.2,), 0.05, "smooth", growth)
+    smooth = record_law(window, 1, (0.2,), 0.05, Steps("smooth", growth))
     anything = worst(window, 1, (0.2,), 0.05)
     assert smooth.largest <= anything.largest
     assert smooth.mean <= anything.mean
@@ -309,7 +236,7 @@ def test_coarsening_never_lowers_epsilon():
 
 
 @settings(max_examples=25, deadline=None)
-@given(SYNCS, st.floats(0.05, 0.9), st.integers(2, 6))
+@given(SYNCHRONISATIONS, st.floats(0.05, 0.9), st.integers(2, 6))
 def test_more_siblings_never_move_more(syncs, q, s):
     window = Window((*(None if x is None else 1 for x in syncs), None), 1)
     fewer = worst(window, 1, (1 / s,), q)

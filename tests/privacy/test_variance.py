@@ -1,15 +1,14 @@
-"""The one recursion: against sums of single noises, and against H's cases C1 to C7."""
+"""The one recursion: against sums of single noises."""
 
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.privacy.variance import certain_inside, family_variances, mean_variances
+from m2fdp.privacy.variance import certain_inside, family_variance, mean_variances
 from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, no_noise, noise_plan, sample_weights
+from m2fdp.topology.network import Network, noise_plan, sample_weights
 from m2fdp.topology.sums import SecureSums, readers
 from m2fdp.topology.trust import all_trusted, all_untrusted
 
@@ -144,8 +143,9 @@ def test_a_family_counts_on_what_is_there_whenever_a_member_is(system):
     tree = network.tree
     deviations = random_deviations(network, drawn)
     for layer in range(1, tree.depth + 1):
-        family = family_variances(network, deviations, layer)
-        together, but_one = family.together, family.but_one
+        together, but_one = (
+            family_variance(network, deviations[layer], layer, known) for known in (0, 1)
+        )
         alone = [np.zeros(tree.n_nodes(at)) for at in range(tree.depth + 1)]
         alone[layer] = deviations[layer]
         present = random_present(network, drawn)
@@ -159,46 +159,3 @@ def test_a_family_counts_on_what_is_there_whenever_a_member_is(system):
             others = [i for i in siblings if i != node and (layer < tree.depth or present[i])]
             for other in others:
                 assert but_one[node] <= (mean[parent] - own[other]) * (1 + 1e-9) + 1e-15
-
-
-# H Table I and Sec. V for ten zones of ten: which devices, which super-nodes, and whether the
-# central aggregator add noise; the variance of the global sum in units of one adder's.
-ALL, NOBODY = np.ones(10), np.zeros(10)
-HALF, OTHER_HALF = np.repeat([1.0, 0.0], 5), np.repeat([0.0, 1.0], 5)
-FOUR, OTHER_FOUR = np.repeat([1.0, 0.0], [4, 6]), np.repeat([0.0, 1.0, 0.0], [4, 4, 2])
-CASES = {
-    "C1": (np.repeat(ALL, 10), NOBODY, 0, 100),
-    "C2": (np.repeat(NOBODY, 10), ALL, 0, 10),
-    "C3": (np.repeat(HALF, 10), OTHER_HALF, 0, 55),
-    "C3, both layers": (np.repeat(ALL, 10), ALL, 0, 110),
-    "C4": (np.repeat(NOBODY, 10), NOBODY, 1, 1),
-    "C5": (np.tile(HALF, 10), NOBODY, 1, 51),
-    "C6": (np.repeat(NOBODY, 10), HALF, 1, 6),
-    "C7": (np.repeat(FOUR, 10), OTHER_FOUR, 1, 45),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_total_noise_of_h_s_cases(case):
-    devices, servers, cloud, expected = CASES[case]
-    tree = tree_from_fanouts([10, 10])
-    parts = (np.array([float(cloud)]), servers, devices)
-    network = Network(tree, all_untrusted(tree), parts)
-    # One adder's noise on the sum of what is below it, over what its mean divides by.
-    full = [network.shares(2, layer)[0] for layer in range(3)]
-    deviations = [part * of_layer for part, of_layer in zip(parts, full, strict=True)]
-    variance = mean_variances(network, deviations, np.ones(100))[0][0] + deviations[0][0] ** 2
-    assert variance * 100**2 == pytest.approx(expected)
-
-
-def test_parts_of_a_shared_noise_add_up_to_one():
-    tree = tree_from_fanouts([7])
-    network = Network(tree, all_untrusted(tree), (np.zeros(1), np.full(7, 1 / np.sqrt(7))))
-    (mean,) = mean_variances(network, network.noise, np.ones(7))
-    assert mean * 7**2 == pytest.approx(1)  # of the sum
-
-
-def test_what_nobody_adds_is_nothing():
-    tree = tree_from_fanouts([2, 3])
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
-    assert not any(v.any() for v in mean_variances(network, network.noise, np.ones(6)))

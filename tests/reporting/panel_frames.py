@@ -18,13 +18,13 @@ def study(*groups: dict[str, Any], target: float | None = None) -> Frames:
     """Measured runs and their history: of each group a run for each of its final accuracies."""
     runs, history = [], []
     for group in groups:
-        own = {"algorithm": "m2fdp", "finals": (0.5, 0.7)} | group
-        finals = own.pop("finals")
+        values = {"algorithm": "m2fdp", "finals": (0.5, 0.7)} | group
+        finals = values.pop("finals")
         for seed, final in enumerate(finals):
             run_id = f"run{len(runs)}"
             rest = dict.fromkeys(RUN_COLUMNS, 1.0)
-            runs.append(rest | own | {"run_id": run_id, "seed": seed, "accuracy": final})
-            rounds = {"run_id": run_id, "algorithm": own["algorithm"], "seed": seed}
+            runs.append(rest | values | {"run_id": run_id, "seed": seed, "accuracy": final})
+            rounds = {"run_id": run_id, "algorithm": values["algorithm"], "seed": seed}
             rounds |= {"round": ROUNDS, "accuracy": final * ROUNDS / 6}
             rounds |= {"energy_j": 2.0 * ROUNDS, "delay_s": 3.0 * ROUNDS}
             history.append(pd.DataFrame(rounds))

@@ -111,9 +111,9 @@ def test_all_that_is_said_of_a_network_agrees(number):
 def check_who_is_bound(experiment):
     """Whoever is named has a line that binds them, and is not trusted."""
     promised, ledger = experiment.summary(), experiment.ledger()
-    found = {kind: float(value) for kind, value in promised["epsilon_by_observer"].items()}
+    spent = {kind: float(value) for kind, value in promised["epsilon_by_observer"].items()}
     lines = ledger.groupby("kind")["epsilon"].max()
-    assert found == pytest.approx(lines.to_dict(), rel=1e-9)
+    assert spent == pytest.approx(lines.to_dict(), rel=1e-9)
     bound = ledger[ledger["distrusted"]]
     assert promised["distrusted"] == sorted(set(bound["kind"]))
     assert float(promised["epsilon_verified"]) == pytest.approx(bound["epsilon"].max(), rel=1e-9)

@@ -18,8 +18,7 @@ SUBJECT = {
     "evaluated_on": "test",
     "records_a_device": (19, 21),
     "devices": 50,
-    "servers": [10],
-    "trusted": [4],
+    "layers": [(10, 4)],  # servers, and those of them that are trusted
     "model": "softmax",
     "parameters": 650,
     "features": "pixels",
@@ -88,8 +87,8 @@ def test_who_could_learn_more_is_said_and_nobody_else():
     text = card().markdown()
     (line,) = re.findall(r"Not distrusted, and could learn more: (.*)", text)
     assert line == "**eavesdropper on uplinks (ε ∞), devices of the same server (ε 2.5)**."
-    alone = PROMISED | {"epsilon_by_observer": {"servers": 1.99901}}
-    assert "Nobody learns more than the distrusted do." in card(alone).markdown()
+    only_servers = PROMISED | {"epsilon_by_observer": {"servers": 1.99901}}
+    assert "Nobody learns more than the distrusted do." in card(only_servers).markdown()
 
 
 def test_a_table_tells_about_how_many_devices_each_observer_learns_most():
@@ -125,8 +124,8 @@ def test_infinite_epsilon_is_no_number_of_times():
 
 
 def test_no_privacy_is_said_in_the_first_sentence():
-    without = {"guarantee": "none", "note": "no clipping and no noise"}
-    text = card(without, ledger=None).markdown()
+    no_promise = {"guarantee": "none", "note": "no clipping and no noise"}
+    text = card(no_promise, ledger=None).markdown()
     assert "keeps nothing private" in text.split("\n\n")[1]
     assert "Nothing: no clipping and no noise." in text and "∞ for everybody" in text
 

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from m2fdp.config import ClockConfig, Config, TieringConfig
-from m2fdp.reporting import clock_figures, clock_tables
+from m2fdp.reporting import clock_figures
+from m2fdp.reporting.tables import print_clock
 from m2fdp.tiering import tables
 from m2fdp.tiering.plan import draw_world, plan_tiers
 
@@ -61,7 +62,7 @@ def test_lines_over_rounds_are_the_plans():
 def test_the_terminal_has_both_units_and_the_mean_round():
     console = Console(file=io.StringIO(), width=120)
     table = rounds()
-    clock_tables.print_clock(tables.units_table(CONFIG), table, console)
+    print_clock(tables.units_table(CONFIG), table, console)
     said = console.file.getvalue()
     line = next(line for line in said.splitlines() if "resnet56" in line and " dtfl " in line)
     assert [cell for cell in line.replace("│", " ").split()][2:] == [

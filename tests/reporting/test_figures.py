@@ -15,12 +15,12 @@ from m2fdp.reporting import figures, privacy_figures
 from m2fdp.reporting.style import DPI, look
 
 
-def rounds_of(accuracies, epsilons=None, energy=2.0, **own) -> pd.DataFrame:
+def rounds_of(accuracies, epsilons=None, energy=2.0, **columns) -> pd.DataFrame:
     n = len(accuracies)
     rounds = np.arange(1, n + 1)
     return pd.DataFrame(
         {
-            **own,
+            **columns,
             "round": rounds,
             "accuracy": accuracies,
             "loss": 1 - np.asarray(accuracies),

@@ -81,21 +81,21 @@ def _keys():
 
 def typed(line: str) -> dict:
     """What `kedro run` makes of the `--params` of a command."""
-    _, given, params = line.partition("--params=")
+    _, separator, params = line.partition("--params=")
     option = OPTIONS["params"]
     with click.Context(click.Command("run", params=[option])) as context:
-        return option.callback(context, option, (params.strip("'"),)) if given else {}
+        return option.callback(context, option, (params.strip("'"),)) if separator else {}
 
 
 @given(configurations)
 def test_the_command_repeats_the_run_but_for_places(config):
     changes = typed(command(config).replace("<root>", "data/01_raw"))
-    again = load_config(changes)
-    left = differences(config).keys() - {"dataset.root"}
-    assert {key: differences(again)[key] for key in left} == {
-        key: differences(config)[key] for key in left
+    rebuilt = load_config(changes)
+    changed_keys = differences(config).keys() - {"dataset.root"}
+    assert {key: differences(rebuilt)[key] for key in changed_keys} == {
+        key: differences(config)[key] for key in changed_keys
     }
-    assert differences(again).keys() == left
+    assert differences(rebuilt).keys() == changed_keys
 
 
 @pytest.mark.parametrize("pipelines", [["privacy"], ["data", "privacy"]])

@@ -51,8 +51,8 @@ def kinds(table: pd.DataFrame) -> dict[str, int]:
 
 
 def lines(figure: Figure) -> list[np.ndarray]:
-    found = [a for a in figure.axes[0].collections if isinstance(a, LineCollection)]
-    return [segment for artist in found for segment in artist.get_segments()]
+    collections = [a for a in figure.axes[0].collections if isinstance(a, LineCollection)]
+    return [segment for artist in collections for segment in artist.get_segments()]
 
 
 def texts(figure: Figure) -> list[str]:

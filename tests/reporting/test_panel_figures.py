@@ -195,7 +195,7 @@ def test_lines_are_bars_side_by_side_in_a_category():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["paper", "verified"]
     edges = sorted((patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches)
     assert len(edges) == 5
-    assert all(left[1] <= right[0] for left, right in zip(edges, edges[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in zip(edges, edges[1:], strict=False))
     assert names(figure.legends[0]) == ["hfl", "hfl_dp", "p1_1"]
 
 
@@ -220,8 +220,8 @@ def test_points_that_some_seeds_lack_are_told_below():
 
 
 def test_a_panel_without_runs_says_so_and_others_are_drawn():
-    missing = {"title": "emnist", "x": "round", "where": {"version": "later"}}
-    drawn, empty = figure_of(ARMS, OVER_ROUNDS[0], missing).axes
+    empty_panel = {"title": "emnist", "x": "round", "where": {"version": "later"}}
+    drawn, empty = figure_of(ARMS, OVER_ROUNDS[0], empty_panel).axes
     assert len(drawn.lines) == 3
     assert [text.get_text() for text in empty.texts] == ["no finished runs"]
     assert empty.get_title(loc="left") == "emnist"
@@ -234,14 +234,14 @@ def test_no_runs_at_all():
 
 
 def test_a_target_that_no_run_reached():
-    where = {"arm": "pedpfl"}
-    (axes,) = figure_of(TARGETS, {"x": "arm", "y": "delay_to_target", "where": where}).axes
+    condition = {"arm": "pedpfl"}
+    (axes,) = figure_of(TARGETS, {"x": "arm", "y": "delay_to_target", "where": condition}).axes
     assert [text.get_text() for text in axes.texts] == ["no finished run reached the target"]
 
 
 def test_panels_of_the_same_measure_share_a_scale():
-    left, right = figure_of(ARMS, *OVER_ROUNDS).axes
-    assert left.get_ylim() == right.get_ylim()
+    first_axes, second_axes = figure_of(ARMS, *OVER_ROUNDS).axes
+    assert first_axes.get_ylim() == second_axes.get_ylim()
 
 
 def test_a_shared_scale_cuts_no_marker_off():

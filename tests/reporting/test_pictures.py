@@ -36,11 +36,11 @@ def saved(drawing, **options):
 
 def test_equal_drawings_are_drawn_once_wherever_their_tables_come_from():
     table = pd.DataFrame({"a": [1, 2]})
-    elsewhere = table.copy()
-    elsewhere.attrs["file"] = "of another cell"
-    assert saved(Drawing.of(draw, table, "x")) == saved(Drawing.of(draw, elsewhere, "x"))
+    other_table = table.copy()
+    other_table.attrs["file"] = "of another cell"
+    assert saved(Drawing.of(draw, table, "x")) == saved(Drawing.of(draw, other_table, "x"))
     assert CALLS == ["x"]
-    assert elsewhere.attrs  # the caller's are left to it
+    assert other_table.attrs  # the caller's are left to it
 
 
 def test_other_values_titles_and_formats_are_drawn_anew():
@@ -130,13 +130,13 @@ def test_no_words_of_a_figure_are_cut_off_or_cover_others(name):
     titles = [title for each in axes for title in (each.title, each._left_title)]
     outer += [axis.offsetText for each in axes for axis in (each.xaxis, each.yaxis)]
     outer += titles
-    shown = [text for text in outer if text in boxes]
-    assert shown and ticks
-    for text in shown + ticks:
+    visible_texts = [text for text in outer if text in boxes]
+    assert visible_texts and ticks
+    for text in visible_texts + ticks:
         box = boxes[text]
         assert box.x0 > -2 and box.y0 > -2 and box.x1 < width + 2 and box.y1 < height + 2, text
-    for label in shown:
-        others = [*ticks, *(text for text in shown if text is not label)]
+    for label in visible_texts:
+        others = [*ticks, *(text for text in visible_texts if text is not label)]
         assert not any(boxes[label].overlaps(boxes[other]) for other in others), label.get_text()
 
 

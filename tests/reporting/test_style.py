@@ -36,17 +36,17 @@ def test_unknown_algorithm():
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "written"),
+    ("low", "high", "written"),
     [(0.6, 4, ["0.6", "1", "2", "3", "4"]), (2.7, 6, ["3", "4", "5", "6"]), (0.01, 2e6, None)],
 )
-def test_logarithmic_axes_are_written_without_powers_of_ten(least, most, written):
+def test_logarithmic_axes_are_written_without_powers_of_ten(low, high, written):
     figure = new_figure(4, 3)
     axes = figure.subplots()
     axes.set_yscale("log")
-    axes.set_ylim(least, most)
+    axes.set_ylim(low, high)
     plain_log(axes.yaxis)
     figure.draw_without_rendering()
     labels = [*axes.get_yticklabels(), *axes.get_yticklabels(minor=True)]
     numbers = sorted({text.get_text().replace(",", "") for text in labels} - {""}, key=float)
-    inside = [number for number in numbers if least <= float(number) <= most]
-    assert inside == (written or [f"{10.0**power:.10g}" for power in range(-2, 7)])
+    numbers_inside = [number for number in numbers if low <= float(number) <= high]
+    assert numbers_inside == (written or [f"{10.0**power:.10g}" for power in range(-2, 7)])

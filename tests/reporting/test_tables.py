@@ -96,8 +96,8 @@ def test_a_conditional_guarantee_is_never_shown_as_a_verified_one():
 
 
 def test_what_people_read():
-    shown = displayed(comparison_table(FOUR))
-    assert shown.to_numpy().tolist() == [
+    texts = displayed(comparison_table(FOUR))
+    assert texts.to_numpy().tolist() == [
         ["HFL (no DP)", "0.940 ± 0.014", "2", "∞", "none", "100", "20"],
         ["PEDPFL", "0.600 (n = 1)", "1", "4", "3.90", "12,346", "20"],
         ["HFL-DP", "0.700 (n = 1)", "1", "4", "25.1", "100", "20"],

@@ -67,6 +67,11 @@ def exact_sum(inputs: list[Input], terms: Terms) -> np.ndarray:
     return np.array([sum(column) / points for column in columns])
 
 
+def changed(kind: type, change: Callable[[Message], Message]) -> Callable[[Message], Message]:
+    """A wire on which messages of a kind are replaced."""
+    return lambda message: change(message) if isinstance(message, kind) else message
+
+
 @dataclass
 class Played:
     """A round up to the masked vectors, and what has been on the wire."""

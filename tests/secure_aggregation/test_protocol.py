@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.secure_aggregation.rounds import (
+    changed,
     default_threshold,
     exact_sum,
     inputs_of,
@@ -41,25 +42,41 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskShares,
 )
 from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.traffic import Turnout, member_bytes
 
 
-def sizes_and_dropouts():
+def rounds():
+    """Members, threshold, whoever falls silent when, and who has no input."""
     for n in (2, 3, 10):
-        yield from ((n, k) for k in range(n - default_threshold(n) + 1))
-    yield from ((50, 0), (50, 16))
+        for dropouts in range(n - default_threshold(n) + 1):
+            gone = np.random.default_rng(n).permutation(n)[:dropouts].tolist()
+            yield n, None, dict.fromkeys(gone, Stage.VECTOR), ()
+    for gone in (0, 16):
+        yield 50, None, dict.fromkeys(range(3, 3 * gone + 3, 3), Stage.VECTOR), ()
+    yield from ((10, None, dict.fromkeys((0, 4, 9), stage), ()) for stage in Stage)
+    yield 11, 7, dict(zip((2, 5, 7, 8), Stage, strict=True)), ()
+    yield 10, None, {6: Stage.SHARES, 8: Stage.UNMASKING}, (1, 6, 8)
 
 
-@pytest.mark.parametrize("n, dropouts", list(sizes_and_dropouts()))
-def test_the_sum_is_that_of_the_survivors_to_the_last_bit(n, dropouts):
-    terms = terms_of(n)
+@pytest.mark.parametrize("n, threshold, gone, without", list(rounds()))
+def test_the_sum_is_that_of_the_survivors_to_the_last_bit(n, threshold, gone, without):
+    terms = terms_of(n, threshold)
     inputs = inputs_of(terms)
-    gone = np.random.default_rng(n).permutation(n)[:dropouts].tolist()
-    total = secure_sum(terms, inputs, dict.fromkeys(gone, Stage.VECTOR))
-    survivors = tuple(u for u in range(n) if u not in gone)
-    assert total.survivors == survivors
-    np.testing.assert_array_equal(total.values, exact_sum([inputs[u] for u in survivors], terms))
-    floats = sum(inputs[u].vector + inputs[u].noise for u in survivors)
+    entries = [None if u in without else one for u, one in enumerate(inputs)]
+    total = secure_sum(terms, entries, gone)
+    # Who falls silent after its vector is in the sum.
+    stay = [u for u in range(n) if gone.get(u, Stage.UNMASKING) is Stage.UNMASKING]
+    assert total.survivors == tuple(u for u in stay if u not in without)
+    survivors = [inputs[u] for u in total.survivors]
+    np.testing.assert_array_equal(total.values, exact_sum(survivors, terms))
+    floats = sum(one.vector + one.noise for one in survivors)
     assert np.abs(total.values - floats).max() <= n / terms.points
+
+
+def test_there_is_an_input_of_each_member():
+    terms = terms_of(10)
+    with pytest.raises(ValueError, match="9 inputs for the 10 members of zone 0"):
+        secure_sum(terms, inputs_of(terms)[1:])
 
 
 def test_sums_do_not_depend_on_the_entropy_and_masked_vectors_do():
@@ -80,27 +97,6 @@ def test_sums_do_not_depend_on_the_entropy_and_masked_vectors_do():
     assert len(masked) == 15
     for values in sums[1:]:
         np.testing.assert_array_equal(values, sums[0])
-
-
-@pytest.mark.parametrize("stage", Stage)
-def test_falling_silent_at_every_stage(stage):
-    terms = terms_of(10)
-    inputs = inputs_of(terms)
-    total = secure_sum(terms, inputs, {0: stage, 4: stage, 9: stage})
-    # Who falls silent after its vector is in the sum.
-    counted = range(10) if stage is Stage.UNMASKING else (1, 2, 3, 5, 6, 7, 8)
-    assert total.survivors == tuple(counted)
-    np.testing.assert_array_equal(total.values, exact_sum([inputs[u] for u in counted], terms))
-
-
-def test_falling_silent_at_all_stages_of_one_round():
-    terms = terms_of(11, 7)
-    inputs = inputs_of(terms)
-    total = secure_sum(terms, inputs, {2: Stage.KEYS, 5: Stage.SHARES, 7: Stage.VECTOR, 8: 3})
-    assert total.survivors == (0, 1, 3, 4, 6, 8, 9, 10)
-    np.testing.assert_array_equal(
-        total.values, exact_sum([inputs[u] for u in total.survivors], terms)
-    )
 
 
 @pytest.mark.parametrize("stage", Stage)
@@ -132,20 +128,6 @@ def test_all_silent():
         secure_sum(terms, inputs_of(terms), dict.fromkeys(range(3), Stage.KEYS))
     with pytest.raises(BelowThreshold, match="0 senders are left"):
         secure_sum(terms, [None] * 3)
-
-
-def test_members_without_an_input_fall_silent():
-    terms = terms_of(10)
-    inputs = inputs_of(terms)
-    gone = {1: None, 6: Stage.SHARES, 8: Stage.UNMASKING}
-    given = [None if u in gone else one for u, one in enumerate(inputs)]
-    total = secure_sum(terms, given, {u: stage for u, stage in gone.items() if stage is not None})
-    assert total.survivors == (0, 2, 3, 4, 5, 7, 9)
-    np.testing.assert_array_equal(
-        total.values, exact_sum([inputs[u] for u in total.survivors], terms)
-    )
-    with pytest.raises(ValueError, match="9 inputs for the 10 members of zone 0"):
-        secure_sum(terms, inputs[1:])
 
 
 BAD = {
@@ -200,43 +182,35 @@ def test_the_usual_thresholds_are_allowed():
         assert Group("zone 0", n, default_threshold(n)).threshold > n / 2
 
 
-def forged(terms, number, **keys):
-    """A wire on which one member's keys are replaced."""
+def without_key(number):
+    """A wire on which one member's sealing key is none."""
+    no_key = {"sealing": bytes(32)}
+    return changed(PublicKeys, lambda one: replace(one, **no_key if one.sender == number else {}))
+
+
+@pytest.mark.parametrize(
+    "changes, refused",
+    [
+        ({2: lambda keys: {"sealing": bytes(32)}}, {2: "of low order, or none"}),
+        ({2: lambda keys: {"masking": bytes(32)}}, {2: "of low order, or none"}),
+        ({2: lambda keys: vars(keys[0]) | {"sender": 2}}, {0: "shown twice", 2: "shown twice"}),
+    ],
+    ids=["sealing", "masking", "one key"],
+)
+def test_devices_with_keys_that_no_honest_one_has_are_out(changes, refused):
+    terms = terms_of(5, 3)
+    inputs, announced = inputs_of(terms), {}
 
     def change(message):
-        if isinstance(message, PublicKeys) and message.sender == number:
-            return replace(message, **keys)
-        return message
+        announced[message.sender] = message
+        forge = changes.get(message.sender)
+        return replace(message, **forge(announced)) if forge else message
 
-    return change
-
-
-@pytest.mark.parametrize("kind", ["sealing", "masking"])
-def test_a_device_with_a_key_of_low_order_is_out(kind):
-    terms = terms_of(5, 3)
-    inputs = inputs_of(terms)
-    played = play(terms, inputs, change=forged(terms, 2, **{kind: bytes(32)}))
-    assert played.server.refused == {2: "of low order, or none"}
+    played = play(terms, inputs, change=changed(PublicKeys, change))
+    assert played.server.refused == refused
     values = played.server.read(played.unmask())
-    np.testing.assert_array_equal(values, exact_sum([inputs[u] for u in (0, 1, 3, 4)], terms))
-
-
-def test_devices_with_one_key_are_out():
-    terms = terms_of(5, 3)
-    inputs = inputs_of(terms)
-    copied = {}
-
-    def change(message):
-        if isinstance(message, PublicKeys):
-            copied.setdefault(0, message)
-            if message.sender == 2:
-                return replace(copied[0], sender=2)
-        return message
-
-    played = play(terms, inputs, change=change)
-    assert played.server.refused == {0: "shown twice", 2: "shown twice"}
-    values = played.server.read(played.unmask())
-    np.testing.assert_array_equal(values, exact_sum([inputs[u] for u in (1, 3, 4)], terms))
+    stay = [one for u, one in enumerate(inputs) if u not in refused]
+    np.testing.assert_array_equal(values, exact_sum(stay, terms))
 
 
 def test_the_driver_goes_on_without_refused_keys(caplog):
@@ -256,6 +230,10 @@ def test_the_driver_goes_on_without_refused_keys(caplog):
         total.values, exact_sum([inputs[u] for u in total.survivors], terms)
     )
     assert [line.count("left out: shown twice") for line in caplog.messages] == [1, 1]
+    assert total.turnout == Turnout(5, 3, 3, 3, 3)
+    # Five send keys and three all the rest, to two others each.
+    each = member_bytes(total.turnout, 20)
+    assert total.members_bytes == 3 * (each.overhead + each.vector) + 2 * each.keys
 
 
 @pytest.mark.parametrize(
@@ -268,10 +246,7 @@ def test_the_driver_goes_on_without_refused_keys(caplog):
 )
 def test_members_refuse_a_roster_that_the_server_has_not_checked(change, reason):
     terms = terms_of(4)
-
-    def wire(message):
-        return Roster(tuple(change(message.keys))) if isinstance(message, Roster) else message
-
+    wire = changed(Roster, lambda roster: Roster(tuple(change(roster.keys))))
     with pytest.raises(KeyRefused, match=reason):
         play(terms, inputs_of(terms), change=wire)
 
@@ -285,53 +260,52 @@ def test_members_refuse_a_roster_without_them():
         member.share(Roster(played.roster.keys[1:]))
 
 
-def test_a_tampered_share_names_its_sender():
-    terms = terms_of(4)
-
-    def wire(message):
-        if isinstance(message, SealedShares) and message.sender == 3:
-            (to, sealed), *rest = message.parcels
-            return replace(message, parcels=((to, sealed[:-1] + bytes([sealed[-1] ^ 1])), *rest))
-        return message
-
-    with pytest.raises(TamperedShare) as error:
-        play(terms, inputs_of(terms), change=wire)
-    assert (error.value.sender, error.value.recipient) == (3, 0)
-    assert "member 3" in str(error.value)
+def flipped(shares):
+    """Of member 3's, the last bit of what it sealed for member 0."""
+    (to, sealed), *rest = shares.parcels
+    if shares.sender != 3:
+        return shares
+    return replace(shares, parcels=((to, sealed[:-1] + bytes([sealed[-1] ^ 1])), *rest))
 
 
-@pytest.mark.parametrize("sender", [1, 9])
-def test_a_parcel_under_another_s_name_is_not_of_that_sender(sender):
-    terms = terms_of(4)
+def renamed(sender):
+    """Of the last parcel in member 0's mailbox, its sender."""
 
-    def wire(message):
-        if isinstance(message, Mailbox) and message.recipient == 0:
-            (_, sealed), *rest = message.parcels[::-1]
-            return replace(message, parcels=((sender, sealed), *rest))
-        return message
-
-    with pytest.raises(TamperedShare) as error:
-        play(terms, inputs_of(terms), change=wire)
-    assert error.value.sender == sender
-
-
-def test_members_mask_nothing_for_too_few():
-    terms = terms_of(4, 3)
-
-    def short_roster(message):
-        return Roster(message.keys[:2]) if isinstance(message, Roster) else message
-
-    def short_mailbox(message):
+    def change(mailbox):
+        (_, sealed), *rest = mailbox.parcels[::-1]
         return (
-            replace(message, parcels=message.parcels[:1])
-            if isinstance(message, Mailbox)
-            else (message)
+            replace(mailbox, parcels=((sender, sealed), *rest))
+            if not mailbox.recipient
+            else mailbox
         )
 
-    for change in (short_roster, short_mailbox):
-        with pytest.raises(BelowThreshold) as error:
-            play(terms, inputs_of(terms), change=change)
-        assert error.value.alive == 2
+    return change
+
+
+@pytest.mark.parametrize(
+    "kind, change, sender",
+    [(SealedShares, flipped, 3), (Mailbox, renamed(1), 1), (Mailbox, renamed(9), 9)],
+    ids=["tampered", "another's name", "nobody's name"],
+)
+def test_a_share_that_its_sender_did_not_seal_names_it(kind, change, sender):
+    terms = terms_of(4)
+    with pytest.raises(TamperedShare, match=f"member {sender}") as error:
+        play(terms, inputs_of(terms), change=changed(kind, change))
+    assert (error.value.sender, error.value.recipient) == (sender, 0)
+
+
+@pytest.mark.parametrize(
+    "kind, shorten",
+    [
+        (Roster, lambda roster: Roster(roster.keys[:2])),
+        (Mailbox, lambda mailbox: replace(mailbox, parcels=mailbox.parcels[:1])),
+    ],
+)
+def test_members_mask_nothing_for_too_few(kind, shorten):
+    terms = terms_of(4, 3)
+    with pytest.raises(BelowThreshold) as error:
+        play(terms, inputs_of(terms), change=changed(kind, shorten))
+    assert error.value.alive == 2
 
 
 @pytest.mark.parametrize(
@@ -349,7 +323,7 @@ def test_requests_that_would_show_more_than_a_sum(survivors, silent, reason):
     terms = terms_of(6, 4)
     inputs = inputs_of(terms)
     # Member 5 does not take part.
-    played = play(terms, inputs, change=forged(terms, 5, sealing=bytes(32)))
+    played = play(terms, inputs, change=without_key(5))
     member = played.members[0]
     with pytest.raises(UnmaskRefused, match=reason):
         member.unmask(UnmaskRequest(survivors, silent))
@@ -360,19 +334,11 @@ def test_requests_that_would_show_more_than_a_sum(survivors, silent, reason):
 
 def test_a_second_set_of_survivors_is_refused():
     terms = terms_of(5, 3)
-    played = play(terms, inputs_of(terms))
-    member = played.members[1]
+    member = play(terms, inputs_of(terms)).members[1]
     member.unmask(UnmaskRequest((0, 1, 2, 3, 4), ()))
     for survivors, silent in [((0, 1, 2, 3), (4,)), ((0, 1, 2, 3, 4), ())]:
         with pytest.raises(UnmaskRefused, match="member 1 unmasks nothing: it does so once"):
             member.unmask(UnmaskRequest(survivors, silent))
-
-
-def test_nothing_is_unmasked_before_the_vector():
-    terms = terms_of(3)
-    early = Member(terms, 0, seeded(0))
-    with pytest.raises(UnmaskRefused, match="after its vector"):
-        early.unmask(UnmaskRequest((0, 1, 2), ()))
 
 
 def test_every_step_is_done_once_and_in_its_turn():
@@ -392,6 +358,8 @@ def test_every_step_is_done_once_and_in_its_turn():
         early.share(played.roster)
     with pytest.raises(OutOfTurn):
         early.mask(mailbox, inputs[0])
+    with pytest.raises(UnmaskRefused, match="after its vector"):
+        early.unmask(UnmaskRequest((0, 1, 2), ()))
 
 
 def test_a_device_that_has_refused_its_input_says_nothing_more():
@@ -431,7 +399,7 @@ def test_the_server_adds_one_whole_vector_of_each_who_has_shared(vectors, reason
     """A word alone would be added to all; a member's second vector would count it twice."""
     terms = terms_of(5, 3)
     # Member 4 has no part in the round.
-    played = play(terms, inputs_of(terms), change=forged(terms, 4, sealing=bytes(32)))
+    played = play(terms, inputs_of(terms), change=without_key(4))
     with pytest.raises(MessageRefused, match=f"^the message of member {reason}"):
         played.server.request(vectors(played))
     assert issubclass(MessageRefused, ProtocolError)
@@ -444,19 +412,13 @@ def test_the_server_takes_other_messages_once_too():
         with pytest.raises(MessageRefused, match=f"member {reason}"):
             Server(terms).roster(announced)
 
-    def sends(change):
-        def wire(message):
-            return change(message) if isinstance(message, SealedShares) else message
-
-        return wire
-
     for change, reason in (
         (lambda one: replace(one, sender=1), "1: its shares are not one for each"),
         (lambda one: replace(one, parcels=one.parcels[1:]), "0: its shares are not one for each"),
         (lambda one: replace(one, parcels=one.parcels[:1] * 3), "0: its shares are not one for"),
     ):
         with pytest.raises(MessageRefused, match=reason):
-            play(terms, inputs_of(terms), change=sends(change))
+            play(terms, inputs_of(terms), change=changed(SealedShares, change))
 
     played = play(terms, inputs_of(terms))
     answers = played.unmask(late=[3])

@@ -1,7 +1,7 @@
 """Bytes by formula and bytes as they are sent."""
 
 import pytest
-from tests.secure_aggregation.rounds import inputs_of, seeded, terms_of
+from tests.secure_aggregation.rounds import inputs_of, terms_of
 
 from m2fdp.secure_aggregation import Stage, secure_sum
 from m2fdp.secure_aggregation.messages import (
@@ -18,10 +18,30 @@ from m2fdp.secure_aggregation.traffic import (
     Turnout,
     everybody,
     member_bytes,
-    members_bytes,
     overhead_bits,
-    server_bytes,
 )
+
+ID, KEYS, PARCEL = 4, 64, 4 + 2 * 33 + 16  # a member's number, two public ones, two sealed shares
+
+
+def server_bytes(turnout):
+    """What the server sends to the members together: rosters, mailboxes and requests."""
+    return (
+        turnout.listed**2 * (ID + KEYS),
+        turnout.shared * (turnout.shared - 1) * PARCEL,
+        turnout.masked * turnout.shared * ID,
+    )
+
+
+def members_bytes(turnout):
+    """What all members send together: of 20 parameters."""
+    each = member_bytes(turnout, 20)
+    return (
+        turnout.announced * each.keys
+        + turnout.shared * each.shares
+        + turnout.masked * each.vector
+        + turnout.answered * each.unmasking
+    )
 
 
 def test_by_hand():
@@ -29,20 +49,7 @@ def test_by_hand():
     # 7,840 words; 10 shares with an id.
     assert member_bytes(everybody(10), 7840) == MemberBytes(64, 9 * 86, 31_360, 10 * 37)
     assert overhead_bits(10) == 8 * (64 + 774 + 370)
-    server = server_bytes(everybody(10))
-    assert (server.rosters, server.mailboxes, server.requests) == (6800, 7740, 400)
-    assert server.total == 14_940
-
-
-KINDS = {
-    "keys": PublicKeys,
-    "shares": SealedShares,
-    "vector": MaskedVector,
-    "unmasking": UnmaskShares,
-    "rosters": Roster,
-    "mailboxes": Mailbox,
-    "requests": UnmaskRequest,
-}
+    assert server_bytes(everybody(10)) == (6800, 7740, 400)
 
 
 def test_every_kind_of_message_has_the_size_of_the_formula():
@@ -54,15 +61,19 @@ def test_every_kind_of_message_has_the_size_of_the_formula():
 
     secure_sum(terms, inputs_of(terms), tap=hear)
     turnout = everybody(6)
-    own, server = member_bytes(turnout, 20), server_bytes(turnout)
-    for name in ("keys", "shares", "vector", "unmasking"):
-        sizes = {message.n_bytes for message in heard[KINDS[name]]}
-        assert sizes == {getattr(own, name)}
-        assert len(heard[KINDS[name]]) == 6
+    each = member_bytes(turnout, 20)
+    for kind, size in (
+        (PublicKeys, each.keys),
+        (SealedShares, each.shares),
+        (MaskedVector, each.vector),
+        (UnmaskShares, each.unmasking),
+    ):
+        assert [message.n_bytes for message in heard[kind]] == [size] * 6
     # Rosters and requests are one message to all.
-    assert [one.n_bytes * 6 for one in heard[Roster]] == [server.rosters]
-    assert [one.n_bytes * 6 for one in heard[UnmaskRequest]] == [server.requests]
-    assert sum(one.n_bytes for one in heard[Mailbox]) == server.mailboxes
+    rosters, mailboxes, requests = server_bytes(turnout)
+    assert [one.n_bytes * 6 for one in heard[Roster]] == [rosters]
+    assert [one.n_bytes * 6 for one in heard[UnmaskRequest]] == [requests]
+    assert sum(one.n_bytes for one in heard[Mailbox]) == mailboxes
     # A message is what its parts are.
     keys, sealed = heard[PublicKeys][0], heard[SealedShares][0]
     assert len(keys.sealing) == len(keys.masking) == 32
@@ -83,24 +94,10 @@ def test_the_driver_counts_what_the_formula_says(silent, turnout):
     terms = terms_of(10, 6)
     total = secure_sum(terms, inputs_of(terms), silent)
     assert total.turnout == turnout
-    assert total.members_bytes == members_bytes(turnout, 20)
-    assert total.server_bytes == server_bytes(turnout).total
+    assert total.members_bytes == members_bytes(turnout)
+    assert total.server_bytes == sum(server_bytes(turnout))
     up = turnout.announced + turnout.shared + turnout.masked + turnout.answered
     assert total.messages == up + turnout.listed + turnout.shared + turnout.masked
-
-
-def test_keys_that_are_refused_count_once():
-    terms = terms_of(5, 3)
-    source, drawn = seeded(0), []
-
-    def stuck(size):
-        drawn.append(source(size))
-        return drawn[len(drawn) - 4] if 3 < len(drawn) <= 6 else drawn[-1]
-
-    total = secure_sum(terms, inputs_of(terms), entropy=stuck)
-    assert total.turnout == Turnout(5, 3, 3, 3, 3)
-    assert total.members_bytes == members_bytes(total.turnout, 20)
-    assert total.server_bytes == server_bytes(total.turnout).total
 
 
 def test_zones_send_less_than_one_large_group():

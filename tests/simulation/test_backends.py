@@ -86,9 +86,9 @@ def models(name):
     if name in CONFIGS:
         return build_model(CONFIGS[name], (1, 8, 8), N_CLASSES, seed=0)
     torch.manual_seed(0)
-    own, kind = name.startswith("own"), name.removeprefix("own ")
+    is_own, kind = name.startswith("own"), name.removeprefix("own ")
     module = Tokens() if kind == "tokens" else Odd(kind)
-    return Model(name, module, losses.cross_entropy, linear=False, is_own=own)
+    return Model(name, module, losses.cross_entropy, linear=False, is_own=is_own)
 
 
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
@@ -193,9 +193,9 @@ def test_own_code_that_mixes_records_sees_each_alone_wherever_they_are_clipped(m
     counts = [30, 4]
     _, _, batches = problem("plain", counts, 2)
     batches.weights[:-1] = 1.0
-    without = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
-    without.weights[2] = 0.0
-    without.features[batches.positions[2]] *= -9.0
+    clean = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
+    clean.weights[2] = 0.0
+    clean.features[batches.positions[2]] *= -9.0
     model.module.double()
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(2, model.n_parameters, generator=generator, dtype=torch.float64)
@@ -203,7 +203,7 @@ def test_own_code_that_mixes_records_sees_each_alone_wherever_they_are_clipped(m
     for backend in fast_backends(model, counts):
         fast = sums(backend, weights, batches, 0.1)
         torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-9)
-        moved = (fast - sums(backend, weights, without, 0.1)).norm(dim=1)
+        moved = (fast - sums(backend, weights, clean, 0.1)).norm(dim=1)
         assert moved.max() <= 0.1 * (1 + 1e-5)
 
 
@@ -221,13 +221,13 @@ def test_an_own_loss_of_stacked_learners_sees_no_other_learner_s_records_unclipp
 def test_which_own_modules_keep_books():
     """Their layers' factors make up the gradients of two drawn records; else gradients are formed
     one by one."""
-    kept = {}
+    copies = {}
     for name in OWN:
         model, weights, batches = problem(name, [3], 0)
         (_, backend) = fast_backends(model, [3])
         sums(backend, weights, batches, 1.0)
-        kept[name] = backend.book_keeper is not None
-    assert kept == dict.fromkeys(OWN, False) | {
+        copies[name] = backend.book_keeper is not None
+    assert copies == dict.fromkeys(OWN, False) | {
         "own in place": True,
         "own plain": True,
         "own tokens": True,
@@ -252,7 +252,7 @@ def spoiled(name, counts, value, by_double):
     model, weights, batches = problem(name, counts, seed=4)
     place = batches.positions[2]
     batches.weights[2] = 0.0
-    without = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
+    clean = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
     batches.weights[2] = 1.0
     if np.isfinite(value):
         batches.features[place] = value
@@ -261,11 +261,11 @@ def spoiled(name, counts, value, by_double):
     if not by_double:
         model.module.float()
         weights = weights.float()
-        batches, without = (
+        batches, clean = (
             replace(b, features=b.features.float(), weights=b.weights.astype(np.float32))
-            for b in (batches, without)
+            for b in (batches, clean)
         )
-    return model, weights, batches, without
+    return model, weights, batches, clean
 
 
 @pytest.mark.parametrize("by_double", [False, True], ids=["float32", "float64"])
@@ -274,9 +274,9 @@ def spoiled(name, counts, value, by_double):
 def test_no_record_moves_a_sum_by_more_than_the_clipping_norm(name, value, by_double):
     """A gradient without a finite norm counts as zero, and its record reaches no other learner."""
     counts = [5, 30, 0, 4]
-    model, weights, batches, without = spoiled(name, counts, value, by_double)
+    model, weights, batches, clean = spoiled(name, counts, value, by_double)
     for backend in [ReferenceBackend(model), *fast_backends(model, counts)]:
-        bounded = sums(backend, weights, without, 0.5)
+        bounded = sums(backend, weights, clean, 0.5)
         assert bounded.isfinite().all()
         moved = (sums(backend, weights, batches, 0.5) - bounded).norm(dim=1)
         assert moved[1:].tolist() == [0, 0, 0]
@@ -286,9 +286,9 @@ def test_no_record_moves_a_sum_by_more_than_the_clipping_norm(name, value, by_do
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
 def test_class_by_class_no_record_moves_a_sum_by_more(value):
     counts = [5, 30, 0, 4]
-    model, weights, batches, without = spoiled("logistic", counts, value, by_double=False)
+    model, weights, batches, clean = spoiled("logistic", counts, value, by_double=False)
     for backend in [ReferenceBackend(model), *fast_backends(model, counts)]:
-        expected = sums(backend, weights, without, 0.5, True)
+        expected = sums(backend, weights, clean, 0.5, True)
         moved = (sums(backend, weights, batches, 0.5, True) - expected).norm(dim=1)
         assert moved[1:].tolist() == [0, 0, 0]
         assert moved[0] <= 0.5 * (1 + 1e-5)
@@ -298,12 +298,12 @@ def test_class_by_class_no_record_moves_a_sum_by_more(value):
 @pytest.mark.parametrize("name", ["softmax", "cnn12", "plain"])
 def test_unclipped_a_record_reaches_its_own_learner_only(name, counts):
     """Learners with fewer records are padded: not with those of others."""
-    model, weights, batches, without = spoiled(name, counts, np.nan, by_double=True)
+    model, weights, batches, clean = spoiled(name, counts, np.nan, by_double=True)
     for record in (0, int(batches.positions[2])):
         batches.features[record] = np.nan
     used = [0 in batches.positions[slice(*batches.offsets[i : i + 2])] for i in range(4)]
     for backend in fast_backends(model, counts):
-        moved = sums(backend, weights, batches, None) - sums(backend, weights, without, None)
+        moved = sums(backend, weights, batches, None) - sums(backend, weights, clean, None)
         assert moved[0].isnan().any()
         for learner in (1, 2, 3):
             assert used[learner] or not moved[learner].any()
@@ -380,7 +380,7 @@ def test_scattered_records_share_one_buffer(consecutive):
     backend = build_backend(model, "auto", (counts, 0.0 * counts), torch.device("cpu"))
     assert backend.width == 0
     for norm in (None, 0.5):
-        sums, wanted = torch.zeros_like(models), torch.zeros_like(models)
+        sums, expected = torch.zeros_like(models), torch.zeros_like(models)
         backend.add_gradients(sums, 1.0, models, batches, Clipping("drawn", norm))
         for learner, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
             x = features[positions[start:stop]].flatten(1)
@@ -390,5 +390,5 @@ def test_scattered_records_share_one_buffer(consecutive):
             lengths = errors.norm(dim=1) * x.norm(dim=1)
             factors = 1.0 if norm is None else (norm / lengths).clamp_max(1.0)
             rows = errors * (torch.as_tensor(weights[start:stop]) * factors)[:, None]
-            wanted[learner] = (rows.T @ x).flatten()
-        torch.testing.assert_close(sums, wanted)
+            expected[learner] = (rows.T @ x).flatten()
+        torch.testing.assert_close(sums, expected)

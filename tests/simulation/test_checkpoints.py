@@ -139,9 +139,9 @@ def test_a_checkpoint_with_other_columns_is_passed_over(tmp_path, monkeypatch):
 
 
 def test_differences_name_both_values():
-    now = CONFIGURATION | {"seed": 4, "training.local_aggregation.1": 2}
-    del now["training.local_aggregation"]
-    assert differences(CONFIGURATION, now) == {
+    configuration = CONFIGURATION | {"seed": 4, "training.local_aggregation.1": 2}
+    del configuration["training.local_aggregation"]
+    assert differences(CONFIGURATION, configuration) == {
         "seed": (3, 4),
         "training.local_aggregation": ({}, None),
         "training.local_aggregation.1": (None, 2),
@@ -181,40 +181,40 @@ def train_from():
 
 @pytest.mark.parametrize("every", [1, 3])
 def test_training_goes_on_from_every_checkpoint_as_if_never_stopped(train_from, every, tmp_path):
-    kept = []
-    state, table = train_from(checkpointing=Checkpointing(every, kept.append))
-    assert [progress.state.round for progress in kept] == list(range(every, 8, every))
-    for progress in kept:
+    checkpoints = []
+    state, table = train_from(checkpointing=Checkpointing(every, checkpoints.append))
+    assert [progress.state.round for progress in checkpoints] == list(range(every, 8, every))
+    for progress in checkpoints:
         save(tmp_path, Checkpoint(progress, "", {}))
         start = load_latest(tmp_path)[0].progress
-        again, rows = train_from(start)
-        assert torch.equal(again.weights, state.weights)
+        resumed, rows = train_from(start)
+        assert torch.equal(resumed.weights, state.weights)
         pd.testing.assert_frame_equal(rows, table, check_exact=True)
 
 
 @pytest.mark.parametrize("every", [2, 100])
 def test_an_interrupt_keeps_the_last_finished_round(train_from, every):
-    kept = []
+    checkpoints = []
 
     def interrupt(round_, logged, seconds):
         if round_ == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(Interrupted) as caught, interruptible():
-        train_from(checkpointing=Checkpointing(every, kept.append), on_round=interrupt)
+        train_from(checkpointing=Checkpointing(every, checkpoints.append), on_round=interrupt)
     # Round 5 is not evaluated yet, so it does not count.
-    assert kept[-1].state.round == 4
-    assert [record.round for record in kept[-1].records] == [2, 4]
+    assert checkpoints[-1].state.round == 4
+    assert [record.round for record in checkpoints[-1].records] == [2, 4]
     assert caught.value.__notes__ == ["round 4 is saved"]
 
 
 def test_an_interrupt_before_the_first_round_ends_keeps_nothing(train_from):
-    kept = []
+    checkpoints = []
 
     def interrupt(round_, logged, seconds):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        train_from(checkpointing=Checkpointing(1, kept.append), on_round=interrupt)
-    assert kept == []
+        train_from(checkpointing=Checkpointing(1, checkpoints.append), on_round=interrupt)
+    assert checkpoints == []
     assert not hasattr(caught.value, "__notes__")

@@ -117,8 +117,8 @@ def expected_error(case, size, rounds, start, sigma=None):
     v = sigma["u2"] ** 2 / (S * N) + sigma["e"] ** 2 / N + sigma["n_c"] ** 2
     local = sigma["u1"] ** 2 / (S * N) + sigma["n_e"] ** 2 / N
     v += sum(r ** (2 * i) * local for i in range(1, k2))
-    left = r ** (2 * k2)
-    return [left**t * start**2 + v * (1 - left**t) / (1 - left) for t in range(1, rounds + 1)]
+    rest = r ** (2 * k2)
+    return [rest**t * start**2 + v * (1 - rest**t) / (1 - rest) for t in range(1, rounds + 1)]
 
 
 def run(case, sigma=SIGMA, size=20_000, rounds=6, change=None):
@@ -133,22 +133,22 @@ def run(case, sigma=SIGMA, size=20_000, rounds=6, change=None):
     process = process_of(
         network, mechanism, quadratic(size, h), shards_of(values), seeded(3, b"recursion")
     )
-    state, found = process.start(), []
+    state, errors = process.start(), []
     for plan in plans:
         state = process.round(state, plan)
-        found.append(float((state.weights.double() - values.mean()).square().mean()))
-    return np.array(found), values.mean()
+        errors.append(float((state.weights.double() - values.mean()).square().mean()))
+    return np.array(errors), values.mean()
 
 
-def off(found, expected):
-    return np.abs(found / np.array(expected) - 1).max()
+def off(errors, expected):
+    return np.abs(errors / np.array(expected) - 1).max()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_engine_follows_the_exact_recursion(case):
-    found, start = run(case)
+    errors, start = run(case)
     # The mean of 20,000 squares: 1 % is one standard deviation; six rounds in six cases.
-    assert off(found, expected_error(case, 20_000, 6, start)) < 0.05
+    assert off(errors, expected_error(case, 20_000, 6, start)) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_the_engine_follows_the_exact_recursion(case):
 )
 def test_a_hop_without_its_noise_is_noticed(change):
     case = "inexact"
-    found, start = run(case, rounds=6, change=change)
-    assert off(found, expected_error(case, 20_000, 6, start)) > 0.05
+    errors, start = run(case, rounds=6, change=change)
+    assert off(errors, expected_error(case, 20_000, 6, start)) > 0.05
 
 
 def heard(size=20_000, change=None):
@@ -179,12 +179,12 @@ def heard(size=20_000, change=None):
     process = process_of(
         network, mechanism, quadratic(size, 1.0), shards_of(values), seeded(5, b"tap")
     )
-    seen = []
+    messages = []
     state = last_state(
-        process, plans, lambda way, layer, models: seen.append((way, layer, models.clone()))
+        process, plans, lambda way, layer, models: messages.append((way, layer, models.clone()))
     )
-    first_up, down, second_up, edges = [models for *_, models in seen]
-    assert [(way, layer) for way, layer, _ in seen] == [
+    first_up, down, second_up, edges = [models for *_, models in messages]
+    assert [(way, layer) for way, layer, _ in messages] == [
         ("up", 2),
         ("down", 1),
         ("up", 2),
@@ -208,8 +208,8 @@ def has_its_noise(noise, sigma):
     """Whether rows are independent and each of that deviation: to 1 %, where there are enough of
     them, and uncorrelated."""
     noise = noise.double()
-    within = 0.01 if noise.numel() > 50_000 else 0.02  # 3 and 4 standard deviations at least
-    right = abs(float(noise.square().mean().sqrt()) / sigma - 1) < within
+    tolerance = 0.01 if noise.numel() > 50_000 else 0.02  # 3 and 4 standard deviations at least
+    right = abs(float(noise.square().mean().sqrt()) / sigma - 1) < tolerance
     if len(noise) == 1:
         return right
     correlation = np.corrcoef(noise.numpy())

@@ -43,13 +43,13 @@ def test_a_record_moves_no_other_record_s_factor(name):
     model, weights, batches = problem(name, [30], 2)
     batches.weights[:-1] = 1.0
     batches.features[batches.positions[3]] *= 100
-    without = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
-    without.weights[3] = 0.0
-    without.features[batches.positions[3]] /= 100
+    clean = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
+    clean.weights[3] = 0.0
+    clean.features[batches.positions[3]] /= 100
     for way in ("reference", "sequential", "stacked", "auto"):
         law = np.array([30.0]), np.array([0.0])
         backend = build_backend(model, way, law, torch.device("cpu"), kept(by_the_largest))
-        moved = sums(backend, weights, batches, 0.1) - sums(backend, weights, without, 0.1)
+        moved = sums(backend, weights, batches, 0.1) - sums(backend, weights, clean, 0.1)
         assert moved.norm() <= 0.1 * (1 + 1e-5)
 
 

@@ -35,8 +35,8 @@ def test_a_gpu_computes_what_the_cpu_computes(
         Given(tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
     )
     parts = plan.network, mechanism_for(plan, shards), plan.schedule, model
-    there = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
-    moved = run(*parts, there).cpu()
+    cuda = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
+    moved = run(*parts, cuda).cpu()
     torch.testing.assert_close(moved, run(*parts, shards), rtol=1e-3, atol=1e-5)
 
 
@@ -47,5 +47,5 @@ def test_a_gpu_repeats_its_own_results(run, schedule, make_shards, mechanism_for
         Given(tree, draw_trust(tree, [0.0], 0), schedule(2, 3, {1: 2}))
     )
     parts = plan.network, mechanism_for(plan, shards), plan.schedule, softmax
-    there = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
-    torch.testing.assert_close(run(*parts, there), run(*parts, there), rtol=1e-5, atol=1e-7)
+    cuda = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
+    torch.testing.assert_close(run(*parts, cuda), run(*parts, cuda), rtol=1e-5, atol=1e-7)

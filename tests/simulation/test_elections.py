@@ -84,8 +84,8 @@ def test_who_falls_silent_does_not_serve():
     served = 0
     for round_, leaders in enumerate(offices.leaders, start=1):
         # Groups that are lost have lost all, so that thresholds of one keep every survivor.
-        left = replace(network, sums=replace(sums, threshold=1))
-        alive = draw_survivors(left, everybody(network), STREAMS, SumRules(), (round_, 2))[2]
+        changed = replace(network, sums=replace(sums, threshold=1))
+        alive = draw_survivors(changed, everybody(network), STREAMS, SumRules(), (round_, 2))[2]
         for leader in leaders[leaders >= 0]:
             assert alive[leader]
             served += 1
@@ -133,5 +133,5 @@ def test_how_often_colluders_serve():
         assert abs(served[:3].sum() - 60) < 5 * np.sqrt(200 * 0.3 * 0.7)
     assert (1 / 10) ** 200 < 1e-199 and binom.sf(0, 200, 3 / 10) > 1 - 1e-15
     # Spec of the study: never to be elected in 200 rounds, for one of 10, 50, 338.
-    never = [binom.pmf(0, 200, 1 / m) for m in (10, 50, 338)]
-    assert never == pytest.approx([7e-10, 0.018, 0.553], rel=0.03)
+    probabilities = [binom.pmf(0, 200, 1 / m) for m in (10, 50, 338)]
+    assert probabilities == pytest.approx([7e-10, 0.018, 0.553], rel=0.03)

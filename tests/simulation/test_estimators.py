@@ -66,16 +66,16 @@ def by_hand(schedule, participation, clip=np.inf):
             mine = [int(child) for child in children[server]]
             came = sum(CAPS[j] for j in mine if present[j])
             if participation.least_weight is None:
-                over = q * sum(CAPS[j] for j in mine)
+                divisor = q * sum(CAPS[j] for j in mine)
             else:
-                over = max(q * participation.least_weight, came)
+                divisor = max(q * participation.least_weight, came)
             total = 0.0
             for j in mine:
                 if present[j]:
                     update = models[str(j)] - handed[server]
                     update *= min(1.0, eta * clip / abs(update)) if update else 1.0
                     total += CAPS[j] * update
-            return handed[server] + total / over
+            return handed[server] + total / divisor
 
         def hand_down(server, model, models=models, handed=handed):
             handed[server] = model
@@ -167,10 +167,10 @@ def test_devices_noise_counts_as_their_updates_do(
         present = draw_participants(plan.network, KeyedStreams(0), round_)
         for zone in range(4):
             came = present & (TREE.parents[-1] == zone)
-            over = 0.5 * CAPS[TREE.parents[-1] == zone].sum()
+            divisor = 0.5 * CAPS[TREE.parents[-1] == zone].sum()
             if least_weight:
-                over = max(0.5 * least_weight, CAPS[came].sum())
-            expected += 0.5**2 * (CAPS[came] ** 2 @ scales[came] ** 2) / over**2 / 16
+                divisor = max(0.5 * least_weight, CAPS[came].sum())
+            expected += 0.5**2 * (CAPS[came] ** 2 @ scales[came] ** 2) / divisor**2 / 16
     assert squared_noise(run, plan, dp) == pytest.approx(expected, rel=6 / 100)
 
 

@@ -95,4 +95,4 @@ def silent_noise(dp):
 def test_records_have_no_layers():
     for mechanism in ("upload", "gradient"):
         with pytest.raises(InputError, match="clip: per_layer is for a device's update"):
-            get_mechanism(mechanism).refuse(PrivacyConfig(mechanism=mechanism, clip="per_layer"))
+            get_mechanism(mechanism).check(PrivacyConfig(mechanism=mechanism, clip="per_layer"))

@@ -25,13 +25,13 @@ def flaws(drawn: np.ndarray) -> set[str]:
     """
     n, size = drawn.shape
     total = n * size
-    found = set()
+    kinds = set()
     if abs(drawn.mean()) > 5 / np.sqrt(total):
-        found.add("mean")
+        kinds.add("mean")
     if abs(drawn.var() - 1) > 5 * np.sqrt(2 / total):
-        found.add("scale")
+        kinds.add("scale")
     if kstest(drawn.ravel(), "norm").pvalue < 1e-6:
-        found.add("law")
+        kinds.add("law")
     # Between any two vectors, and any two halves and neighbours of one.
     parts = np.concatenate([drawn[:, : size // 2], drawn[:, size // 2 : size // 2 * 2]])
     shifted = np.concatenate([drawn[:, :-1:2], drawn[:, 1::2]])
@@ -39,13 +39,13 @@ def flaws(drawn: np.ndarray) -> set[str]:
         products = rows @ rows.T / rows.shape[1]
         np.fill_diagonal(products, 0)
         if np.abs(products).max() > 6 / np.sqrt(rows.shape[1]):
-            found.add("dependence")
+            kinds.add("dependence")
     # The squares too: Box and Muller's pairs share a radius.
     squares = (parts**2 - 1) @ (parts**2 - 1).T / parts.shape[1] / 2
     np.fill_diagonal(squares, 0)
     if np.abs(squares).max() > 6 * 2 / np.sqrt(parts.shape[1]):
-        found.add("dependence of squares")
-    return found
+        kinds.add("dependence of squares")
+    return kinds
 
 
 @pytest.fixture(params=DTYPES, ids=str)
@@ -66,16 +66,16 @@ def test_less_and_more_are_rejected(drawn, factor):
 
 
 def test_duplicated_noise_is_rejected(drawn):
-    again = drawn.copy()
-    again[7] = again[3]
-    assert "dependence" in flaws(again)
-    again = drawn.copy()
-    again[:, 2_500:] = again[:, :2_500]
-    assert "dependence" in flaws(again)
+    changed = drawn.copy()
+    changed[7] = changed[3]
+    assert "dependence" in flaws(changed)
+    changed = drawn.copy()
+    changed[:, 2_500:] = changed[:, :2_500]
+    assert "dependence" in flaws(changed)
     signs = np.sign(np.random.default_rng(0).standard_normal(drawn.shape[1]))
-    again = drawn.copy()
-    again[7] = again[3] * signs
-    assert flaws(again) == {"dependence of squares"}
+    changed = drawn.copy()
+    changed[7] = changed[3] * signs
+    assert flaws(changed) == {"dependence of squares"}
 
 
 def test_vectors_that_were_equal_once():
@@ -90,12 +90,12 @@ def test_vectors_that_were_equal_once():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 9, 7840])
 def test_a_vector_depends_on_its_stream_and_node_alone(monkeypatch, size, dtype):
-    together = draw(range(7), size, dtype)
-    assert together.shape == (7, size)
-    assert together.dtype == dtype
-    assert together.unique().numel() > 0.999 * together.numel()
+    whole = draw(range(7), size, dtype)
+    assert whole.shape == (7, size)
+    assert whole.dtype == dtype
+    assert whole.unique().numel() > 0.999 * whole.numel()
     for nodes in ([3], [6, 2], [0, 1, 4, 5], [5, 4, 3]):
-        assert torch.equal(draw(nodes, size, dtype), together[nodes])
+        assert torch.equal(draw(nodes, size, dtype), whole[nodes])
     rows, nodes = np.array([0, 2, 3, 5]), np.array([6, 1, 2, 0])
     for at_a_time in (1, 2 * size, 3 * size, 2**16):
         monkeypatch.setattr(noise, "_NUMBERS_AT_A_TIME", at_a_time)
@@ -104,7 +104,7 @@ def test_a_vector_depends_on_its_stream_and_node_alone(monkeypatch, size, dtype)
         add_noise(models, rows, np.array([1.0, 2.0, 0.5, 1.0]), stream, nodes)
         assert torch.equal(models[[1, 4]], torch.ones(2, size, dtype=dtype))
         scales = torch.tensor([1.0, 2.0, 0.5, 1.0], dtype=dtype)[:, None]
-        assert torch.equal(models[rows], 1 + scales * together[nodes])
+        assert torch.equal(models[rows], 1 + scales * whole[nodes])
 
 
 def test_another_device_makes_numpy_s_words():
@@ -116,25 +116,26 @@ def test_another_device_makes_numpy_s_words():
         assert words.flatten().tolist() == expected.random_raw(200).view(np.int64).tolist()
 
 
-@pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 2e-6), (torch.float64, 1e-14)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.float64, 1e-14)])
 @pytest.mark.parametrize("size", [1, 6, 7840])
-def test_another_device_draws_the_same_noise(size, dtype, within):
+def test_another_device_draws_the_same_noise(size, dtype, tolerance):
     """Here the device is the CPU, with torch's arithmetic."""
     nodes = np.array([3, 0, 1, 40_000])
     stream = seeded(0, b"test").noise.generator("step-noise", 1, 1, 1)
-    there = standard_normals_on_device(stream, nodes, torch.zeros(1, size, dtype=dtype))
-    assert there.dtype == dtype
-    torch.testing.assert_close(there, draw(nodes, size, dtype), rtol=within, atol=10 * within)
+    on_device = standard_normals_on_device(stream, nodes, torch.zeros(1, size, dtype=dtype))
+    assert on_device.dtype == dtype
+    expected = draw(nodes, size, dtype)
+    torch.testing.assert_close(on_device, expected, rtol=tolerance, atol=10 * tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "most"), [("f4", 6.7), ("f8", 9.5)])
-def test_no_word_makes_a_number_that_is_not_finite(dtype, most):
+@pytest.mark.parametrize(("dtype", "bound"), [("f4", 6.7), ("f8", 9.5)])
+def test_no_word_makes_a_number_that_is_not_finite(dtype, bound):
     bits = 8 * np.dtype(dtype).itemsize
     words = np.array([-(2 ** (bits - 1)), -1, 0, 1, 2 ** (bits - 1) - 1]).astype(dtype)
     radii, angles = (grid.copy() for grid in np.meshgrid(words, words))
     values = noise._box_muller(radii, angles)
     assert np.isfinite(values).all()
-    assert np.abs(values).max() == pytest.approx(most, rel=0.01)
+    assert np.abs(values).max() == pytest.approx(bound, rel=0.01)
 
 
 def test_double_precision_is_drawn_in_full():

@@ -8,6 +8,7 @@ import torch
 
 from m2fdp.algorithms import ALGORITHMS, Given, build_plan
 from m2fdp.config import Config, TopologyConfig, TrainingConfig, TrustConfig
+from m2fdp.privacy.sight import NOBODY
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.streams import KeyedStreams
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
@@ -84,7 +85,7 @@ def test_fewer_devices_share_the_same_shift(schedule, make_shards, mechanism_for
             dp = mechanism_for(plan, shards, mechanism)
             assert dp.epsilon(2) <= 4.0 * (1 if mechanism == "gradient" else 1e9)
             noises.append(max(dp.noise.steps.max(), *(m.max() for m in dp.noise.messages)))
-            means.append(dp.ledger.lines[0].position.mean / noises[-1])
+            means.append(dp.ledger.lines[0].position.mean[NOBODY] / noises[-1])
         assert noises[1] / noises[0] == pytest.approx(2.0 if ratio else 1.0)
         if not ratio:
             # sqrt of the number present, over the head's weight among them.

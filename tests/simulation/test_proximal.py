@@ -98,9 +98,9 @@ def test_rounds_on_a_ragged_tree_are_those_of_a_plain_loop(privacy, center, laye
         assert state.weights.item() == pytest.approx(expected, rel=1e-12)
     # And centres matter where models are received in between.
     other = [c for c in CENTERS if c != center][0]
-    elsewhere = looped(network.tree, network.weights, layers, 0.25, 1.6, other, 0.0)
+    other_center = looped(network.tree, network.weights, layers, 0.25, 1.6, other, 0.0)
     first = looped(network.tree, network.weights, layers, 0.25, 1.6, center, 0.0)
-    assert (elsewhere == pytest.approx(first)) == all(top is None for top in layers[:-1])
+    assert (other_center == pytest.approx(first)) == all(top is None for top in layers[:-1])
 
 
 def trusted_system(schedule, make_shards, mechanism_for, silent, layers):
@@ -121,33 +121,33 @@ def test_a_lock_step_group_is_centred_at_what_its_head_received(
     layers = (None, 1, None, 0)
     plan, mechanism, shards = trusted_system(schedule, make_shards, mechanism_for, silent, layers)
     rounds = RoundPlan(layers, 0.5, proximal=0.8, center=center)
-    seen = []
+    snapshots = []
 
     def tap(direction, layer, models):
         if direction == "up" and layer == 1:
-            seen.append(models.clone())
+            snapshots.append(models.clone())
 
     process = process_of(plan.network, mechanism, softmax, shards, seeded(0, b"test"))
     process.round(process.start(), rounds, tap)
     w = start = process.start().weights
     for _ in layers:
         w = w - 0.5 * mean_gradient(softmax, w, shards, slice(0, 24)) - 0.4 * (w - start)
-    torch.testing.assert_close(seen[-1][0], w, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(snapshots[-1][0], w, rtol=1e-6, atol=1e-7)
     received = start.expand(3, -1).clone()
     models = received.clone()
     for step, top in enumerate(layers):
         slices = [slice(8 * j, 8 * j + 8) for j in (3, 4, 5)]
-        to = start if center == "global" else received
+        center_of_step = start if center == "global" else received
         models = torch.stack(
             [
                 m - 0.5 * mean_gradient(softmax, m, shards, s)
                 for m, s in zip(models, slices, strict=True)
             ]
-        ) - 0.4 * (models - to)
+        ) - 0.4 * (models - center_of_step)
         if top == 1:
             models = received = models.mean(0).expand(3, -1).clone()
         assert step < len(layers)
-    torch.testing.assert_close(seen[-1][1], models.mean(0), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(snapshots[-1][1], models.mean(0), rtol=1e-6, atol=1e-7)
 
 
 def mean_gradient(model, vector, shards, part):
@@ -168,23 +168,25 @@ def test_backends_tiles_and_processes_agree(
     rounds = tuple(
         replace(one, proximal=0.7, center="global") for one in plan.schedule.round_plans()
     )
-    found = {}
+    results = {}
     for dtype, options in (
         (torch.float32, [{}, {"chunk_size": 1}, {"chunk_size": 4, "workers": 2}]),
         (torch.float64, [{"backend": b} for b in ("reference", "sequential", "stacked")]),
     ):
         shards = make_shards([12] * 6, rate=0.5, dtype=dtype)
         mechanism = mechanism_for(plan, shards, name)
-        found[dtype] = [
+        results[dtype] = [
             last_state(
                 process_of(plan.network, mechanism, softmax, shards, seeded(0, b"t"), **settings),
                 rounds,
             ).weights
             for settings in options
         ]
-    assert all(torch.equal(found[torch.float32][0], other) for other in found[torch.float32][1:])
-    for other in found[torch.float64][1:]:
-        torch.testing.assert_close(other, found[torch.float64][0], rtol=1e-9, atol=1e-11)
+    single, *others = results[torch.float32]
+    assert all(torch.equal(single, other) for other in others)
+    double, *others = results[torch.float64]
+    for other in others:
+        torch.testing.assert_close(other, double, rtol=1e-9, atol=1e-11)
 
 
 def test_no_proximal_term_is_no_rule_at_all(schedule, make_shards, softmax, mechanism_for):
@@ -219,10 +221,10 @@ def test_a_rule_of_ones_own_is_pulled_too(privacy):
         network, mechanism, double(quadratic()), shards, seeded(0, b"t"), Rules(local=Half())
     )
     plan = RoundPlan((None, 0), 0.5, proximal=0.4)
-    found = process.round(process.start(), plan).weights.item()
+    weight = process.round(process.start(), plan).weights.item()
     # w -> w - (w - c)/4 - 0.2 w: c/4, then 0.55 c/4 + c/4.
     mean = float(np.dot([1 / 8, 1 / 8, 1 / 4, 1 / 4, 1 / 4], MIDDLES))
-    assert found == pytest.approx(1.55 * mean / 4, rel=1e-12)
+    assert weight == pytest.approx(1.55 * mean / 4, rel=1e-12)
     assert ProximalStep(0.4, Half()).drifts == Half.drifts
     assert ProximalStep(0.4).drifts == GradientStep().drifts
 
@@ -232,7 +234,7 @@ def test_a_cnn_is_pulled_as_a_linear_model_is(schedule, make_shards, mechanism_f
     model = build_model(ModelConfig(name="cnn12"), (1, 28, 28), 10, seed=0)
     tree = tree_from_fanouts([2])
     shards = make_shards([4, 4], shape=(1, 28, 28))
-    for steps, same in ((1, True), (2, False)):
+    for steps, equal in ((1, True), (2, False)):
         plan = ALGORITHMS["hfl"].plan(Given(tree, all_untrusted(tree), schedule(1, steps)))
         mechanism = no_privacy(plan.network, (), PrivacyConfig(), ThreatConfig())
         process = process_of(plan.network, mechanism, model, shards, seeded(0, b"t"))
@@ -240,7 +242,7 @@ def test_a_cnn_is_pulled_as_a_linear_model_is(schedule, make_shards, mechanism_f
         plain, pulled = (
             last_state(process, [replace(one, proximal=mu)]).weights for mu in (0.0, 1.0)
         )
-        assert torch.equal(plain, pulled) == same
+        assert torch.equal(plain, pulled) == equal
 
 
 class Offsets(torch.nn.Module):
@@ -294,5 +296,5 @@ def test_noisy_rounds_end_where_the_recursion_of_exact_steps_says(
         state = process.round(state, one)
         shrunk = r ** (2 * k * done)
         expected = shrunk * start + size * v * (1 - shrunk) / (1 - r ** (2 * k))
-        found = float((state.weights - optimum).square().sum())
-        assert found == pytest.approx(expected, rel=0.05)
+        distance = float((state.weights - optimum).square().sum())
+        assert distance == pytest.approx(expected, rel=0.05)

@@ -132,15 +132,15 @@ def test_no_two_sums_of_one_run_or_of_two_have_one_name(system, monkeypatch):
 def test_a_listener_changes_no_law(system):
     """Fused or one by one, the noise of the final model has one deviation (false alarm 1e-4)."""
     experiment, simulation = simulation_of(system)
-    found = []
+    variances = []
     for tap in (None, lambda *_: None):
         models = [
             final(experiment, replace(simulation, randomness=seeded(0, bytes([n]))), tap)
             for n in range(8)
         ]
-        found.append(torch.stack(models).var(dim=0).mean())
+        variances.append(torch.stack(models).var(dim=0).mean())
     # 650 coordinates of 7 degrees of freedom each: the ratio's deviation is about 0.042.
-    assert found[0] / found[1] == pytest.approx(1, abs=0.17)
+    assert variances[0] / variances[1] == pytest.approx(1, abs=0.17)
 
 
 @pytest.mark.parametrize("masks", [False, True])
@@ -181,10 +181,10 @@ def test_who_falls_silent_moves_nothing():
         mechanism,
         noise=replace(mechanism.noise, messages=tuple(0 * x for x in mechanism.noise.messages)),
     )
-    heard = {}
+    messages = {}
 
     def tap(direction, layer, models):
-        heard[layer] = models.clone()
+        messages[layer] = models.clone()
 
     start = experiment.process(simulation).start().weights
     ended = final(experiment, replace(simulation, mechanisms=(silent,)), tap)
@@ -195,7 +195,7 @@ def test_who_falls_silent_moves_nothing():
     for server in range(3):
         update = torch.zeros_like(start)
         for device in np.flatnonzero(network.tree.parents[1] == server):
-            update += alive[2][device] * (heard[2][device] - start) / 4
+            update += alive[2][device] * (messages[2][device] - start) / 4
         by_hand += alive[1][server] * update / 3
     torch.testing.assert_close(ended, start + by_hand, rtol=0, atol=1e-12)
 
@@ -210,8 +210,8 @@ def test_a_step_s_noise_is_that_of_those_who_are_in_its_sum():
     sizes = {int(step.members[1].sum()) for step in steps}
     assert len(steps) == 3 and process is not None
     for step in steps:
-        alone = mechanism.noise.heads[1] / 3
-        expected = np.sqrt((alone[step.members[1]] ** 2).sum())
+        share = mechanism.noise.heads[1] / 3
+        expected = np.sqrt((share[step.members[1]] ** 2).sum())
         assert step.noise == pytest.approx([expected])
         assert (step.devices == np.repeat(step.members[1], 4)).all()
     assert sizes
@@ -220,10 +220,10 @@ def test_a_step_s_noise_is_that_of_those_who_are_in_its_sum():
 def test_a_run_stops_where_a_sum_is_lost_if_it_is_to():
     changes = {"secure_aggregation.dropout": 0.9, "secure_aggregation.on_loss": "stop"}
     experiment = experiment_of(BASE, changes)
-    with pytest.raises(LostSumError) as found:
+    with pytest.raises(LostSumError) as caught:
         experiment.train()
-    assert isinstance(found.value, InputError)
-    words = str(found.value)
+    assert isinstance(caught.value, InputError)
+    words = str(caught.value)
     assert words.startswith("secure_aggregation.on_loss = 'stop': the sum that cloud reads lost")
     assert "3 are needed" in words
 
@@ -238,11 +238,11 @@ def test_a_run_goes_on_without_what_is_lost():
 
 def test_results_depend_neither_on_workers_nor_on_tiles():
     for changes in ({}, {"secure_aggregation.protocol": "masks"}):
-        found = [
-            experiment_of(BASE, changes, more).train().state_dict["1.weight"]
-            for more in ({"threads": 1}, {"threads": 2, "training.chunk_size": 1})
+        states = [
+            experiment_of(BASE, changes, options).train().state_dict["1.weight"]
+            for options in ({"threads": 1}, {"threads": 2, "training.chunk_size": 1})
         ]
-        assert torch.equal(*found)
+        assert torch.equal(*states)
 
 
 def test_an_update_beyond_its_bound_is_left_out_of_the_sum(caplog, monkeypatch):
@@ -275,16 +275,16 @@ def test_lost_sums_are_counted_before_training(system, monkeypatch):
     changes = SYSTEMS[system] | {"secure_aggregation.dropout": 0.4, "training.rounds": 5}
     experiment, simulation = simulation_of(changes)
     (network,) = simulation.networks
-    seen = {}
+    counts = {}
 
     def listening(network, present, streams, rules, at):
         alive = draw_survivors(network, present, streams, rules, at)
         plan = experiment.run_plan.rounds[at[0] - 1]
         for layer, members in alive.items():
             of_node = readers(network.tree, network.sums, layer)
-            left = np.bincount(of_node, weights=members)
+            remaining = np.bincount(of_node, weights=members)
             if plan.layers[at[1] - 1] is not None or "steps" in system:
-                seen[at, layer] = left == 0
+                counts[at, layer] = remaining == 0
         return alive
 
     monkeypatch.setattr("m2fdp.simulation.step_sums.draw_survivors", listening)
@@ -293,7 +293,7 @@ def test_lost_sums_are_counted_before_training(system, monkeypatch):
     final(experiment, simulation)
     read = {
         key: lost
-        for key, lost in seen.items()
+        for key, lost in counts.items()
         if "steps" in system or experiment.run_plan.rounds[0].layers[key[0][1] - 1] < key[1]
     }
     lost = sum(int(of_sum.sum()) for of_sum in read.values())

@@ -99,8 +99,8 @@ def test_pedpfl_is_hfl_dp_when_every_step_ends_a_round(
             plan = plan_of(name, tree, all_untrusted(tree), schedule(3, steps, {1: 2}))
             dp = mechanism_for(plan, shards)
             results[name] = run(plan.network, dp, plan.schedule, softmax, shards)
-        same = torch.allclose(results["pedpfl"], results["hfl_dp"], rtol=1e-9, atol=1e-12)
-        assert same == (steps == 1)
+        equal = torch.allclose(results["pedpfl"], results["hfl_dp"], rtol=1e-9, atol=1e-12)
+        assert equal == (steps == 1)
 
 
 def loss_gradient(weights, features, labels):
@@ -192,10 +192,10 @@ def test_seeds_make_a_difference_and_repeat(run, schedule, make_shards, softmax,
     shards = make_shards([20] * 4, rate=0.5)
     plan = plan_of("hfl_dp", tree, all_untrusted(tree), schedule())
     dp = mechanism_for(plan, shards)
-    one, again, other = (
+    one, repeated, other = (
         run(plan.network, dp, plan.schedule, softmax, shards, seed=seed) for seed in (1, 1, 2)
     )
-    assert torch.equal(one, again)
+    assert torch.equal(one, repeated)
     assert not torch.equal(one, other)
 
 

@@ -87,16 +87,16 @@ def test_small_work_is_not_worth_a_process(monkeypatch, children):
 def test_processes_are_forked_once_and_see_what_is_new(children):
     """And again only for what has to be there from the start."""
     done, shared = shared_tensor(10, 2, torch.int64), Workers(2)
-    seen = []
+    pids = []
     for value in range(5):
         share(shared, partial(mark, torch.full((3,), value)), done)
         assert done[:, 0].tolist() == [value] * 10
-        seen.append(frozenset(done[:, 1].tolist()))
-    assert len(set(seen)) == 1 and len(seen[0]) == 2
+        pids.append(frozenset(done[:, 1].tolist()))
+    assert len(set(pids)) == 1 and len(pids[0]) == 2
     other = shared_tensor(10, 2, torch.int64)
     share(shared, partial(mark, torch.full((3,), 7)), other)
     assert other[:, 0].tolist() == [7] * 10
-    assert frozenset(other[:, 1].tolist()) != seen[0]
+    assert frozenset(other[:, 1].tolist()) != pids[0]
     others = {process.pid for process in children()}
     assert others == set(other[:, 1].tolist()) - {os.getpid()}
     share(shared, partial(mark, torch.full((3,), 8)), done)

@@ -137,7 +137,7 @@ def test_hash_ignores_what_no_result_depends_on():
     ("key", "value"),
     [
         ("seed", 1),
-        ("partition.alpha", 0.7),
+        ("partition.samples_per_device", 7),
         ("training.batch_size", 3),
         ("privacy.epsilon", 3.9),
         ("dataset.root", "elsewhere"),
@@ -247,13 +247,13 @@ def test_a_scales_parameters_override_everything():
 
 
 @pytest.mark.parametrize(
-    ("shared", "own", "every"),
+    ("shared", "arm_value", "every"),
     [(None, {1: 1}, {1: 1}), ({1: 1}, None, {}), ({1: 1}, {1: 2}, {1: 2})],
 )
-def test_a_block_takes_the_place_of_null_and_null_a_blocks(shared, own, every):
+def test_a_block_takes_the_place_of_null_and_null_a_blocks(shared, arm_value, every):
     (cell,) = cells_of(
         parameters={"training.local_aggregation": shared},
-        arms={"a": {"training.local_aggregation": own}},
+        arms={"a": {"training.local_aggregation": arm_value}},
     )
     assert cell.config.training.local_aggregation == every
 

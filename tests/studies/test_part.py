@@ -56,10 +56,10 @@ def test_the_order_of_conditions_changes_nothing(only):
     except InputError:
         picked = None
     try:
-        again = names_of(*reversed(only))
+        reversed_names = names_of(*reversed(only))
     except InputError:
-        again = None
-    assert picked == again
+        reversed_names = None
+    assert picked == reversed_names
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_the_best_mean_wins_and_of_equals_the_first():
 
 
 @pytest.mark.parametrize(
-    ("costs", "winner", "told"),
+    ("costs", "winner", "reported_cost"),
     [
         ((9.0, 5.0, 6.0, 7.0), 1, "6.5 ± 0.707 J (n = 2)"),
         ((9.0, 5.0, 2.0, None), 0, "7 ± 2.83 J (n = 2)"),  # one seed does not get there
@@ -78,7 +78,7 @@ def test_the_best_mean_wins_and_of_equals_the_first():
     ],
 )
 def test_the_cheapest_way_to_the_target_wins_of_those_that_most_seeds_reach_it_by(
-    costs, winner, told
+    costs, winner, reported_cost
 ):
     search = {"by": "energy_to_target"}
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, target_accuracy=0.7, **search)
@@ -91,7 +91,7 @@ def test_the_cheapest_way_to_the_target_wins_of_those_that_most_seeds_reach_it_b
     chosen = choose(both, results)
     assert chosen == {both[0].place: both[winner].schedule}
     text = search_markdown(search_table(both, results, chosen))
-    assert f"| {told} |" in text
+    assert f"| {reported_cost} |" in text
     assert "energy to the target (J) of 0.7, of those that reach it with the most seeds" in text
 
 

@@ -171,7 +171,7 @@ def test_without_a_controller_there_are_no_decisions(each_way):
 
 
 def test_what_observers_of_zones_learn():
-    run_id, without = log_run(), log_run(seed=1)
+    run_id, plain_run = log_run(), log_run(seed=1)
     client = mlflow.MlflowClient()
     for name, value in {
         "v": 10.0,
@@ -182,8 +182,8 @@ def test_what_observers_of_zones_learn():
     }.items():
         client.log_metric(run_id, f"zones/{name}", value)
     client.set_tag(run_id, INFINITE_TAG, "zones/epsilon/super-node zones/epsilon/elected")
-    zones = load_metrics([run_id, without, run_id])
-    assert zones.index.tolist() == [run_id, without]
+    zones = load_metrics([run_id, plain_run, run_id])
+    assert zones.index.tolist() == [run_id, plain_run]
     assert zones.loc[run_id].dropna().to_dict() == {
         "v": 10.0,
         "epsilon_cloud": 4.4,
@@ -191,7 +191,7 @@ def test_what_observers_of_zones_learn():
         "least_epsilon_public": 0.5,
         "epsilon_super_node": math.inf,
     }
-    assert zones.loc[without].isna().all()
+    assert zones.loc[plain_run].isna().all()
 
 
 def test_observers_without_a_metric_of_their_own_learn_what_is_verified():
@@ -200,14 +200,14 @@ def test_observers_without_a_metric_of_their_own_learn_what_is_verified():
     for name, value in (("epsilon_verified", 8.0), ("epsilon_observer/cloud", 2.0)):
         client.log_metric(run_id, name, value)
     client.set_tag(run_id, AS_PROMISED_TAGS["verified"], "epsilon_observer/servers")
-    found = load_metrics([run_id]).loc[run_id].dropna().to_dict()
-    assert found == {"ledger_servers": 8.0, "ledger_cloud": 2.0}
+    metrics = load_metrics([run_id]).loc[run_id].dropna().to_dict()
+    assert metrics == {"ledger_servers": 8.0, "ledger_cloud": 2.0}
 
 
 def test_only_finished_runs_with_an_accuracy_count():
-    kept = log_run(seed=0)
+    finished = log_run(seed=0)
     others = [log_run(seed=1, status="FAILED"), log_run(seed=2, accuracies=())]
-    assert load_runs([*others, kept]).index.tolist() == [kept]
+    assert load_runs([*others, finished]).index.tolist() == [finished]
     with pytest.raises(InputError, match="kedro study quickstart"):
         load_runs(others)
     with pytest.raises(InputError, match="kedro study quickstart"):
@@ -306,12 +306,12 @@ def test_expected_runs_have_the_columns_of_the_finished_ones():
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})
     varied = varied_keys(study)
     planned = expected_runs(cells, varied)
-    made = {"privacy.epsilon": 1.0, "topology.fanouts": [3, 2]}
-    finished = load_runs([log_run(seed=8, arm="a", **made)], varied)
+    values = {"privacy.epsilon": 1.0, "topology.fanouts": [3, 2]}
+    finished = load_runs([log_run(seed=8, arm="a", **values)], varied)
     assert list(planned.columns) == list(finished.columns)
     assert planned.index.tolist() == [cell.name for cell in cells]
-    given = ["algorithm", "seed", "arm", *made]
-    assert planned[given].iloc[0].to_dict() == finished[given].iloc[0].to_dict()
+    columns = ["algorithm", "seed", "arm", *values]
+    assert planned[columns].iloc[0].to_dict() == finished[columns].iloc[0].to_dict()
     assert planned["privacy.epsilon"].tolist() == [1.0, 2.0]
 
 

@@ -81,9 +81,9 @@ def test_noise_moves_the_clients_times_only():
 
 
 def test_splitfed_on_a_shared_server_waits_for_all():
-    alone, shared = (round_of(SPLITFED, each) for each in (clock(), clock(server="shared")))
+    separate, shared = (round_of(SPLITFED, each) for each in (clock(), clock(server="shared")))
     part = 5000 * 438_844_416 / 350e9
-    assert shared - alone == pytest.approx(9 * part)
+    assert shared - separate == pytest.approx(9 * part)
 
 
 @pytest.mark.parametrize("server", ["unlimited", "shared"])
@@ -108,5 +108,5 @@ def test_seconds_grow_with_records_and_fall_with_the_link():
     costs = fedavg_costs(resnet_costs(20, 4))
     clients = clients_of(config, RECORDS, START)
     base = round_times(costs, clients, config).sequential()
-    more = round_times(costs, clients_of(config, 2 * RECORDS, START), config).sequential()
-    assert (more > base).all() and (more < 2 * base).all()  # the model is sent once all the same
+    twice = round_times(costs, clients_of(config, 2 * RECORDS, START), config).sequential()
+    assert (twice > base).all() and (twice < 2 * base).all()  # the model is sent once all the same

@@ -42,10 +42,10 @@ def updated(model, training, cut, dtype=torch.float64, rows=slice(0, 18)):
 def test_one_step_of_both_is_the_protocol_of_two_parties_to_the_bit(norm, cut):
     """Five batches, the last of two records, in double precision."""
     model = split(norm)
-    start, together = updated(model, TRAINING, cut)
-    _, apart = updated(model, replace(TRAINING, two_party=True), cut)
-    assert torch.equal(together, apart)
-    assert not torch.equal(together, start)
+    start, joint = updated(model, TRAINING, cut)
+    _, two_party = updated(model, replace(TRAINING, two_party=True), cut)
+    assert torch.equal(joint, two_party)
+    assert not torch.equal(joint, start)
 
 
 def test_two_parties_by_hand():
@@ -96,17 +96,17 @@ def test_the_whole_model_takes_the_joint_gradient():
 
 def test_an_epoch_uses_every_record_once_and_the_next_in_another_order():
     model = split("group", tiers=())
-    seen = []
+    batches = []
     trainer = Trainer(model, LocalTraining(epochs=2, batch_size=5), records()[0])
-    trainer.module.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    trainer.module.register_forward_hook(lambda module, inputs, output: batches.append(inputs[0]))
     features = torch.arange(12.0, dtype=torch.float64).repeat_interleave(64).view(12, *SHAPE)
     labels = torch.arange(12) % 3
     start = model.initial_vector().double()
     trainer.update(
         start, (features, labels), Client(0, slice(2, 12), 8), 0.01, (KeyedStreams(0), 1)
     )
-    assert [len(batch) for batch in seen] == [5, 5, 5, 5]
-    numbers = torch.cat(seen)[:, 0, 0, 0].tolist()
+    assert [len(batch) for batch in batches] == [5, 5, 5, 5]
+    numbers = torch.cat(batches)[:, 0, 0, 0].tolist()
     assert sorted(numbers[:10]) == sorted(numbers[10:]) == list(range(2, 12))
     assert numbers[:10] != numbers[10:]
 

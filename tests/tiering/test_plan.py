@@ -41,18 +41,18 @@ def test_with_the_right_profile_the_scheduler_is_near_the_oracle(model):
 )
 def test_what_believing_ds_table_2_costs(model, tiers, remember, ratio):
     """Little with the six tiers that it has; the seventh is our guess, and flips clients about."""
-    found = over_oracle(model, profile="paper", tiers=tiers, remember=remember)
-    assert found == pytest.approx(ratio, abs=5e-4)
+    over_best = over_oracle(model, profile="paper", tiers=tiers, remember=remember)
+    assert over_best == pytest.approx(ratio, abs=5e-4)
 
 
 def test_the_round_after_a_switch_is_near_the_oracles():
     """Without noise, in nine of ten switches at least."""
-    near = []
+    ratios = []
     for seed in range(4):
         config = clock(rounds=500)
         plan = plan_tiers(TieringConfig(), config, draw_world(config, seed))
-        near.extend((plan.seconds / plan.oracle)[51::50] <= 1.1)
-    assert len(near) == 36 and np.mean(near) >= 0.9
+        ratios.extend((plan.seconds / plan.oracle)[51::50] <= 1.1)
+    assert len(ratios) == 36 and np.mean(ratios) >= 0.9
 
 
 def test_the_first_round_is_the_initial_tiers_and_the_second_ds():
@@ -102,18 +102,18 @@ def test_who_is_absent_has_no_tier_and_keeps_nobody_waiting():
     plan = plan_tiers(TieringConfig(), config, world)
     assert (world.present.sum(axis=1) == 2).all()
     assert ((plan.tiers == ABSENT) == ~world.present).all()
-    only = replace(world, present=np.zeros_like(world.present))
-    only.present[:, 0] = True  # of 4 CPUs
-    alone = plan_tiers(TieringConfig(), config, only)
-    assert alone.fedavg.max() < plan.fedavg.mean()
+    fast_only = replace(world, present=np.zeros_like(world.present))
+    fast_only.present[:, 0] = True  # of 4 CPUs
+    fast_plan = plan_tiers(TieringConfig(), config, fast_only)
+    assert fast_plan.fedavg.max() < plan.fedavg.mean()
 
 
 def test_a_shared_server_slows_rounds_and_changes_no_tier():
     config = ClockConfig(rounds=30)
     world = draw_world(config, 0)
-    alone, shared = (
+    separate, shared = (
         plan_tiers(TieringConfig(), config.model_copy(update={"server": server}), world)
         for server in ("unlimited", "shared")
     )
-    np.testing.assert_array_equal(alone.tiers, shared.tiers)
-    assert (shared.seconds > alone.seconds).all()
+    np.testing.assert_array_equal(separate.tiers, shared.tiers)
+    assert (shared.seconds > separate.seconds).all()

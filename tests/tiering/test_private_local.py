@@ -64,13 +64,13 @@ def test_without_noise_and_clipping_epochs_are_those_of_training_without_privacy
     splits = Splits(np.full((2, 4), tier), 0.5, 1.0)
     shards = simulation.shards
     client = Client(1, slice(20, 40), tier)
-    given = experiment.model.initial_vector(), (shards.features, shards.labels), client, 1e-2
+    arguments = experiment.model.initial_vector(), (shards.features, shards.labels), client, 1e-2
     draws = simulation.randomness.sampling, 1
-    own = build_private_trainer(simulation, splits, settings).update(*given, draws)
-    other = Trainer(experiment.model, settings, shards.features).update(*given, draws)
+    update = build_private_trainer(simulation, splits, settings).update(*arguments, draws)
+    other = Trainer(experiment.model, settings, shards.features).update(*arguments, draws)
     start = experiment.model.initial_vector()
     assert float((other - start).norm()) > 1e-2
-    torch.testing.assert_close(own, other, rtol=1e-3, atol=2e-4)
+    torch.testing.assert_close(update, other, rtol=1e-3, atol=2e-4)
 
 
 def heard(experiment: Experiment) -> tuple[list, list]:
@@ -133,9 +133,9 @@ def test_a_run_keeps_its_promise_whatever_the_number_of_processes():
 
 def test_randomised_labels_are_what_both_parts_are_trained_by():
     experiment = private(**{"privacy.labels": "randomised", "privacy.label_epsilon": 0.5})
-    own = experiment.shards().labels
+    truth = experiment.shards().labels
     drawn = experiment.simulation().shards.labels
-    assert 0.2 < float((own == drawn).float().mean()) / (np.exp(0.5) / (np.exp(0.5) + 9)) < 3
+    assert 0.2 < float((truth == drawn).float().mean()) / (np.exp(0.5) / (np.exp(0.5) + 9)) < 3
     assert torch.equal(drawn, experiment.simulation().shards.labels)
     assert experiment.calibrate().mechanism.epsilon(2) <= 4.0
 

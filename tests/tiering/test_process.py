@@ -21,7 +21,6 @@ SMALL = {
     "training.learning_rate": 0.01,
     "model.name": "resnet",
     "model.width": 2,
-    "tiering.tiers": 2,
     "clock.profiles": [[4.0, 100.0], [0.1, 10.0]],
     "clock.switch_every": None,
     "clock.noise": 0.0,
@@ -32,7 +31,8 @@ SIZES = (6, 9, 12)
 
 def experiment(**keys):
     dataset, manifest = records_of(SIZES)
-    return Experiment.from_config(load_config(SMALL, keys), dataset, manifest)
+    tiers = {"tiering.tiers": 2} if keys.get("algorithm") == "dtfl" else {}
+    return Experiment.from_config(load_config(SMALL, tiers, keys), dataset, manifest)
 
 
 def clients_of(process, state, plan):
@@ -90,9 +90,9 @@ def test_a_head_is_averaged_over_its_tiers_clients_and_else_stays():
 def test_who_is_absent_trains_nothing():
     run = experiment(**{"algorithm": "fedavg", "training.participants": 1})
     process, plan = run.process(), run.run_plan.rounds[0]
-    (there,) = np.flatnonzero(process.cuts[0] > 0)
+    (device,) = np.flatnonzero(process.cuts[0] > 0)
     state = process.start()
-    expected = clients_of_one(process, state, plan, int(there))
+    expected = clients_of_one(process, state, plan, int(device))
     torch.testing.assert_close(process.round(state, plan).weights, expected)
 
 
@@ -127,9 +127,9 @@ def test_yogi_steps_weights_and_no_buffer():
 def test_who_listens_hears_every_clients_model():
     run = experiment(algorithm="fedavg")
     process, plan = run.process(), run.run_plan.rounds[0]
-    state, heard = process.start(), []
-    after = process.round(state, plan, lambda *message: heard.append(message))
-    ((direction, layer, models),) = heard
+    state, messages = process.start(), []
+    after = process.round(state, plan, lambda *message: messages.append(message))
+    ((direction, layer, models),) = messages
     assert (direction, layer) == ("up", 1)
     assert torch.equal(models, clients_of(process, state, plan))
     assert torch.equal(process.round(state, plan).weights, after.weights)

@@ -199,12 +199,12 @@ def test_an_estimate_is_the_profiles_ratio_times_the_mean():
     config, records = TieringConfig(), np.array([1000.0])
     profile = scheduler.tier_profile(config, COSTS, SERVER)
     state = state_after(config, (2, 60.0))
-    found = scheduler.estimate(state, config, profile, COSTS, records)[0]
+    estimated = scheduler.estimate(state, config, profile, COSTS, records)[0]
     for m in range(7):
         client = 60.0 * COSTS.client_flops[m] / COSTS.client_flops[1]
         server = 1000 * COSTS.server_flops[m] / SERVER
         sent = 1000 * COSTS.record_bytes[m] + 2 * COSTS.model_bytes[m]
-        assert found[m] == pytest.approx(max(client, server) + sent / (10 * 2**20))
+        assert estimated[m] == pytest.approx(max(client, server) + sent / (10 * 2**20))
 
 
 def test_without_noise_the_right_profile_estimates_what_happens():
@@ -216,8 +216,8 @@ def test_without_noise_the_right_profile_estimates_what_happens():
         scheduler.no_observations(10, 7), TieringConfig(), tiers, seconds, clients.rates
     )
     profile = scheduler.tier_profile(TieringConfig(), COSTS, SERVER)
-    found = scheduler.estimate(state, TieringConfig(), profile, COSTS, RECORDS)
-    np.testing.assert_allclose(found, truth.parallel(), rtol=1e-12)
+    estimated = scheduler.estimate(state, TieringConfig(), profile, COSTS, RECORDS)
+    np.testing.assert_allclose(estimated, truth.parallel(), rtol=1e-12)
 
 
 def test_what_is_remembered_is_believed_until_the_client_has_changed():

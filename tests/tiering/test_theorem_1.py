@@ -23,10 +23,10 @@ def excess(rounds: int, eta: float) -> float:
     weights /= weights.sum()
     mean = (weights * (1 - eta) ** steps).sum()
     # The weight of xi_s: what is left of it in all later iterates.
-    left, of_noise = 0.0, []
+    weight_left, of_noise = 0.0, []
     for weight in weights[:0:-1]:
-        left = weight + (1 - eta) * left
-        of_noise.append(left)
+        weight_left = weight + (1 - eta) * weight_left
+        of_noise.append(weight_left)
     return (mean**2 + eta**2 * np.square(of_noise).sum()) / 2
 
 

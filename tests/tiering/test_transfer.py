@@ -89,14 +89,14 @@ def by_plain_torch(run, rounds, server_epochs):
     server = torch.nn.Sequential(*whole.chain[1:])
     shards, sampling = run.shards(), run.simulation().randomness.sampling
     features, labels = shards.features.double(), shards.labels
-    given = torch.zeros(27, 10, dtype=torch.float64)
+    logits = torch.zeros(27, 10, dtype=torch.float64)
 
     def step(optimizer, scores, labels, taught):
         optimizer.zero_grad()
         value = torch.nn.functional.cross_entropy(scores, labels)
         if taught is not None:
-            own, others = (scores / 3).log_softmax(1), (taught / 3).log_softmax(1)
-            value = value + (9 * (others.exp() * (others - own)).sum(1)).mean()
+            own_logs, others = (scores / 3).log_softmax(1), (taught / 3).log_softmax(1)
+            value = value + (9 * (others.exp() * (others - own_logs)).sum(1)).mean()
         value.backward()
         optimizer.step()
 
@@ -110,23 +110,23 @@ def by_plain_torch(run, rounds, server_epochs):
             for _ in range(2):
                 shuffled = order.permutation(SIZES[client])
                 for batch in np.split(shuffled, range(4, SIZES[client], 4)):
-                    taught = given[rows][batch] if number > 1 else None
+                    taught = logits[rows][batch] if number > 1 else None
                     scores = small(first(channels_last(features[rows][batch])))
                     step(optimizer, scores, labels[rows][batch], taught)
             clients[client].eval()
             with torch.no_grad():
                 sent.append(first(channels_last(features[rows])))
                 own_scores.append(small(sent[-1]))
-        sent, own_scores, given = torch.cat(sent), torch.cat(own_scores), given.clone()
+        sent, own_scores, logits = torch.cat(sent), torch.cat(own_scores), logits.clone()
         optimizer = torch.optim.Adam(server.parameters(), 0.01, weight_decay=0.1)
         server.train()
         order = sampling.generator("server-batches", number)
         for _ in range(server_epochs):
             for batch in np.split(order.permutation(27), range(4, 27, 4)):
                 scores = server(channels_last(sent[batch]))
-                given[batch] = scores.detach()
+                logits[batch] = scores.detach()
                 step(optimizer, scores, labels[batch], own_scores[batch])
-    return clients, server, given
+    return clients, server, logits
 
 
 @pytest.mark.parametrize("server_epochs", [1, 2])
@@ -136,7 +136,7 @@ def test_rounds_are_those_of_plain_torch_to_the_bit(server_epochs):
     run = experiment(**keys, **{"tiering.server_epochs": server_epochs})
     process = process_of(run)
     *_, last = states_of(run, process)
-    clients, server, given = by_plain_torch(run, 3, server_epochs)
+    clients, server, taught_scores = by_plain_torch(run, 3, server_epochs)
     named = process.model.unflatten(last.weights)
     for module, prefix in (
         (server, "server"),
@@ -146,11 +146,11 @@ def test_rounds_are_those_of_plain_torch_to_the_bit(server_epochs):
         for name, tensor in tensors.items():
             if not tensor.is_floating_point():
                 continue
-            own = name
+            own_name = name
             if module is not server:
-                own = {"0": "first", "1": "small"}[name[0]] + name[1:]
-            assert torch.equal(named[f"{prefix}.{own}"], tensor.detach()), (prefix, name)
-    assert torch.equal(last.slots.server[SCORES], given)
+                own_name = {"0": "first", "1": "small"}[name[0]] + name[1:]
+            assert torch.equal(named[f"{prefix}.{own_name}"], tensor.detach()), (prefix, name)
+    assert torch.equal(last.slots.server[SCORES], taught_scores)
 
 
 def test_clients_keep_numbers_of_their_own():
@@ -159,10 +159,10 @@ def test_clients_keep_numbers_of_their_own():
     start, first, *_ = states_of(run, process)
     places = [process.model.client_place(number) for number in range(3)]
     assert all(torch.equal(start.weights[places[0]], start.weights[place]) for place in places)
-    own = [first.weights[place] for place in places]
-    assert not torch.equal(own[0], own[1]) and not torch.equal(own[1], own[2])
-    mean = torch.stack(own).mean(0)
-    assert all(not torch.allclose(numbers, mean) for numbers in own)
+    models = [first.weights[place] for place in places]
+    assert not torch.equal(models[0], models[1]) and not torch.equal(models[1], models[2])
+    mean = torch.stack(models).mean(0)
+    assert all(not torch.allclose(numbers, mean) for numbers in models)
     assert set(first.slots.server) == {SCORES} and (first.slots.server[SCORES] != 0).any(1).all()
 
 
@@ -187,16 +187,16 @@ def test_who_is_absent_keeps_its_numbers_and_what_it_was_taught():
     run = experiment(**{"training.participants": 1, "training.rounds": 6})
     process = process_of(run)
     states = states_of(run, process)
-    seen = set()
+    moved = set()
     for before, after, present in zip(states, states[1:], process.present, strict=False):
         for client in range(3):
             place, rows = process.model.client_place(client), slice(*STARTS[client : client + 2])
-            same = torch.equal(before.weights[place], after.weights[place])
-            kept, keeps = before.slots.server[SCORES], after.slots.server[SCORES]
-            scores = torch.equal(kept[rows], keeps[rows])
-            assert same == scores == (not present[client])
-            seen.add(bool(present[client]))
-    assert seen == {True, False}
+            equal = torch.equal(before.weights[place], after.weights[place])
+            earlier, later = before.slots.server[SCORES], after.slots.server[SCORES]
+            scores = torch.equal(earlier[rows], later[rows])
+            assert equal == scores == (not present[client])
+            moved.add(bool(present[client]))
+    assert moved == {True, False}
     assert process.executor.sent.shape[0] == max(
         SIZES[k] for k in np.flatnonzero(process.present.any(0))
     )
@@ -213,14 +213,14 @@ def test_all_turns_of_the_records_are_the_mean_over_clients():
     ]
     single = replace(model, n_clients=1)
     server = last.weights[model.server_place]
-    alone = [
+    separate = [
         single.scores(torch.cat((server, last.weights[model.client_place(k)])), features)
         for k in range(3)
     ]
-    torch.testing.assert_close(sum(turned), sum(alone))
+    torch.testing.assert_close(sum(turned), sum(separate))
     for number in range(27):
-        torch.testing.assert_close(turned[0][number], alone[number % 3][number])
-    assert not torch.allclose(alone[0], alone[1])
+        torch.testing.assert_close(turned[0][number], separate[number % 3][number])
+    assert not torch.allclose(separate[0], separate[1])
 
 
 def test_fewer_records_than_clients_are_scored_by_the_first():
@@ -275,9 +275,9 @@ def test_flops_are_those_of_a_clients_step_and_of_what_it_sends():
 
     one = fedgkt_costs(costs, 8.0)
     assert one.client_flops[0] == pytest.approx(flops(True) + flops(False))
-    more = fedgkt_costs(costs, 8.0, epochs=3, server_epochs=2)
-    assert more.client_flops[0] == pytest.approx(3 * flops(True) + flops(False))
-    assert more.server_flops[0] == 2 * one.server_flops[0] == 2 * costs.flops[1:].sum()
+    doubled = fedgkt_costs(costs, 8.0, epochs=3, server_epochs=2)
+    assert doubled.client_flops[0] == pytest.approx(3 * flops(True) + flops(False))
+    assert doubled.server_flops[0] == 2 * one.server_flops[0] == 2 * costs.flops[1:].sum()
 
 
 def test_it_sends_activations_labels_and_scores_and_no_model():

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 from m2fdp.config import ClockConfig, Config, ResourcesConfig, TieringConfig
-from m2fdp.costs.resources import LinkClock, watts
+from m2fdp.costs.resources import LinkClock, Links, watts
 from m2fdp.privacy.mechanisms import step_together
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.tiering.costs import resnet_costs
-from m2fdp.tiering.tree_plan import billed_at, plan_tree_tiers, tree_course
+from m2fdp.tiering.costs import costs_of_cuts, resnet_costs
+from m2fdp.tiering.tree_plan import billed_cuts, plan_tree_tiers, tree_course
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, noise_plan
 
 MIB = 2.0**20
+COSTS = costs_of_cuts(resnet_costs(56, 16), np.arange(1, 8), 8.0, whole_model=True)
 WHOLE, MD1 = 522.40e6, 1.77e6  # FLOPs of a record, ResNet-56 (spec 1.2)
 
 
@@ -33,7 +34,7 @@ def planned(network, clock, plans, minibatch=60.0, **tiering):
     return plan_tree_tiers(
         TieringConfig(**{"schedule": "oracle", **tiering}),
         clock,
-        billed_at(resnet_costs(56, 16), 7),
+        COSTS,
         network,
         step_together(network),
         np.full(network.tree.n_devices, minibatch),
@@ -69,10 +70,10 @@ def test_whoever_steps_alone_sends_its_part_when_models_are_aggregated_only():
     everybody = np.ones(2, dtype=bool)
     anyone = Network(network.tree, network.trust, network.noise, splits=everybody)
     plans = (RoundPlan((None, 0), 0.1),)
-    together = planned(world([True], 2)[0], clock, plans)
-    alone = planned(anyone, clock, plans)
+    joint = planned(world([True], 2)[0], clock, plans)
+    separate = planned(anyone, clock, plans)
     part = 2 * 4 * (464 + 32 + 170) / (10 * MIB)
-    assert alone.seconds[0] == pytest.approx(together.seconds[0] - part, rel=1e-9)
+    assert separate.seconds[0] == pytest.approx(joint.seconds[0] - part, rel=1e-9)
 
 
 def test_one_device_that_may_not_split_is_what_others_are_given_time_for():
@@ -83,35 +84,35 @@ def test_one_device_that_may_not_split_is_what_others_are_given_time_for():
     only_trusted = planned(world([True], 3)[0], clock, plans)
     assert (both.tiers[0, 3:] == 8).all()
     assert (both.tiers[0, :3] >= only_trusted.tiers[0]).all()
-    alone = planned(world([False], 3)[0], clock, plans)
-    assert both.seconds[0] == pytest.approx(alone.seconds[0])
+    separate = planned(world([False], 3)[0], clock, plans)
+    assert both.seconds[0] == pytest.approx(separate.seconds[0])
 
 
 def test_a_shared_server_trains_its_own_children_one_after_the_other():
     network, clock = world([True, True], 5, server_gflops=1.0)
     shared = clock.model_copy(update={"server": "shared"})
     plans = (RoundPlan((0,), 0.1),)
-    once = planned(network, clock, plans, schedule="static", static_tier=1)
+    static_plan = planned(network, clock, plans, schedule="static", static_tier=1)
     five = planned(network, shared, plans, schedule="static", static_tier=1)
     server = 60 * (WHOLE - MD1) / 1e9
-    assert five.seconds[0] - once.seconds[0] == pytest.approx(4 * server, rel=1e-3)
+    assert five.seconds[0] - static_plan.seconds[0] == pytest.approx(4 * server, rel=1e-3)
 
 
 def test_a_dynamic_schedule_learns_the_oracles_tiers_after_a_round():
     network, clock = world([True, True], 5, profiles=[[4.0, 100.0], [1.0, 30.0], [0.1, 10.0]])
     plans = (RoundPlan((0,), 0.1),) * 3
-    own = planned(network, clock, plans, schedule="dynamic")
+    dynamic_plan = planned(network, clock, plans, schedule="dynamic")
     best = planned(network, clock, plans)
-    assert (own.tiers[0] == 1).all()
-    np.testing.assert_array_equal(own.tiers[1:], best.tiers[1:])
+    assert (dynamic_plan.tiers[0] == 1).all()
+    np.testing.assert_array_equal(dynamic_plan.tiers[1:], best.tiers[1:])
 
 
 def test_the_servers_links_come_after_the_slowest_device():
     network, clock = world([True, True], 2)
     plans = (RoundPlan((0,), 0.1),) * 2
     tiers, resources = planned(network, clock, plans), ResourcesConfig()
-    links = LinkClock((network,), (step_together(network),), 7840, resources)
-    course = tree_course(tiers, links, plans, resources)
+    clock = LinkClock([Links(network, step_together(network), 7840, resources)])
+    course = tree_course(tiers, clock, plans, resources)
     costs = course.totals
     wired = 2 * 7840 * 32 / 100e6  # two servers, one after the other
     assert costs[1].delay_s == pytest.approx(tiers.seconds.sum() + 2 * wired)
@@ -123,7 +124,7 @@ def test_the_servers_links_come_after_the_slowest_device():
 
 @pytest.mark.parametrize(("n_cuts", "cuts"), [(7, [1, 2, 3, 4, 5, 6, 7]), (3, [1, 4, 7]), (1, [1])])
 def test_cuts_of_another_model_are_spread_over_the_billed_ones(n_cuts, cuts):
-    assert billed_at(resnet_costs(56, 16), n_cuts).cuts.tolist() == cuts
+    assert billed_cuts(resnet_costs(56, 16), n_cuts).tolist() == cuts
 
 
 def test_the_last_tiers_alone_are_offered():

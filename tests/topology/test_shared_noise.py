@@ -77,12 +77,6 @@ def test_who_reads_and_how_many_there_are():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"noise": "shared"}, r"noise = 'shared': needs secure_aggregation.layers"),
-        ({"decode": "cloud"}, "decode = 'cloud': needs"),
-        ({"protocol": "masks"}, "protocol = 'masks': needs"),
-        ({"threshold": 7}, "threshold = 7: needs"),
-        ({"dropout": 0.5}, "dropout = 0.5: needs"),
-        ({"on_loss": "stop"}, "on_loss = 'stop': needs"),
         ({"layers": [3]}, r"layers = 3: is no layer of senders in this tree; valid: 1 to 2"),
         ({"layers": [1, 2], "decode": "cloud"}, "decode = 'cloud': reads one sum of one layer"),
         ({"layers": [1], "threshold": 5}, "threshold = 5: is not above half of the 10 below cloud"),
@@ -113,17 +107,6 @@ def test_what_can_t_be_summed_is_told_in_one_line(changes, words):
         (
             CLOUD | {"algorithm": "hfl_dp", "training.local_aggregation": {1: 2}},
             "decode = 'cloud': leaves servers nothing that they can read",
-        ),
-        (
-            {"algorithm": "hfl", "secure_aggregation.layers": [1]}
-            | {"secure_aggregation.protocol": "masks"},
-            "protocol = 'masks': needs vectors of a bounded norm.*hfl, which clips nothing",
-        ),
-        (CLOUD, "decode = 'cloud': leaves trusted servers, which step together with the devices"),
-        (
-            {"algorithm": "hfl_dp", "secure_aggregation.layers": [2]}
-            | {"secure_aggregation.noise": "shared", "training.participation": 0.5},
-            "layers = 2: are devices that join by chance",
         ),
     ],
 )

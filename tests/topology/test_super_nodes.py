@@ -60,16 +60,6 @@ def test_those_on_line_count():
             "a star",
         ),
         (ELECTED | {"algorithm": "pedpfl"}, "topology.super_nodes.kind", "a star"),
-        (
-            {"topology.super_nodes.tolerance": "crash"},
-            "topology.super_nodes.tolerance",
-            "needs topology.super_nodes.kind: elected",
-        ),
-        (
-            {"threat.distrusted": ["cloud", "super_nodes"]},
-            "threat.distrusted",
-            "are elected ones",
-        ),
     ],
 )
 def test_what_is_no_election(changes, key, text):

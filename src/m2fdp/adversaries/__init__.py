@@ -7,7 +7,7 @@ from m2fdp.adversaries.kept import Kept
 from m2fdp.adversaries.knowledge import Knowledge
 from m2fdp.adversaries.membership import Membership
 from m2fdp.adversaries.messages import Message
-from m2fdp.adversaries.reconstruction import Reconstruction, Records, reconstruct
+from m2fdp.adversaries.reconstruction import Reconstruction, Records, best_of, reconstruct
 from m2fdp.adversaries.views import broadcasts, overhear
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Reconstruction",
     "Records",
     "audit",
+    "best_of",
     "bounds_table",
     "broadcasts",
     "listen",

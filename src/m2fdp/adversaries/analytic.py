@@ -14,7 +14,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from m2fdp.adversaries.knowledge import Knowledge, first_layer
+from m2fdp.adversaries.knowledge import Knowledge
 from m2fdp.adversaries.messages import Message
 from m2fdp.errors import InputError
 
@@ -23,13 +23,14 @@ _BRIGHTNESSES, _REFINEMENTS = 400, 60
 
 
 def check_linear_first_layer(knowledge: Knowledge) -> nn.Linear:
-    """The layer that can be inverted.
+    """The layer that pixels enter, which can be inverted.
 
     Raises:
-        InputError: the model has none.
+        InputError: it is not linear.
     """
-    layer = first_layer(knowledge.model)
-    if layer is None:
+    parts = knowledge.model.module.modules()
+    layer = next((one for one in parts if any(True for _ in one.parameters(recurse=False))), None)
+    if not isinstance(layer, nn.Linear):
         raise InputError(
             "attack.method",
             "analytic",
@@ -39,13 +40,11 @@ def check_linear_first_layer(knowledge: Knowledge) -> nn.Linear:
     return layer
 
 
-def invert(
-    message: Message, knowledge: Knowledge, label: int, shape: tuple[int, int, int]
-) -> Tensor:
+def invert(message: Message, knowledge: Knowledge, label: int) -> Tensor:
     """The image (C, H, W) in [0, 1] that explains a message, or a blend of those that do.
 
     Args:
-        label: of the record; it counts only where the layer has no bias.
+        label: the label of the record; it counts only where the layer has no bias.
 
     Raises:
         InputError: the model's first layer is not linear.
@@ -58,13 +57,11 @@ def invert(
         bias = named[f"{name}.bias"]
         pixels = bias @ weights / bias.square().sum().clamp_min(1e-300)
     else:
-        pixels = _without_bias(message, knowledge, weights, label, shape)
-    return pixels.clamp(0.0, 1.0).float().view(shape)
+        pixels = _without_bias(message, knowledge, weights, label)
+    return pixels.clamp(0.0, 1.0).float().view(knowledge.shape)
 
 
-def _without_bias(
-    message: Message, knowledge: Knowledge, weights: Tensor, label: int, shape: tuple[int, int, int]
-) -> Tensor:
+def _without_bias(message: Message, knowledge: Knowledge, weights: Tensor, label: int) -> Tensor:
     """Pixels (d,) from the outer product, of norm s ‖e(s)‖ at brightness s."""
     _, singular, right = torch.linalg.svd(weights, full_matrices=False)
     direction = right[0] * right[0].sum().sign()
@@ -73,20 +70,21 @@ def _without_bias(
     if norm is not None and size > norm * (1 - 1e-4):  # clipped: as bright as images are
         return direction / direction.max()
     model, start = knowledge.model, message.start.double()
-    along = model.scores(start, direction.view(1, *shape))[0]
+    scores_at_one = model.scores(start, direction.view(1, *knowledge.shape))[0]
     label_there = torch.tensor([label])
 
     def excess(brightness: Tensor) -> Tensor:
-        scores = along[:, None] * brightness
+        scores = scores_at_one[:, None] * brightness
         errors = model.score_gradients(scores, label_there.expand(len(brightness)))
         return brightness * errors.norm(dim=0) - size
 
-    tried = torch.linspace(0.0, prod(shape) ** 0.5, _BRIGHTNESSES + 1, dtype=torch.float64)[1:]
+    brightest = prod(knowledge.shape) ** 0.5
+    tried = torch.linspace(0.0, brightest, _BRIGHTNESSES + 1, dtype=torch.float64)[1:]
     values = excess(tried)
-    over = torch.nonzero(values >= 0)
-    if not len(over):
+    too_bright = torch.nonzero(values >= 0)
+    if not len(too_bright):
         return direction * tried[values.abs().argmin()]
-    first = int(over[0])
+    first = int(too_bright[0])
     low = tried[first - 1] if first else tried.new_zeros(())
     high = tried[first]
     for _ in range(_REFINEMENTS):

@@ -20,8 +20,9 @@ from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import nominal_epsilon
-from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.positions import position_name
 from m2fdp.privacy.releases import Release
+from m2fdp.privacy.sight import receiver
 from m2fdp.privacy.taint import windows
 from m2fdp.simulation.local_rules import KeepingRule, keeping
 from m2fdp.simulation.process import State
@@ -33,12 +34,12 @@ class Bounds:
 
     Attributes:
         position, observer: of the audited line of the ledger.
-        epsilon_lower: at the audit's confidence.
+        epsilon_lower: the lower bound at the audit's confidence.
         epsilon_upper: the ledger's, for the same rounds.
         epsilon_nominal: see `m2fdp.privacy.multiplier.nominal_epsilon`.
         largest_lower: more can't be shown with so many repetitions.
         rounds, releases: that the observer saw.
-        repetitions: of each world, half of them to choose the test.
+        repetitions: copies of each world, half of them to choose the test.
     """
 
     position: str
@@ -74,7 +75,7 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
 
 def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
     """The line of who receives from the head, for the most exposed position of every head layer."""
-    parents = [line for line in ledger.lines if line.kind == _receiver(line.position)]
+    parents = [line for line in ledger.lines if line.kind == receiver(line.position)]
     worst: dict[int, tuple[float, Release]] = {}
     for line in parents:
         value = ledger.epsilon(line, rounds)
@@ -84,22 +85,15 @@ def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
     return [line for _, line in worst.values()]
 
 
-def _receiver(position: Position) -> str:
-    """The kind of observer that is sent what a position's head releases."""
-    if position.cloud_reads:
-        return "cloud"
-    return {0: "public", 1: "cloud"}.get(position.head_layer, "servers")
-
-
 def audit_line(
     canaries: Canaries, line: Release, privacy: PrivacyConfig, rounds: int, config: AuditConfig
 ) -> Bounds:
     """Run the copies for so many rounds and compare with the ledger's line."""
-    seen = listen(canaries, rounds, privacy.downlink_noise)
+    releases = listen(canaries, rounds, privacy.downlink_noise)
     ledger = canaries.process.simulation.mechanisms[0].ledger
     laws = _window_laws(line, canaries, privacy)
     half = np.arange(len(canaries.present)) // 2 % 2 == 0
-    scores = _scores(seen, laws, canaries.present, half, privacy.adjacency == "replace_one")
+    scores = _scores(releases, laws, canaries.present, half, privacy.adjacency == "replace_one")
     absent, present = ~canaries.present, canaries.present
     alpha = (1 - config.confidence) / 2
     rule = choose_rule(scores[absent & half], scores[present & half], privacy.delta, alpha)
@@ -114,7 +108,7 @@ def audit_line(
         privacy.delta,
         config.confidence,
         rounds,
-        seen.shape[0] * seen.shape[1],
+        releases.shape[0] * releases.shape[1],
         len(scores) // 2,
     )
 
@@ -139,9 +133,8 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     audited = canaries.audited
     state = process.start()
     releases: list[np.ndarray] = []
-    seen: list[list[np.ndarray]] = []
-
-    sends_models = simulation.mechanisms[0].clipping.model_norm is not None
+    of_rounds: list[list[np.ndarray]] = []
+    sends_models = simulation.mechanisms[0].clipping.of_models
 
     def release(models: Tensor, layer: int) -> None:
         nodes = ancestors[layer]
@@ -149,12 +142,11 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
             releases.append(models[nodes[audited], 0].numpy().copy())
             return
         received, expected = models[nodes[audited], 0].numpy(), public[:, 0].numpy()
+        steps = len(windows(plan, canaries.head_layer, downlink_noise)[len(releases)].syncs)
         if (rule := keeping(simulation.rules.local)) is not None:
-            window = windows(plan, canaries.head_layer, downlink_noise)[len(releases)]
-            expected = _unmoved(canaries, rule, state, len(window.syncs), eta)
+            expected = _unmoved(canaries, rule, state, steps, eta)
         if plan.center == "global":  # which the proximal term has pulled to since
-            window = windows(plan, canaries.head_layer, downlink_noise)[len(releases)]
-            gone = 1 - (1 - plan.pull) ** len(window.syncs)
+            gone = 1 - (1 - plan.pull) ** steps
             expected = expected + gone * (float(canaries.origin[0]) - expected)
         if downlink_noise:  # devices below the node may have received different models
             shares = network.shares(depth, layer)
@@ -176,9 +168,9 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
         canaries.origin.copy_(state.weights)
         canaries.parts.copy_(1 - (1 - plan.pull) ** torch.arange(len(canaries.parts)))
         state = process.round(state, plan, tap)
-        seen.append(releases.copy())
+        of_rounds.append(releases.copy())
         releases.clear()
-    return np.array(seen)
+    return np.array(of_rounds)
 
 
 def _unmoved(
@@ -189,12 +181,12 @@ def _unmoved(
     lock_step = canaries.process.simulation.mechanisms[0].lock_step
     slots: dict[str, Tensor] = {}
     for name, first in rule.first(state.weights).items():
-        kept = state.slots.device.get(name, first.expand(len(lock_step.nodes), -1))
-        slots[name] = kept[lock_step.group_of].clone()
+        of_learners = state.slots.device.get(name, first.expand(len(lock_step.nodes), -1))
+        slots[name] = of_learners[lock_step.group_of].clone()
     models = canaries.public.clone()
-    known = rule.of(slots, state.slots.server)
+    bound_rule = rule.of(slots, state.slots.server)
     for _ in range(steps):
-        known.step(models, canaries.public, eta, lambda models: None)
+        bound_rule.step(models, canaries.public, eta, lambda models: None)
     return models[:, 0].numpy()
 
 
@@ -205,9 +197,9 @@ def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> l
     result = []
     for window in windows(plan, head, privacy.downlink_noise):
         top = 0 if window.release_layer == head else window.release_layer
-        alone = replace(plan, layers=(*window.syncs[:-1], top))
-        ((law, count),) = line.laws(line.position, alone)
-        if get_mechanism(privacy.mechanism).sends_models:
+        its_plan = replace(plan, layers=(*window.syncs[:-1], top))
+        ((law, count),) = line.laws(line.position, its_plan)
+        if get_mechanism(privacy.mechanism).clipping(privacy).of_models:
             count = 1  # the copies' canary moves no device but its own
         if count > 1:  # the message holds the sum of several noised steps
             numbers = np.arange(count + 1)
@@ -218,7 +210,11 @@ def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> l
 
 
 def _scores(
-    seen: np.ndarray, laws: Sequence[ShiftLaw], present: np.ndarray, half: np.ndarray, both: bool
+    releases: np.ndarray,
+    laws: Sequence[ShiftLaw],
+    present: np.ndarray,
+    half: np.ndarray,
+    both: bool,
 ) -> np.ndarray:
     """The log likelihood ratio of all releases of a copy, (copies,).
 
@@ -228,14 +224,14 @@ def _scores(
     Args:
         both: whether a copy without the canary has its opposite instead (replace_one).
     """
-    calibration = seen[..., half & ~present]
-    scores = np.zeros(seen.shape[-1])
+    calibration = releases[..., half & ~present]
+    scores = np.zeros(releases.shape[-1])
     for window, law in enumerate(laws):
         centre = 0.0 if both else calibration[:, window].mean()
         spread = max(float(calibration[:, window].std()), 1e-12)
         shifts = np.array(law.shifts) / spread
         chances = np.array(law.probabilities)
-        for values in seen[:, window]:
+        for values in releases[:, window]:
             moved = (values - centre) / spread
             scores += _log_ratio(moved, shifts, chances)
             if both:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
 
 import numpy as np
@@ -27,8 +28,9 @@ from torch import Tensor, nn
 from m2fdp.config import PrivacyConfig, less_later
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import LockStep, Noise, get_mechanism
+from m2fdp.privacy.mechanisms import LockStep, get_mechanism
 from m2fdp.privacy.positions import Position
+from m2fdp.privacy.sight import BESIDE, NOBODY
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.executor import ExecutionSettings
@@ -39,7 +41,6 @@ from m2fdp.simulation.simulation import Rules, Simulation
 from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network, heads_of
-from m2fdp.topology.sums import SecureSums
 from m2fdp.topology.tree import Tree
 
 # Kinds of records.
@@ -115,39 +116,35 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     only as many records as the worst case needs; where clipped sums are divided by q·D, noise
     grows as the divisor shrinks. All other devices use whole shards of one filler.
     """
-    plan = run.schedule.round_plans()[0]
-    sums = run.network.sums
-    if position.head_layer == 0 or (position.summed and not sums.reader_layer(position.head_layer)):
-        run = _below_a_root(run)
     network, mechanism, schedule, privacy = run.network, run.mechanism, run.schedule, run.privacy
+    plan = schedule.round_plans()[0]
     device = position.members[0]
-    layer, head = heads_of(network)[device]
+    layer, head = heads_of(network)[device].tolist()
     share = 1.0
     if position.summed:
-        top = network.sums.reader_layer(int(layer))
-        share = float(network.shares(int(layer), top)[head])
-        layer, head = top, network.tree.ancestors_of(int(layer), top)[head]
-    ranges = _subtree(network.tree, int(layer), int(head))
-    first = ranges[-1].start
-    per_copy = len(ranges[-1])
-    audited = np.arange(copies) * per_copy + (device - first)
+        reader = network.sums.reader_layer(layer)
+        share = float(network.shares(layer, reader)[head])
+        layer, head = reader, int(network.tree.ancestors_of(layer, reader)[head])
+    if layer == 0:  # below a root, which the cloud sends what it broadcasts
+        local = {at + 1: every for at, every in schedule.local_aggregation.items()}
+        schedule = replace(schedule, local_aggregation=local)
+    ranges = _subtree(network.tree, layer, head)
+    audited = np.arange(copies) * len(ranges[-1]) + (device - ranges[-1].start)
     whole = privacy.unit == "device"
     by_record = mechanism.clipping.divide_by == "expected"
     rate = 1.0 if whole else position.sampling_rate
     fillers = 0 if whole or by_record else ceil(_EXPECTED_FILLERS / rate)
     present = np.arange(copies) % 2 == 1
-    copied = _copied_network(network, int(layer), ranges, copies)
+    copied = _copied_network(network, layer, ranges, copies)
     # Only between noised releases can others' steps follow a canary's.
     configured = get_mechanism(privacy.mechanism)
     active = not by_record and not configured.noises_every_step
-    marked = active and privacy.drift == "worst_case" and not configured.sends_models
-    shards = _shards(per_copy, copies, device - first, rate, fillers, active)
+    marked = active and privacy.drift == "worst_case" and not mechanism.clipping.of_models
+    other = FILLER if active else ABSENT
+    records = np.full((copies, 1 + fillers), other)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
-    starts = np.cumsum(shards.sizes) - shards.sizes
-    slots = torch.as_tensor(starts[audited])
-    shards.labels[slots] = torch.as_tensor(np.where(present, CANARY, replaced))
-    owners = torch.as_tensor(np.repeat(np.arange(len(shards.sizes)), shards.sizes))
-    shards.labels.add_(owners * _KINDS)
+    records[:, 0] = np.where(present, CANARY, replaced)
+    shards = _shards(copied.tree.n_devices, audited, records, other, rate)
     public = torch.zeros(len(shards.sizes), 2 if marked else 1, dtype=torch.float64)
     origin = public[0].clone()
     drawn_away = bool(plan.pull) and plan.center == "global"
@@ -156,7 +153,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     norm = privacy.clipping_norm
     simulation = Simulation(
         (copied,),
-        (_copied_mechanism(mechanism, copied, ranges, copies, scale),),
+        (_copied_mechanism(mechanism, ranges, copies, scale),),
         _model(
             norm,
             _Marks(
@@ -167,7 +164,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
                 renewed=bool(plan.pull),
             ),
             outweigh=not by_record,
-            filler=_FAR if configured.sends_models else _FILLER_SIZE,
+            filler=_FAR if mechanism.clipping.of_models else _FILLER_SIZE,
         ),
         shards,
         _randomness(privacy, position, seed),
@@ -177,43 +174,8 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     process = build_process(simulation, ExecutionSettings(chunk_size=8192))
     plans = schedule.round_plans()
     return Canaries(
-        process, plans, plan, public, origin, parts, int(layer), present, audited, scale, share
+        process, plans, plan, public, origin, parts, max(layer, 1), present, audited, scale, share
     )
-
-
-def _below_a_root(run: AuditedRun) -> AuditedRun:
-    """The run with an untrusted root above its cloud, which it sends what it broadcasts."""
-    network, mechanism, schedule = run.network, run.mechanism, run.schedule
-    tree, noise, lock_step = network.tree, mechanism.noise, mechanism.lock_step
-    root = np.zeros(1, dtype=np.int64)
-    nothing = np.zeros(1)
-    network = Network(
-        Tree((root, *tree.parents), (("root",), *tree.names)),
-        (np.array([False]), *network.trust),
-        (nothing, *network.noise),
-        network.participants,
-        None if network.rho is None else (np.ones(1), *network.rho),
-        _one_lower(network.sums),
-    )
-    mechanism = replace(
-        mechanism,
-        lock_step=replace(lock_step, nodes=lock_step.nodes + [1, 0]),
-        noise=replace(
-            noise,
-            heads=(nothing, *noise.heads),
-            messages=(nothing, *noise.messages),
-            broadcasts=(nothing, *noise.broadcasts),
-        ),
-    )
-    local = {layer + 1: every for layer, every in schedule.local_aggregation.items()}
-    schedule = replace(schedule, local_aggregation=local)
-    return replace(run, network=network, mechanism=mechanism, schedule=schedule)
-
-
-def _one_lower(sums: SecureSums) -> SecureSums:
-    """In a tree with a root above its cloud."""
-    layers = frozenset(layer + 1 for layer in sums.layers)
-    return replace(sums, layers=layers, cloud=sums.cloud + 1)
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:
@@ -222,8 +184,8 @@ def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Random
         return from_entropy()
     # Keys that came later count where they are used, as everywhere.
     said = less_later(privacy.model_dump(), privacy, PrivacyConfig())
-    under = " ".join(f"{name}={value!r}" for name, value in said.items())
-    return seeded(seed, f"audit of {_key(position)} under {under}".encode())
+    configured = " ".join(f"{name}={value!r}" for name, value in said.items())
+    return seeded(seed, f"audit of {_key(position)} under {configured}".encode())
 
 
 def _key(position: Position) -> str:
@@ -236,8 +198,8 @@ def _key(position: Position) -> str:
         "sampling_rate": position.sampling_rate,
         "unit": position.unit,
         "noise": position.noise,
-        "crowd": position.mean,
-        "crowd_without_one": position.mean_but_one,
+        "crowd": position.mean[NOBODY],
+        "crowd_without_one": position.mean[BESIDE] if position.has_siblings else None,
         "parent_is_cloud": position.parent_is_cloud,
         "parent_is_trusted": position.parent_is_trusted,
     }
@@ -250,14 +212,14 @@ class _Marks:
 
     Attributes:
         public, origin, parts: of `Canaries`; without a second parameter there are no marks.
-        least: what counts as one.
+        least_mark: what counts as one.
         renewed: whether fillers push a mark that they find on.
     """
 
     public: Tensor
     origin: Tensor
     parts: Tensor
-    least: float
+    least_mark: float
     renewed: bool
 
     @property
@@ -277,11 +239,11 @@ def _model(norm: float, marks: _Marks, outweigh: bool, filler: float) -> Model:
 
     def loss(scores: Tensor, labels: Tensor) -> Tensor:
         kinds, owners = labels % _KINDS, labels // _KINDS
-        here = scores.detach()
-        push = torch.zeros_like(here)
+        models = scores.detach()
+        push = torch.zeros_like(models)
         push[:, 0] = (kinds == FILLER) * filler
         if marks.used:
-            moved = marks.of(here, owners) > marks.least
+            moved = marks.of(models, owners) > marks.least_mark
             push[:, 0] = torch.where(moved, -push[:, 0], push[:, 0])
             if marks.renewed:
                 push[:, 1] = torch.where(moved, push[:, 0] * _MARK, push[:, 1])
@@ -298,21 +260,21 @@ def _model(norm: float, marks: _Marks, outweigh: bool, filler: float) -> Model:
 
 
 def _shards(
-    per_copy: int, copies: int, audited: int, rate: float, fillers: int, active: bool
+    devices: int, audited: np.ndarray, records: np.ndarray, other: int, rate: float
 ) -> Shards:
-    """A slot and fillers at the audited device, one record, always drawn, at the others."""
-    sizes = np.ones(per_copy, dtype=np.int64)
-    rates = np.ones(per_copy)
-    sizes[audited] += fillers
-    rates[audited] = rate
-    sizes, rates = np.tile(sizes, copies), np.tile(rates, copies)
-    total = int(sizes.sum())
-    return Shards(
-        torch.ones(total, 1, 1, 1, dtype=torch.float64),
-        torch.full((total,), FILLER if active else ABSENT),
-        sizes,
-        rates,
-    )
+    """Records whose labels say of what kind they are, and whose.
+
+    Args:
+        records: int64 (copies, n), the kinds of an audited device's records, drawn at the rate.
+        other: the kind of each other device's one record, which is always drawn.
+    """
+    sizes, rates = np.ones(devices, dtype=np.int64), np.ones(devices)
+    sizes[audited], rates[audited] = records.shape[1], rate
+    owners = np.repeat(np.arange(devices), sizes)
+    kinds = np.full(len(owners), other)
+    kinds[np.isin(owners, audited)] = records.ravel()
+    features = torch.ones(len(owners), 1, 1, 1, dtype=torch.float64)
+    return Shards(features, torch.as_tensor(kinds + owners * _KINDS), sizes, rates)
 
 
 def _subtree(tree: Tree, layer: int, head: int) -> list[range]:
@@ -325,30 +287,32 @@ def _subtree(tree: Tree, layer: int, head: int) -> list[range]:
 
 
 def _copied_network(network: Network, layer: int, ranges: list[range], copies: int) -> Network:
-    """One untrusted server a layer down to the heads' parent, then the copies, as they are."""
-    path = [np.zeros(1, dtype=np.int64) for _ in range(1, layer)]
-    below: list[np.ndarray] = []
-    for nodes, parents_of in zip(ranges[1:], network.tree.parents[layer:], strict=True):
-        above = ranges[len(below)]
-        local = parents_of[nodes.start : nodes.stop] - above.start
-        below.append(
-            (local[None] + np.arange(copies)[:, None] * len(above)).ravel().astype(np.int64)
-        )
-    parents = (*path, np.zeros(copies, dtype=np.int64), *below)
+    """One untrusted server a layer down to the heads' parent, or to an untrusted root above clouds
+    that are heads; then the copies of layer and all below it, as they are."""
+    top = max(layer, 1)
+    path = [np.zeros(1, dtype=np.int64) for _ in range(1, top)]
+    of_copies: list[np.ndarray] = []
+    for (upper, nodes), parents_of in zip(
+        pairwise(ranges), network.tree.parents[layer:], strict=True
+    ):
+        local = parents_of[nodes.start : nodes.stop] - upper.start
+        of_copies.append((local + np.arange(copies)[:, None] * len(upper)).ravel())
+    parents = (*path, np.zeros(copies, dtype=np.int64), *of_copies)
     counts = [1, *(len(p) for p in parents)]
     names = tuple(tuple(f"{at}-{i}" for i in range(n)) for at, n in enumerate(counts))
     tree = Tree(parents, names)
-    trust = tuple(np.full(counts[at], at >= layer) for at in range(tree.depth))
+    trust = tuple(np.full(counts[at], at >= top) for at in range(tree.depth))
     # Heads that are devices are the copies: all of them take part.
-    participants = network.participants if layer < tree.depth else None
-    alone = [np.zeros(1) for _ in range(layer)]
-    noise = (*alone, *_tiled(network.noise[layer:], ranges, copies))
+    participants = network.participants if layer < network.tree.depth else None
+    noise = (*(np.zeros(1) for _ in range(top)), *_tiled(network.noise[layer:], ranges, copies))
     rho = None
     if network.rho is not None:
-        path_and_heads = [np.full(n, 1 / n) for n in counts[1 : layer + 1]]
+        path_and_heads = [np.full(n, 1 / n) for n in counts[1 : top + 1]]
         rho = (*path_and_heads, *_tiled(network.rho[layer:], ranges[1:], copies))
-    sums_below = frozenset(at for at in network.sums.layers if at > layer)
-    return Network(tree, trust, noise, participants, rho, replace(network.sums, layers=sums_below))
+    lower = top - layer
+    layers = frozenset(at + lower for at in network.sums.layers if at > layer)
+    sums = replace(network.sums, layers=layers, cloud=network.sums.cloud + lower)
+    return Network(tree, trust, noise, participants, rho, sums)
 
 
 def _tiled(
@@ -362,42 +326,40 @@ def _tiled(
 
 
 def _copied_mechanism(
-    mechanism: CalibratedMechanism, copied: Network, ranges: list[range], copies: int, scale: float
+    mechanism: CalibratedMechanism, ranges: list[range], copies: int, scale: float
 ) -> CalibratedMechanism:
     """The subtree's part of the mechanism, for every copy."""
-    top = copied.tree.depth - len(ranges) + 1
-    nobody = [np.zeros(1) for _ in range(top)]  # above the heads
+    lock_step, noise = mechanism.lock_step, mechanism.noise
+    layer = len(noise.messages) - len(ranges)
+    top = max(layer, 1)
 
     def tiled(deviations: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        below = _tiled(deviations[top:], ranges, copies)
-        return (*nobody, *(of_layer * scale for of_layer in below))
+        of_copies = _tiled(deviations[layer:], ranges, copies)
+        return (*[np.zeros(1)] * top, *(of_layer * scale for of_layer in of_copies))
 
-    lock_step = mechanism.lock_step
     devices = ranges[-1]
     groups, local = np.unique(lock_step.group_of[devices.start : devices.stop], return_inverse=True)
     layers, indices = lock_step.nodes[groups].T
-    lengths = np.array([len(ranges[at - top]) for at in layers])
-    inside = indices - np.array([ranges[at - top].start for at in layers])
+    lengths = np.array([len(ranges[at - layer]) for at in layers])
+    in_copy = indices - np.array([ranges[at - layer].start for at in layers])
     repeat = np.arange(copies)[:, None]
-    nodes = np.stack([np.tile(layers, copies), (inside + repeat * lengths).ravel()], axis=1)
-    return CalibratedMechanism(
-        mechanism.clipping,
-        LockStep(
+    below_root = np.tile(layers + (top - layer), copies)
+    nodes = np.stack([below_root, (in_copy + repeat * lengths).ravel()], axis=1)
+    local_messages = None if noise.local_messages is None else tiled(noise.local_messages)
+    return replace(
+        mechanism,
+        lock_step=LockStep(
             nodes,
             (local + repeat * len(groups)).ravel(),
             np.tile(lock_step.weights[devices.start : devices.stop], copies),
         ),
-        Noise(
-            np.tile(mechanism.noise.steps[groups], copies) * scale,
-            tiled(mechanism.noise.heads),
-            tiled(mechanism.noise.messages),
-            tiled(mechanism.noise.broadcasts),
-            local_messages=None
-            if mechanism.noise.local_messages is None
-            else tiled(mechanism.noise.local_messages),
-            unit=mechanism.noise.unit,
-            past=mechanism.noise.past,
+        noise=replace(
+            noise,
+            steps=np.tile(noise.steps[groups], copies) * scale,
+            heads=tiled(noise.heads),
+            messages=tiled(noise.messages),
+            broadcasts=tiled(noise.broadcasts),
+            local_messages=local_messages,
+            clients=None,
         ),
-        mechanism.private,
-        mechanism.ledger,
     )

@@ -53,7 +53,6 @@ def matched(images: Tensor, truths: Tensor) -> np.ndarray:
     return columns[np.argsort(rows)].astype(np.int64)
 
 
-def labels_right(found: Sequence[int], truths: Sequence[int]) -> float:
-    """The share of labels, found in any order, that are among the truths as often."""
-    both = Counter(found) & Counter(truths)
-    return sum(both.values()) / len(found)
+def labels_right(labels: Sequence[int], truths: Sequence[int]) -> float:
+    """The share of labels, in any order, that are among the truths as often."""
+    return (Counter(labels) & Counter(truths)).total() / len(labels)

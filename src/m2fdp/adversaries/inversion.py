@@ -11,13 +11,13 @@ All of them look for images in [0, 1] whose message would be the one that was re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.adversaries.kept import Arrays
 from m2fdp.adversaries.knowledge import Knowledge, Sought, labels_by_rule, message_of
 from m2fdp.adversaries.messages import Message
 from m2fdp.config import AttackConfig
@@ -27,34 +27,21 @@ _AT_A_TIME = 20
 _ADAM_PART, _ADAM_STEP = 1 / 3, 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What one start ends in.
-
-    Attributes:
-        images: float32 (n, C, H, W), in [0, 1].
-        labels: int64 (n,).
-        misfit: how far their message is from the one that was read, by the method's own measure.
-    """
-
-    images: Tensor
-    labels: np.ndarray
-    misfit: float
-
-
 def search(
     message: Message,
     knowledge: Knowledge,
     sought: Sought,
-    shape: tuple[int, int, int],
     config: AttackConfig,
     stream: np.random.Generator,
-) -> Found:
+) -> Arrays:
     """One start of a method that searches.
 
     Args:
-        shape: (C, H, W) of an image.
         stream: what the first images are drawn from.
+
+    Returns:
+        `images`, float32 (n, C, H, W), in [0, 1]; their `labels`, int64 (n,); and their `misfit`:
+        how far their message is from the one that was read, by the method's own measure.
 
     Raises:
         InputError: the model's last layer is not linear.
@@ -62,12 +49,12 @@ def search(
     # In 64 bits: what parts two images with nearly the same message is lost in the rounding of 32.
     target, start = message.gradient.double(), message.start.double()
     count, classes = len(sought), knowledge.n_classes
-    images = torch.from_numpy(stream.random((count, *shape)))
+    images = torch.from_numpy(stream.random((count, *knowledge.shape)))
     logits = torch.from_numpy(stream.standard_normal((count, classes)))
     seeks_labels = config.method == "dlg"
     labels = None
     if not seeks_labels:
-        labels = torch.tensor(labels_by_rule(message, knowledge, shape, count))
+        labels = torch.tensor(labels_by_rule(message, knowledge, count))
     by_angle = config.method == "inverting"
     images.requires_grad_()
     sought_too = [images, logits.requires_grad_()] if seeks_labels else [images]
@@ -76,10 +63,10 @@ def search(
         chosen = (
             logits.softmax(1) if labels is None else torch.eye(classes, dtype=target.dtype)[labels]
         )
-        made = message_of(images, chosen, knowledge, sought, start)
+        trial = message_of(images, chosen, knowledge, sought, start)
         if not by_angle:
-            return (made - target).square().sum()
-        cosine = made @ target / (made.norm() * target.norm()).clamp_min(1e-30)
+            return (trial - target).square().sum()
+        cosine = trial @ target / (trial.norm() * target.norm()).clamp_min(1e-30)
         return 1 - cosine + config.total_variation * _variation(images)
 
     begun = int(config.iterations * _ADAM_PART) if by_angle else 0
@@ -89,8 +76,12 @@ def search(
     with torch.no_grad():
         images.nan_to_num_(0.5).clamp_(0.0, 1.0)
     ended = float(misfit().detach())
-    found = logits.detach().argmax(1) if labels is None else labels
-    return Found(images.detach().float(), found.numpy(), ended if isfinite(ended) else float("inf"))
+    best_labels = logits.detach().argmax(1) if labels is None else labels
+    return {
+        "images": images.detach().float().numpy(),
+        "labels": best_labels.numpy(),
+        "misfit": np.array(ended if isfinite(ended) else inf),
+    }
 
 
 def _variation(images: Tensor) -> Tensor:

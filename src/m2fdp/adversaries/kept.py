@@ -26,21 +26,21 @@ class Kept:
 
     Attributes:
         folder: None keeps nothing.
-        key: of all that the results follow from, as text or bytes.
+        key: a digest of all that the results follow from.
     """
 
     folder: Path | None
     key: bytes
 
-    def get(self, name: str, compute: Callable[[], Arrays], of: bytes = b"") -> Arrays:
+    def get(self, name: str, compute: Callable[[], Arrays], premises: bytes = b"") -> Arrays:
         """The result of that name, computed if it is not there whole.
 
         Args:
-            of: what it follows from besides.
+            premises: what it follows from besides the key.
         """
         if self.folder is None:
             return compute()
-        digest = blake2b(self.key + b"|" + of, digest_size=12).hexdigest()
+        digest = blake2b(self.key + b"|" + premises, digest_size=12).hexdigest()
         file = self.folder / f"{name}-{digest}.npz"
         try:
             with np.load(file, allow_pickle=False) as stored:

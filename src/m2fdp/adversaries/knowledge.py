@@ -31,6 +31,7 @@ class Knowledge:
 
     Attributes:
         model: what is trained.
+        shape: (C, H, W) of an image.
         n_classes: how many labels there are.
         sizes: int64 (N_L,), D_j.
         record_norm: the norm that each record's gradient is clipped to; None = it is not.
@@ -38,6 +39,7 @@ class Knowledge:
     """
 
     model: Model
+    shape: Shape
     n_classes: int
     sizes: np.ndarray
     record_norm: float | None = None
@@ -62,26 +64,16 @@ class Sought:
         return len(self.owners)
 
 
-def sought_in(message: Message, knowledge: Knowledge, most: int) -> Sought:
+def sought_in(message: Message, knowledge: Knowledge, limit: int) -> Sought:
     """At most so many images of a message, dealt to its devices in turn, up to what each has."""
-    left = knowledge.sizes[message.devices].copy()
-    owners: list[int] = []
-    while len(owners) < most and left.any():
-        for device in np.flatnonzero(left)[: most - len(owners)]:
-            owners.append(int(device))
-            left[device] -= 1
-    there = sorted(set(owners))
-    place = {device: at for at, device in enumerate(there)}
-    counts = [owners.count(device) for device in there]
-    weights = torch.zeros(len(there), len(owners), dtype=torch.float64)
-    for at, device in enumerate(owners):
-        weights[place[device], at] = 1.0 / counts[place[device]]
-    parts = message.parts[there]
-    return Sought(
-        np.array([place[device] for device in owners]),
-        weights,
-        torch.as_tensor(parts / parts.sum(), dtype=torch.float64),
-    )
+    sizes = knowledge.sizes[message.devices]
+    turns = [np.flatnonzero(sizes > turn) for turn in range(min(limit, int(sizes.max())))]
+    dealt = np.concatenate(turns)[:limit]
+    owners, places, counts = np.unique(dealt, return_inverse=True, return_counts=True)
+    weights = torch.zeros(len(owners), len(dealt), dtype=torch.float64)
+    weights[places, torch.arange(len(dealt))] = torch.as_tensor(1.0 / counts[places])
+    parts = message.parts[owners]
+    return Sought(places, weights, torch.as_tensor(parts / parts.sum(), dtype=torch.float64))
 
 
 def message_of(
@@ -114,7 +106,7 @@ def _clipped(vectors: Tensor, norm: float | None) -> Tensor:
     return vectors * (norm / norms).clamp_max(1.0)
 
 
-def labels_by_rule(message: Message, knowledge: Knowledge, shape: Shape, count: int) -> list[int]:
+def labels_by_rule(message: Message, knowledge: Knowledge, count: int) -> list[int]:
     """So many labels, read off the last layer.
 
     Of one record the row of the last layer's gradient that sums to least is its label's (Zhao et
@@ -129,37 +121,40 @@ def labels_by_rule(message: Message, knowledge: Knowledge, shape: Shape, count: 
     rows = last_rows(message.gradient, knowledge).sum(1).double()
     if count == 1:
         return [int(rows.argmin())]
-    templates = _templates(message, knowledge, shape)
+    templates = _templates(message, knowledge)
     best: tuple[float, list[int]] = (inf, [])
     for brightness in _BRIGHTNESSES:
         best = min(best, _explained(count * rows, brightness * templates, count))
     return best[1]
 
 
-def _templates(message: Message, knowledge: Knowledge, shape: Shape) -> Tensor:
+def _templates(message: Message, knowledge: Knowledge) -> Tensor:
     """float64 (classes, classes), what a record of each label adds to the sums of the rows."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand(_IMAGES, *shape, generator=generator, dtype=torch.float64)
-    alone = Sought(np.zeros(1, dtype=np.int64), torch.ones(1, 1).double(), torch.ones(1).double())
+    images = torch.rand(_IMAGES, *knowledge.shape, generator=generator, dtype=torch.float64)
+    one = torch.ones(1, dtype=torch.float64)
+    one_record = Sought(np.zeros(1, dtype=np.int64), one[None], one)
     start, result = message.start.double(), []
     for label in torch.eye(knowledge.n_classes, dtype=torch.float64):
-        made = [message_of(one[None], label[None], knowledge, alone, start) for one in images]
-        result.append(last_rows(torch.stack(made).mean(0), knowledge).sum(1))
+        messages = torch.stack(
+            [message_of(image[None], label[None], knowledge, one_record, start) for image in images]
+        )
+        result.append(last_rows(messages.mean(0), knowledge).sum(1))
     return torch.stack(result)
 
 
 def _explained(rows: Tensor, templates: Tensor, count: int) -> tuple[float, list[int]]:
     """What is left unexplained of the rows' sums by the best labels found, and these labels."""
-    left, found = rows, list[int]()
+    rest, labels = rows, list[int]()
     for _ in range(count):
-        found.append(int((left - templates).square().sum(1).argmin()))
-        left = left - templates[found[-1]]
+        labels.append(int((rest - templates).square().sum(1).argmin()))
+        rest = rest - templates[labels[-1]]
     for _ in range(2):
         for place in range(count):
-            without = left + templates[found[place]]
-            found[place] = int((without - templates).square().sum(1).argmin())
-            left = without - templates[found[place]]
-    return float(left.square().sum()), found
+            rest_but_one = rest + templates[labels[place]]
+            labels[place] = int((rest_but_one - templates).square().sum(1).argmin())
+            rest = rest_but_one - templates[labels[place]]
+    return float(rest.square().sum()), labels
 
 
 def last_rows(gradient: Tensor, knowledge: Knowledge) -> Tensor:
@@ -175,10 +170,3 @@ def last_rows(gradient: Tensor, knowledge: Knowledge) -> Tensor:
         if len(rows) == knowledge.n_classes:
             return rows
     raise InputError("model.name", model.name, "has no linear last layer to read labels off")
-
-
-def first_layer(model: Model) -> nn.Linear | None:
-    """The layer that pixels enter, if it is linear."""
-    own = [part for part in model.module.modules() if any(True for _ in part.parameters(False))]
-    first = own[0] if own else None
-    return first if isinstance(first, nn.Linear) else None

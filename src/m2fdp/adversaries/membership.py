@@ -41,11 +41,11 @@ class Membership:
 
     Attributes:
         auc: the area under the curve; 0.5 is guessing.
-        tpr: at each of `RATES`, the share of members that are found.
+        tpr: the share of members that are found, at each of `RATES`.
         auc_most, tpr_most: what the ledger allows.
-        epsilon_lower: at the given confidence, by a rule chosen on other shadows.
-        room: by how much the ledger's bounds pass the lower ends of what was found, where they do
-            so least; below zero the ledger is refuted at the given confidence.
+        epsilon_lower: a lower bound at the given confidence, by a rule chosen on other shadows.
+        room: how far the ledger's bounds pass the lower ends of what was found, where they do so
+            least; below zero the ledger is refuted at the given confidence.
         curve: float64 (3, n), false and true positive rates, and the ledger's bound.
     """
 
@@ -72,27 +72,28 @@ def confidences(model: Model, weights: Tensor, features: Tensor, labels: Tensor)
     softmax the logit of its label's probability."""
     with torch.no_grad():
         scores = model.scores(weights, features).double()
-    own = scores.gather(1, labels[:, None])[:, 0]
-    others = scores.scatter(1, labels[:, None], float("-inf")).logsumexp(1)
-    return (own - others).cpu().numpy()
+    of_label = scores.gather(1, labels[:, None])[:, 0]
+    of_others = scores.scatter(1, labels[:, None], float("-inf")).logsumexp(1)
+    return (of_label - of_others).cpu().numpy()
 
 
-def scores_of(seen: np.ndarray, members: np.ndarray) -> np.ndarray:
+def scores_of(values: np.ndarray, members: np.ndarray) -> np.ndarray:
     """The log likelihood ratios of the second half of the shadows, float64 (shadows/2, targets).
 
     Args:
-        seen: float64 (shadows, targets), each record's confidence as an observer sees it.
+        values: float64 (shadows, targets), each record's confidence as an observer sees it.
         members: bool (shadows, targets); only the first half of it is used.
     """
-    half = len(seen) // 2
-    fitted, inside = seen[:half], members[:half]
-    with_it = np.where(inside, fitted, 0.0).sum(0) / inside.sum(0)
-    without = np.where(inside, 0.0, fitted).sum(0) / (~inside).sum(0)
-    spread = (fitted - np.where(inside, with_it, without)).var(0) * half / max(half - 2, 1)
+    half = len(values) // 2
+    fitted, present = values[:half], members[:half]
+    mean_present = np.where(present, fitted, 0.0).sum(0) / present.sum(0)
+    mean_absent = np.where(present, 0.0, fitted).sum(0) / (~present).sum(0)
+    means = np.where(present, mean_present, mean_absent)
+    spread = (fitted - means).var(0) * half / max(half - 2, 1)
     # Few shadows say little of each spread: half of it is that of all targets.
     variance = np.maximum((spread + spread.mean()) / 2, 1e-300)
-    tested = seen[half:]
-    return ((tested - without) ** 2 - (tested - with_it) ** 2) / (2 * variance)
+    tested = values[half:]
+    return ((tested - mean_absent) ** 2 - (tested - mean_present) ** 2) / (2 * variance)
 
 
 def judge(
@@ -103,13 +104,13 @@ def judge(
     Args:
         scores: float64 (tests, targets), of shadows that the test was not fitted to.
         members: bool (tests, targets).
-        power: of the ledger.
+        power: what the ledger allows.
 
     Bounds at a confidence take guesses for independent. Those of one shadow share its model.
     """
     present, absent = scores[members], scores[~members]
     ranks = rankdata(np.concatenate([absent, present]))
-    above = ranks[len(absent) :].sum() - len(present) * (len(present) + 1) / 2
+    wins = ranks[len(absent) :].sum() - len(present) * (len(present) + 1) / 2
     fpr = np.concatenate([_GRID, np.array(RATES)])
     tpr = _found_at(present, absent, fpr)
     choosing = np.arange(len(scores)) % 2 == 0
@@ -119,17 +120,17 @@ def judge(
         for rows in (choosing, ~choosing)
     )
     rule = choose_rule(*chosen, delta, alpha, levels=_LEVELS)
-    most = power(_GRID)
-    auc = float(above / (len(present) * len(absent)))
+    bound = power(_GRID)
+    auc = float(wins / (len(present) * len(absent)))
     # Never too small: the bound rises, so that its right ends are above it.
-    auc_most = float(min(1.0, (np.diff(_GRID) * most[1:]).sum()))
+    auc_most = float(min(1.0, (np.diff(_GRID) * bound[1:]).sum()))
     at_rates = tpr[len(_GRID) :]
     deviation = sqrt((len(ranks) + 1) / (12 * len(present) * len(absent)))  # of guesses
     rooms = [auc_most - (auc - float(ndtri(1 - alpha)) * deviation)]
     for rate, share in zip(RATES, at_rates, strict=True):
-        taken = at_most(int(rate * len(absent)), len(absent), alpha)
-        found = at_least(round(share * len(present)), len(present), alpha)
-        rooms.append(float(power(np.array([taken]))[0]) - found)
+        highest_fpr = at_most(int(rate * len(absent)), len(absent), alpha)
+        lowest_tpr = at_least(round(share * len(present)), len(present), alpha)
+        rooms.append(float(power(np.array([highest_fpr]))[0]) - lowest_tpr)
     return Membership(
         auc=auc,
         tpr=tuple(at_rates.tolist()),
@@ -137,7 +138,7 @@ def judge(
         tpr_most=tuple(power(np.array(RATES)).tolist()),
         epsilon_lower=epsilon_bound(rule, *tested, delta, alpha),
         room=min(rooms),
-        curve=np.stack([_GRID, tpr[: len(_GRID)], most]),
+        curve=np.stack([_GRID, tpr[: len(_GRID)], bound]),
     )
 
 
@@ -154,27 +155,25 @@ def power_of(ledger: Ledger, kinds: Sequence[str], rounds: int) -> Power:
     """What the ledger allows observers of these kinds: the largest over positions of the least,
     over several pairs of epsilon and delta, of exp(epsilon) FPR + delta and what it says with the
     two worlds exchanged."""
-    lines = [line for line in ledger.lines if line.kind in kinds]
-    by_line = []
-    for line in lines:
-        composition = ledger.composition(line, rounds)
-        pairs = [
-            (line.spent + epsilon(composition, delta, ledger.adjacency), delta)
+    curves = {
+        tuple(
+            (line.spent + epsilon(ledger.composition(line, rounds), delta, ledger.adjacency), delta)
             for delta in (ledger.delta, *_DELTAS)
-        ]
-        by_line.append(pairs)
-    unique = {tuple(pairs) for pairs in by_line}
+        )
+        for line in ledger.lines
+        if line.kind in kinds
+    }
 
     def power(rates: np.ndarray) -> np.ndarray:
-        most = np.zeros_like(rates) if unique else np.ones_like(rates)
-        for pairs in unique:
-            least = np.ones_like(rates)
+        highest = np.zeros_like(rates) if curves else np.ones_like(rates)
+        for pairs in curves:
+            of_line = np.ones_like(rates)
             for value, delta in pairs:
                 grown = np.exp(min(value, 700.0))
                 one_way = np.where(rates > 0, grown * rates, 0.0) + delta
                 other_way = 1.0 - (1.0 - delta - rates) / grown
-                least = np.minimum(least, np.minimum(one_way, other_way))
-            most = np.maximum(most, least)
-        return np.clip(most, rates, 1.0)
+                of_line = np.minimum(of_line, np.minimum(one_way, other_way))
+            highest = np.maximum(highest, of_line)
+        return np.clip(highest, rates, 1.0)
 
     return power

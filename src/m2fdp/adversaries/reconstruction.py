@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import nan
@@ -52,7 +52,7 @@ class Reconstruction:
         blind_psnr: the mean of `Records.usual` for the same records.
         labels: the share of the labels that are right; NaN where fewer are sought than there are,
             for then some guess among many is always right.
-        misfit: of the best start.
+        misfit: the misfit of the best start.
     """
 
     sees: str
@@ -68,54 +68,37 @@ class Reconstruction:
 
 
 def reconstruct(
-    message: Message,
-    knowledge: Knowledge,
-    records: Records,
-    config: AttackConfig,
-    kept: Kept,
-    streams: Streams,
-    on_start: Callable[[], None],
-) -> Reconstruction:
-    """Attack a message from so many starts, and judge the one that explains it best.
+    message: Message, knowledge: Knowledge, config: AttackConfig, results: Kept, streams: Streams
+) -> Iterator[Arrays]:
+    """Attack a message from so many starts, one after the other; see `search` for what each gives.
 
     Args:
-        streams: that starts are drawn from, by message and number.
-        on_start: called after each start.
+        streams: streams that starts are drawn from, by number.
 
     Raises:
         InputError: a model that the method can't invert.
     """
-    shape: tuple[int, int, int] = tuple(records.images.shape[1:])  # type: ignore[assignment]
     read = message.update.numpy().tobytes() + message.start.numpy().tobytes()
     exact = config.method == "analytic"
     sought = sought_in(message, knowledge, 1 if exact else config.images)
 
     def start(number: int) -> Arrays:
         if exact:
-            labels = np.array(labels_by_rule(message, knowledge, shape, 1))
-            images = invert(message, knowledge, int(labels[0]), shape)[None]
+            labels = np.array(labels_by_rule(message, knowledge, 1))
+            images = invert(message, knowledge, int(labels[0]))[None]
             return {"images": images.numpy(), "labels": labels, "misfit": np.zeros(())}
         stream = streams.generator("attack", number)
-        found = search(message, knowledge, sought, shape, config, stream)
-        return {
-            "images": found.images.numpy(),
-            "labels": found.labels,
-            "misfit": np.array(found.misfit),
-        }
+        return search(message, knowledge, sought, config, stream)
 
-    best: Arrays = {}
     for number in range(1 if exact else config.restarts):
-        ended = kept.get(f"start-{number}", partial(start, number), of=read)
-        if not best or float(ended["misfit"]) < float(best["misfit"]):
-            best = ended
-        on_start()
-    return _judged(message, best, records)
+        yield results.get(f"start-{number}", partial(start, number), read)
 
 
-def _judged(message: Message, found: Arrays, records: Records) -> Reconstruction:
-    images = torch.from_numpy(np.ascontiguousarray(found["images"]))
-    places = matched(images, records.images)
-    truths = records.images[torch.from_numpy(places)]
+def best_of(starts: Iterable[Arrays], message: Message, records: Records) -> Reconstruction:
+    """The start that explains the message best, beside the records that went in."""
+    best = min(starts, key=lambda start: float(start["misfit"]))
+    images = torch.from_numpy(np.ascontiguousarray(best["images"]))
+    truths = records.images[torch.from_numpy(matched(images, records.images))]
     pairs = list(zip(images, truths, strict=True))
 
     def decibels(image: Tensor, truth: Tensor) -> float:
@@ -131,9 +114,9 @@ def _judged(message: Message, found: Arrays, records: Records) -> Reconstruction
         ssim=np.array([ssim(*pair) for pair in pairs]),
         blind_psnr=float(np.mean([decibels(records.usual, truth) for truth in truths])),
         labels=(
-            labels_right(found["labels"].tolist(), records.labels.tolist())
+            labels_right(best["labels"].tolist(), records.labels.tolist())
             if len(images) == len(records.images)
             else nan
         ),
-        misfit=float(found["misfit"]),
+        misfit=float(best["misfit"]),
     )

@@ -36,7 +36,7 @@ class Place:
         stretch: the number of the aggregation in the round, from 0.
         direction: `up`, what nodes of a layer send; `down`, what one of them hands to all below;
             `end`, the model after the round.
-        layer: of the sender, or of those whose sum is read.
+        layer: layer of the sender, or of those whose sum is read.
         node: the sender, or the sum's reader.
         summed: whether only the sum of what siblings send is read.
         own: the device that takes out what it has sent itself; None = nobody does.
@@ -55,9 +55,9 @@ class Vantage:
     """What decides who reads what in a round.
 
     Attributes:
-        network: without participants that are drawn.
-        lock_step: of the run's mechanism.
-        plan: of the round.
+        network: the run's network, without participants that are drawn.
+        lock_step: the learners of the run's mechanism.
+        plan: the round's plan.
     """
 
     network: Network
@@ -139,8 +139,8 @@ class Heard:
 
     Attributes:
         start: (M,), the model that the round began with.
-        up: by (stretch, layer), (N_l, M), what nodes of the layer sent.
-        down: by stretch, (N_top, M), what was handed down after it.
+        up: what nodes of a layer sent, (N_l, M), by (stretch, layer).
+        down: what was handed down after each stretch, (N_top, M), by stretch.
         first: (M,), the model before the first round.
     """
 
@@ -182,14 +182,14 @@ def overhear(
 
     Args:
         process: whose rounds are run; what it simulates is the network's.
-        plans: of these rounds.
+        plans: what each of these rounds does.
 
     Raises:
         InputError: nobody of this kind reads a message.
     """
     vantage = Vantage(network, lock_step, plans[-1])
-    found = (place_of(vantage, observer, device) for device in range(network.tree.n_devices))
-    places = list(dict.fromkeys(place for place in found if place is not None))
+    places_of = (place_of(vantage, observer, device) for device in range(network.tree.n_devices))
+    places = list(dict.fromkeys(place for place in places_of if place is not None))
     if not places:
         raise InputError(
             OBSERVER,
@@ -197,64 +197,54 @@ def overhear(
             "reads no message of this network's rounds: nobody is one, it gets random words, or it "
             "is inside a trusted group whose gradients it sees in clear; choose another",
         )
-    heard = listen_in(process, plans)
-    seen: set[tuple[int, ...]] = set()
+    last_round = listen_in(process, plans)
+    handed_over: set[tuple[int, ...]] = set()
     for place in places:
-        message = _message(vantage, heard, place, len(plans))
+        message = _message(vantage, last_round, place, len(plans))
         key = (place.stretch, *message.devices.tolist())
-        if key not in seen and len(message.devices):
-            seen.add(key)
+        if key not in handed_over and len(message.devices):
+            handed_over.add(key)
             yield message
 
 
 def _message(vantage: Vantage, heard: Heard, place: Place, rounds: int) -> Message:
     """What is read at a place, as updates of the devices below it."""
-    network, plan = vantage.network, vantage.plan
-    tree = network.tree
+    network = vantage.network
+    tree, devices_layer = network.tree, network.tree.depth
     steps, _ = vantage.stretches[place.stretch]
-    start, devices_layer = heard.start, tree.depth
+    start, node, layer = heard.start, place.node, place.layer
+    if place.direction == "up" and place.summed:
+        layer = place.layer - 1
+    devices, shares = _below(network, layer, node)
     if place.direction == "end":
-        last = heard.down[place.stretch][0]
-        everybody = np.arange(tree.n_devices)
-        shares = network.shares(devices_layer, 0)
-        sees = "the final model"
-        return Message(
-            sees, everybody, shares, heard.first, last - heard.first, steps * rounds, plan.step_size
-        )
-    if place.direction == "down":
-        model = heard.down[place.stretch][place.node]
-        below, shares = _below(network, place.layer, place.node)
-        update = model - start
-        sees = "a broadcast"
+        sees, start, steps = "the final model", heard.first, steps * rounds
+        update = heard.down[place.stretch][0] - start
+    elif place.direction == "down":
+        sees, update = "a broadcast", heard.down[place.stretch][node] - start
         if place.own is not None:
-            own = float(shares[below == place.own][0])
-            sent = heard.up[place.stretch, devices_layer][place.own]
-            update = update - own * (sent - start)
-            shares, below = shares[below != place.own], below[below != place.own]
             sees = "a broadcast, less its own message"
-        return Message(sees, below, shares, start, update, steps, plan.step_size)
-    models = heard.up[place.stretch, place.layer]
-    if not place.summed:
-        below, shares = _below(network, place.layer, place.node)
+            own_share = float(shares[devices == place.own][0])
+            sent = heard.up[place.stretch, devices_layer][place.own]
+            update = update - own_share * (sent - start)
+            shares, devices = shares[devices != place.own], devices[devices != place.own]
+    elif not place.summed:
         sees = "a device's message" if place.layer == devices_layer else "a server's message"
-        return Message(
-            sees, below, shares, start, models[place.node] - start, steps, plan.step_size
-        )
-    top = place.layer - 1
-    members = np.flatnonzero(tree.parents[top] == place.node)
-    weights = models.new_tensor(network.weights[top][members])[:, None]
-    update = (weights * (models[members] - start)).sum(0)
-    below, shares = _below(network, top, place.node)
-    sees = f"a sum of {len(members)} messages"
-    if network.sums.decode == "cloud":
-        sees = f"a sum of {len(below)} devices' messages"
-    return Message(sees, below, shares, start, update, steps, plan.step_size)
+        update = heard.up[place.stretch, place.layer][node] - start
+    else:
+        models = heard.up[place.stretch, place.layer]
+        members = np.flatnonzero(tree.parents[layer] == node)
+        weights = models.new_tensor(network.weights[layer][members])[:, None]
+        update = (weights * (models[members] - start)).sum(0)
+        sees = f"a sum of {len(members)} messages"
+        if network.sums.decode == "cloud":
+            sees = f"a sum of {len(devices)} devices' messages"
+    return Message(sees, devices, shares, start, update, steps, vantage.plan.step_size)
 
 
 def _below(network: Network, layer: int, node: int) -> tuple[np.ndarray, np.ndarray]:
     """The devices below a node, int64 (n,), and what each counts with in its model, float64."""
-    below = np.flatnonzero(network.tree.ancestors[layer] == node)
-    return below, network.shares(network.tree.depth, layer)[below]
+    devices = np.flatnonzero(network.tree.ancestors[layer] == node)
+    return devices, network.shares(network.tree.depth, layer)[devices]
 
 
 def broadcasts(process: Process, plans: Sequence[RoundPlan]) -> Iterator[Tensor]:

@@ -27,7 +27,7 @@ from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
 from m2fdp.algorithms.pedpfl import PEDPFL
 from m2fdp.algorithms.scaffold import SCAFFOLD
 from m2fdp.algorithms.splitfed import SPLITFED
-from m2fdp.config import Block, Config, ZonesConfig, parse_block
+from m2fdp.config import Block, Config, parse_block
 from m2fdp.errors import InputError
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.clipping import check_clip_factor
@@ -112,7 +112,6 @@ def build_plan(config: Config) -> Plan:
     trust = build_trust(tree, config.topology.trust, config.seed)
     schedule = build_schedule(config.training, tree.depth)
     options = parse_options(config.algorithm, config.options)
-    _check_zones(config)
     given = Given(
         tree,
         trust,
@@ -141,24 +140,6 @@ def build_plan(config: Config) -> Plan:
         plan.schedule.local_aggregation,
     )
     return plan if network is plan.network else replace(plan, network=network)
-
-
-def _check_zones(config: Config) -> None:
-    """`zones` says something only to an algorithm that reads it.
-
-    Raises:
-        InputError: it is changed for one that does not.
-    """
-    usual = ZonesConfig()
-    if config.zones == usual or get_algorithm(config.algorithm).zoned:
-        return
-    key = next(k for k in ZonesConfig.model_fields if getattr(config.zones, k) != getattr(usual, k))
-    able = ", ".join(name for name, own in ALGORITHMS.items() if own.zoned)
-    raise InputError(
-        f"zones.{key}",
-        getattr(config.zones, key),
-        f"belongs to algorithm: {able}, not to {config.algorithm}",
-    )
 
 
 def _participants(participants: int | None, tree: Tree, trust: Trust, planned: Tree) -> int | None:

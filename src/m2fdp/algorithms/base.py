@@ -14,9 +14,6 @@ from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import Trust
 
-# Whom a trusted cloud's noise protects from: whoever gets the global model.
-BEYOND_THE_CLOUD = frozenset({"siblings", "cousins", "far_devices", "public"})
-
 
 class NoOptions(Block):
     """Of an algorithm that has none."""
@@ -29,10 +26,10 @@ class Given:
     Attributes:
         tree, trust, schedule: as configured.
         options: the configuration's `options`, as the algorithm's own block.
-        seed: of the run, for what an algorithm draws.
-        zones: as configured, for an algorithm that is `zoned`.
-        tiering: as configured, for one that trains in tiers.
-        epochs: of a device in a round, for one that trains in epochs.
+        seed: seed of the run, for what an algorithm draws.
+        zones: the configured block, for an algorithm that is `zoned`.
+        tiering: the configured block, for one that trains in tiers.
+        epochs: epochs of a device in a round, for one that trains in epochs.
     """
 
     tree: Tree
@@ -51,7 +48,7 @@ class Plan:
 
     Attributes:
         network: the tree it trains over, the trust it assumes, and who adds noise.
-        schedule: when it steps and aggregates.
+        schedule: its steps and aggregations.
         private: whether it clips and noises at all.
         rules: its local steps, what the cloud makes of an aggregate, how norms are bounded.
         distrusts: kinds of observers that its promise binds whatever `threat` says, by the names
@@ -70,10 +67,10 @@ class Algorithm:
     """An algorithm by name.
 
     Attributes:
-        name: in configurations.
-        title: in tables and figures.
+        name: its name in configurations.
+        title: its name in tables and figures.
         role: `method`, or `baseline` that methods are compared with.
-        plan: from what is given to its plan.
+        plan: the function from what is given to its plan.
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
         zoned: whether it reads the configuration's `zones`.

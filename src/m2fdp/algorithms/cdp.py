@@ -3,7 +3,8 @@
 With nobody else left to protect from, the promise binds those who receive the global model.
 """
 
-from m2fdp.algorithms.base import BEYOND_THE_CLOUD, Algorithm, Given, Plan
+from m2fdp.algorithms.base import Algorithm, Given, Plan
+from m2fdp.privacy.sight import BEYOND_THE_CLOUD
 from m2fdp.topology.network import Network, noise_plan
 from m2fdp.topology.trust import all_trusted
 

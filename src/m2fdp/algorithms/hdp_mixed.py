@@ -6,8 +6,9 @@ nobody; others trust their super-node, and those whose super-node adds none, the
 
 import numpy as np
 
-from m2fdp.algorithms.base import BEYOND_THE_CLOUD, Algorithm, Given, Plan
+from m2fdp.algorithms.base import Algorithm, Given, Plan
 from m2fdp.errors import BLOCK, InputError
+from m2fdp.privacy.sight import BEYOND_THE_CLOUD
 from m2fdp.topology.network import Network
 from m2fdp.topology.zones import draw_adders
 

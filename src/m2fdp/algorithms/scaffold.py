@@ -35,8 +35,8 @@ class CorrectedStep:
     """y <- y - eta (g - c_i + c) (a `KeepingRule`).
 
     Attributes:
-        device: of some learners, (n, M): `c`, and `moved`, how far gradients have taken them in
-            this round.
+        device: values of some learners, (n, M): `c`, and `moved`, how far gradients have taken them
+            in this round.
         correction: c - c_i, (n, M).
     """
 

@@ -86,11 +86,11 @@ def check_claims(
     """Refuse claims that no run could decide; meant to be called before any run starts.
 
     Args:
-        claims: of one study.
-        columns: in which the study's runs differ, such as `arm` and dotted keys of parameters.
+        claims: the claims of one study.
+        columns: what the study's runs differ in, such as `arm` and dotted keys of parameters.
             `algorithm` is one always; seeds and versions are not for `of` and `over` to select.
-        versions: of the study.
-        measures: that the study's runs have.
+        versions: the study's versions.
+        measures: the measures that the study's runs have.
         values: column -> all its values, of those columns whose values are known.
 
     Raises:
@@ -121,13 +121,13 @@ def check_claims(
 
 def selections(claim: ThresholdClaim | TrendClaim) -> dict[str, dict[str, Any]]:
     """What a claim selects: `of` -> column -> value, and `over` likewise where it compares."""
-    over = getattr(claim, "over", None)
-    return {"of": claim.of} | ({} if over is None else {"over": over})
+    reference = getattr(claim, "over", None)
+    return {"of": claim.of} | ({} if reference is None else {"over": reference})
 
 
 def _check_known(
-    claim: ThresholdClaim | TrendClaim, key: str, value: object, known: Collection[object]
+    claim: ThresholdClaim | TrendClaim, key: str, value: object, valid: Collection[object]
 ) -> None:
-    if comparable(value) not in map(comparable, known):
-        valid = ", ".join(map(str, known)) or "(none in this study)"
-        raise InputError(f"claim {claim.claim!r}, {key}", value, f"is none of {valid}")
+    if comparable(value) not in map(comparable, valid):
+        names = ", ".join(map(str, valid)) or "(none in this study)"
+        raise InputError(f"claim {claim.claim!r}, {key}", value, f"is none of {names}")

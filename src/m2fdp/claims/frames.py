@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -45,10 +45,9 @@ TAGS = (ARM, VERSION)
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
-def swept_columns(frame_columns: Iterable[str], own: Iterable[str]) -> list[str]:
-    """The columns beyond a frame's own: arm and parameters in which its runs differ."""
-    known = set(own)
-    return [column for column in frame_columns if column not in known]
+def swept_columns(frame_columns: Iterable[str], fixed: Collection[str]) -> list[str]:
+    """The columns that not every frame has: arm and parameters in which its runs differ."""
+    return [column for column in frame_columns if column not in fixed]
 
 
 def in_order(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
@@ -67,26 +66,26 @@ def _with_numbers(value: object) -> tuple[str | float, ...]:
     return tuple(float(part) if i % 2 else part for i, part in enumerate(parts))
 
 
-def select_runs(runs: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
+def select_runs(runs: pd.DataFrame, selection: Mapping[str, Any]) -> pd.DataFrame:
     """The runs whose columns have the values.
 
     Args:
-        where: for each column its value or a list of values, as YAML has them: 1 is the column's
+        selection: each column's value or a list of values, as YAML has them: 1 is the column's
             1.0, and [0.5] the parameter's text "[0.5]". Names of arms and versions are texts.
 
     Raises:
         InputError: there is no such column.
     """
-    kept = np.ones(len(runs), bool)
-    for column, wanted in where.items():
+    selected = np.ones(len(runs), bool)
+    for column, choice in selection.items():
         if column not in runs:
             raise InputError("where", column, f"is none of {', '.join(runs.columns)}")
         as_value = str if column in TAGS else comparable
         # A list may be the value itself, as a ratio a layer is.
-        values = {as_value(value) for value in (wanted if isinstance(wanted, list) else [])}
-        values.add(as_value(wanted))
-        kept &= np.array([as_value(value) in values for value in runs[column]], bool)
-    return runs[kept]
+        values = {as_value(value) for value in (choice if isinstance(choice, list) else [])}
+        values.add(as_value(choice))
+        selected &= np.array([as_value(value) in values for value in runs[column]], bool)
+    return runs[selected]
 
 
 def comparable(value: object) -> Hashable:

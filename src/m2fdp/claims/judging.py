@@ -28,7 +28,7 @@ _CONDITIONAL = " (conditional)"
 _EPSILON_SLACK = 1 + 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
     """A claim in one version of a study."""
 
@@ -50,11 +50,11 @@ class Judgement:
     reached_of: int
     reached_over: int
     n: int
-    at_least: float  # NaN = no such bound
-    at_most: float
-    trend: str  # the column; "" of a threshold
-    values: tuple[float | tuple[float, ...], ...]  # of that column, in order
-    means: tuple[float, ...]  # at these values, of the n seeds
+    at_least: float = math.nan  # NaN = no such bound
+    at_most: float = math.nan
+    trend: str = ""  # the column; "" of a threshold
+    values: tuple[float | tuple[float, ...], ...] = ()  # of that column, in order
+    means: tuple[float, ...] = ()  # at these values, of the n seeds
     # The largest of the private runs, reached or not; NaN = no private run.
     epsilon_nominal: float
     epsilon_verified: float
@@ -82,10 +82,10 @@ def judge(
     otherwise. One seed, and a tie, are open.
 
     Args:
-        claims: of one study.
+        claims: the claims of one study.
         measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
             a run has none), the study's arms and swept parameters, and `version` where it has them.
-        versions: of the study, in its order, so that those without a finished run are there too;
+        versions: the study's versions, in its order, those without a finished run, too;
             None = those of the runs and of the claims. Without a column `version` there are none.
 
     Returns:
@@ -124,7 +124,7 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     a version whose runs keep to theirs. It fails if it holds nowhere and nothing is open.
 
     Args:
-        judged: as `judge` returns it.
+        judged: what `judge` returns.
 
     Returns:
         `VERDICT_COLUMNS`, texts, a row a claim; the reason is empty where the claim simply holds
@@ -143,36 +143,34 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def _select(
-    claim: ThresholdClaim | TrendClaim, side: str, runs: pd.DataFrame, by: str | None = None
+    claim: ThresholdClaim | TrendClaim, side: str, runs: pd.DataFrame, column: str | None = None
 ) -> pd.DataFrame:
     """The runs that one side of a claim is about, in the order of their seeds.
 
     Args:
         claim: its selection counts.
         side: `of` or `over`.
-        runs: of one version.
-        by: the column of a trend, each value of which has runs of its own.
+        runs: the runs of one version.
+        column: a trend's column, each value of which has runs of its own.
 
     Raises:
-        InputError: several runs of one seed (and value of `by`).
+        InputError: several runs of one seed (and value of the column).
     """
-    wanted = selections(claim)[side]
+    selection = selections(claim)[side]
     chosen = np.ones(len(runs), dtype=bool)
-    for column, value in wanted.items():
-        chosen &= np.array(
-            [comparable(cell) == comparable(value) for cell in runs[column]], dtype=bool
-        )
+    for name, value in selection.items():
+        chosen &= np.array([comparable(cell) == comparable(value) for cell in runs[name]], bool)
     runs = runs[chosen].sort_values("seed")
-    keys = ["seed"] if by is None else ["seed", by]
+    keys = ["seed"] if column is None else ["seed", column]
     twice = runs[runs.duplicated(keys, keep=False)]
     if len(twice):
         _, first = next(iter(twice.groupby(keys, sort=False, dropna=False)))
         columns = ["algorithm", *swept_columns(runs.columns, (*RUN_COLUMNS, *MEASURES))]
-        apart = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
-        remedy = f"select by {' or '.join(apart)} too" if apart else "keep one of them"
+        varied = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
+        remedy = f"select by {' or '.join(varied)} too" if varied else "keep one of them"
         raise InputError(
             f"claim {claim.claim!r}, {side}",
-            wanted,
+            selection,
             f"selects {len(first)} runs of seed {first['seed'].iloc[0]}; {remedy}",
         )
     return runs
@@ -183,11 +181,11 @@ def _guarantees(runs: pd.DataFrame) -> dict[str, Any]:
     private = runs[runs["privacy"] != "none"]
     bound = private["epsilon_verified"].astype(float).fillna(math.inf)
     target = private["epsilon_nominal"].astype(float).fillna(math.inf)
-    kept = np.isfinite(bound) & (bound <= target * _EPSILON_SLACK)
+    keeping = np.isfinite(bound) & (bound <= target * _EPSILON_SLACK)
     return {
         "epsilon_nominal": float(target.max()),
         "epsilon_verified": float(bound.max()),
-        "within_nominal": bool(kept.all()),
+        "within_nominal": bool(keeping.all()),
         "conditional": bool((private["privacy"] == "conditional").any()),
     }
 
@@ -210,10 +208,10 @@ def _judge(claim: ThresholdClaim | TrendClaim, version: str, runs: pd.DataFrame)
 
 def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) -> Judgement:
     sides = {side: _select(claim, side, runs).set_index("seed") for side in selections(claim)}
-    of, over = sides["of"], sides.get("over", sides["of"])
-    seeds = of.index.intersection(over.index)
-    of, over = of.loc[seeds], over.loc[seeds]
-    ours, theirs = of[claim.measure].astype(float), over[claim.measure].astype(float)
+    subject, reference = sides["of"], sides.get("over", sides["of"])
+    seeds = subject.index.intersection(reference.index)
+    subject, reference = subject.loc[seeds], reference.loc[seeds]
+    ours, theirs = subject[claim.measure].astype(float), reference[claim.measure].astype(float)
     if claim.comparison is None:
         values = ours
     elif claim.comparison == "difference":
@@ -221,11 +219,11 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
     else:
         # A reduction of nothing is not defined.
         values = (theirs - ours) / theirs.where(theirs != 0)
-    found = summarise(values.dropna().to_numpy())
+    summary = summarise(values.dropna().to_numpy())
     at_least = math.nan if claim.at_least is None else claim.at_least
     at_most = math.nan if claim.at_most is None else claim.at_most
-    if found.n:
-        verdict = against_bounds(found.interval(), at_least, at_most)
+    if summary.n:
+        verdict = against_bounds(summary.interval(), at_least, at_most)
     elif len(seeds):
         verdict = _missing(claim.measure)
     else:
@@ -234,28 +232,26 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
         **_declared(claim),
         version=version,
         comparison=claim.comparison or "value",
-        mean=found.mean,
-        std=found.std,
-        n=found.n,
+        mean=summary.mean,
+        std=summary.std,
+        n=summary.n,
         seeds=len(seeds),
         reached_of=int(ours.notna().sum()),
         reached_over=int(theirs.notna().sum()),
         at_least=at_least,
         at_most=at_most,
-        trend="",
-        values=(),
-        means=(),
-        **_guarantees(pd.concat([of, over])),
+        **_guarantees(pd.concat([subject, reference])),
         verdict=verdict,
     )
 
 
 def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgement:
-    runs = _select(claim, "of", runs, by=claim.trend)
-    at = [_place(claim, value) for value in runs[claim.trend]]
-    places = sorted(set(at))
+    runs = _select(claim, "of", runs, claim.trend)
+    of_runs = [_place(claim, value) for value in runs[claim.trend]]
+    places = sorted(set(of_runs))
     points = [
-        runs[[place == here for place in at]].set_index("seed")[claim.measure] for here in places
+        runs[[other == place for other in of_runs]].set_index("seed")[claim.measure]
+        for place in places
     ]
     # A row a seed that has a run at every value.
     seeds = pd.concat(points, axis="columns", join="inner") if points else pd.DataFrame()
@@ -282,8 +278,6 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
         reached_of=n,
         reached_over=n,
         n=n,
-        at_least=math.nan,
-        at_most=math.nan,
         trend=claim.trend,
         values=tuple(place[0] if len(place) == 1 else place for place in places),
         means=tuple(map(float, means)),
@@ -318,9 +312,9 @@ def _over_versions(rows: pd.DataFrame) -> str:
             for verdict in (OPEN, FAILS, NOT_REACHED, NOT_MEASURED, *_AWAITED)
             if (rows["verdict"] == verdict).any()
         )
-    kept = holding[holding["within_nominal"]]
-    if len(kept):
-        return HOLDS + (_CONDITIONAL if kept["conditional"].all() else "")
+    keeping = holding[holding["within_nominal"]]
+    if len(keeping):
+        return HOLDS + (_CONDITIONAL if keeping["conditional"].all() else "")
     best = holding.sort_values(["epsilon_verified", "conditional"], kind="stable").iloc[0]
     condition = _CONDITIONAL if best["conditional"] else ""
     # Where runs differ in their nominal epsilon, the largest ones do not tell which pass theirs.

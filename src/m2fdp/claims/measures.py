@@ -26,6 +26,12 @@ class Measure:
     digits: int | None = None  # after the decimal point; None = three in all
     share: bool = False  # of one, so that differences are in points
     bound: bool = False  # from above, of which the largest over seeds counts
+    # MLflow's metric of it; where that ends in a star, the largest of those that begin so.
+    metric: str = ""
+
+
+def _bound(label: str, metric: str, digits: int = 3) -> Measure:
+    return Measure(label, digits=digits, bound=True, metric=metric)
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -40,35 +46,45 @@ MEASURES: Mapping[str, Measure] = {
     "s_untrusted": Measure("s below untrusted nodes (devices)", "devices", 1),
     DEVICES: Measure("devices of the network", "devices", 0),
     ZONES: Measure("zones (lowest servers)", "zones", 0),
-    "v": Measure("V"),
-    "epsilon_by_h": Measure("ε/√V", digits=3),
-    "epsilon_by_h_with_sums": Measure("ε/V", digits=4),
-    "epsilon_public": Measure("ε, the public", digits=3, bound=True),
-    "least_epsilon_public": Measure("least ε, the public", digits=3, bound=True),
-    "epsilon_elsewhere": Measure("ε, devices elsewhere", digits=3, bound=True),
-    "epsilon_in_zone": Measure("ε, devices of the zone", digits=3, bound=True),
-    "epsilon_cloud": Measure("ε, the cloud", digits=3, bound=True),
-    "epsilon_coalition": Measure("ε, cloud with super-nodes", digits=3, bound=True),
-    "epsilon_super_node": Measure("ε, the super-node", digits=3, bound=True),
-    "epsilon_elected": Measure("ε, an elected super-node", digits=3, bound=True),
-    "noise": Measure("noise over shift, broadcast"),
-    "attack_psnr": Measure("PSNR of reconstructions (dB)", "dB", 1),
-    "attack_psnr_best": Measure("best PSNR (dB)", "dB", 1),
-    "attack_psnr_blind": Measure("PSNR of a blind guess (dB)", "dB", 1),
-    "attack_ssim": Measure("SSIM of reconstructions", digits=3),
-    "attack_labels": Measure("labels read off", digits=3, share=True),
-    "attack_epsilon": Measure("ε of what was attacked, at most", digits=1),
-    "attack_auc_public": Measure("AUC, the public", digits=3),
-    "attack_auc_far": Measure("AUC, devices elsewhere", digits=3),
-    "attack_tpr_public": Measure("members found at 1 %, the public", digits=4),
-    "attack_tpr_far": Measure("members found at 1 %, devices elsewhere", digits=4),
-    "attack_room": Measure("room below the ledger's bound", digits=4),
-    "attack_epsilon_lower": Measure("ε at least (LiRA)", digits=2),
-    "ledger_servers": Measure("ε, untrusted servers (ledger)", digits=1, bound=True),
-    "ledger_cloud": Measure("ε, the cloud (ledger)", digits=1, bound=True),
-    "ledger_siblings": Measure("ε, siblings (ledger)", digits=1, bound=True),
-    "ledger_downlinks": Measure("ε, downlinks (ledger)", digits=1, bound=True),
+    "v": Measure("V", metric="zones/v"),
+    "epsilon_by_h": Measure("ε/√V", metric="zones/epsilon_by_h", digits=3),
+    "epsilon_by_h_with_sums": Measure("ε/V", metric="zones/epsilon_by_h_with_sums", digits=4),
+    "epsilon_public": _bound("ε, the public", "zones/epsilon/public"),
+    "least_epsilon_public": _bound("least ε, the public", "zones/least_epsilon/public"),
+    "epsilon_elsewhere": _bound("ε, devices elsewhere", "zones/epsilon/devices_elsewhere"),
+    "epsilon_in_zone": _bound("ε, devices of the zone", "zones/epsilon/devices_of_the_zone"),
+    "epsilon_cloud": _bound("ε, the cloud", "zones/epsilon/cloud"),
+    "epsilon_coalition": _bound("ε, cloud with super-nodes", "zones/epsilon/cloud_with_*"),
+    "epsilon_super_node": _bound("ε, the super-node", "zones/epsilon/super-node"),
+    "epsilon_elected": _bound("ε, an elected super-node", "zones/epsilon/elected_super-node"),
+    "noise": Measure("noise over shift, broadcast", metric="zones/noise_over_shift/public"),
+    "attack_psnr": Measure(
+        "PSNR of reconstructions (dB)", metric="attack/psnr", unit="dB", digits=1
+    ),
+    "attack_psnr_best": Measure("best PSNR (dB)", metric="attack/psnr_best", unit="dB", digits=1),
+    "attack_psnr_blind": Measure(
+        "PSNR of a blind guess (dB)", metric="attack/psnr_blind", unit="dB", digits=1
+    ),
+    "attack_ssim": Measure("SSIM of reconstructions", metric="attack/ssim", digits=3),
+    "attack_labels": Measure("labels read off", metric="attack/labels_right", digits=3, share=True),
+    "attack_epsilon": Measure("ε of what was attacked, at most", metric="attack/epsilon", digits=1),
+    "attack_auc_public": Measure("AUC, the public", metric="attack/auc/public", digits=3),
+    "attack_auc_far": Measure("AUC, devices elsewhere", metric="attack/auc/far_devices", digits=3),
+    "attack_tpr_public": Measure(
+        "members found at 1 %, the public", metric="attack/tpr_at_0.01/public", digits=4
+    ),
+    "attack_tpr_far": Measure(
+        "members found at 1 %, devices elsewhere", metric="attack/tpr_at_0.01/far_devices", digits=4
+    ),
+    "attack_room": Measure("room below the ledger's bound", metric="attack/room", digits=4),
+    "attack_epsilon_lower": Measure("ε at least (LiRA)", metric="attack/epsilon_lower/*", digits=2),
+    "ledger_servers": _bound("ε, untrusted servers (ledger)", "epsilon_observer/servers", digits=1),
+    "ledger_cloud": _bound("ε, the cloud (ledger)", "epsilon_observer/cloud", digits=1),
+    "ledger_siblings": _bound("ε, siblings (ledger)", "epsilon_observer/siblings", digits=1),
+    "ledger_downlinks": _bound("ε, downlinks (ledger)", "epsilon_observer/downlinks", digits=1),
 }
+# What H's zones and the ledger say of a run, and what attacks take, by measure.
+OF_METRICS = {name: measure.metric for name, measure in MEASURES.items() if measure.metric}
 # The controller's decisions in a round.
 DECISIONS = ("K", "s_trusted", "s_untrusted")
 _TO_TARGET = {
@@ -77,42 +93,6 @@ _TO_TARGET = {
     "delay_s": "delay_to_target",
 }
 _LEAST_EVALUATIONS = 3
-# By measure, MLflow's metric of it; where it ends in a star, the largest of those that begin so.
-OF_ZONES: Mapping[str, str] = {
-    "v": "zones/v",
-    "epsilon_by_h": "zones/epsilon_by_h",
-    "epsilon_by_h_with_sums": "zones/epsilon_by_h_with_sums",
-    "epsilon_public": "zones/epsilon/public",
-    "least_epsilon_public": "zones/least_epsilon/public",
-    "epsilon_elsewhere": "zones/epsilon/devices_elsewhere",
-    "epsilon_in_zone": "zones/epsilon/devices_of_the_zone",
-    "epsilon_cloud": "zones/epsilon/cloud",
-    "epsilon_coalition": "zones/epsilon/cloud_with_*",
-    "epsilon_super_node": "zones/epsilon/super-node",
-    "epsilon_elected": "zones/epsilon/elected_super-node",
-    "noise": "zones/noise_over_shift/public",
-    "ledger_servers": "epsilon_observer/servers",
-    "ledger_cloud": "epsilon_observer/cloud",
-    "ledger_siblings": "epsilon_observer/siblings",
-    "ledger_downlinks": "epsilon_observer/downlinks",
-}
-
-# The same of what attacks take.
-OF_ATTACKS: Mapping[str, str] = {
-    "attack_psnr": "attack/psnr",
-    "attack_psnr_best": "attack/psnr_best",
-    "attack_psnr_blind": "attack/psnr_blind",
-    "attack_ssim": "attack/ssim",
-    "attack_labels": "attack/labels_right",
-    "attack_epsilon": "attack/epsilon",
-    "attack_auc_public": "attack/auc/public",
-    "attack_auc_far": "attack/auc/far_devices",
-    "attack_tpr_public": "attack/tpr_at_0.01/public",
-    "attack_tpr_far": "attack/tpr_at_0.01/far_devices",
-    "attack_room": "attack/room",
-    "attack_epsilon_lower": "attack/epsilon_lower/*",
-}
-OF_METRICS: Mapping[str, str] = {**OF_ZONES, **OF_ATTACKS}
 
 
 def measure_runs(
@@ -128,7 +108,7 @@ def measure_runs(
         runs: one row a run, of `m2fdp.studies.tracked_runs.load_runs`; its index is run_id.
         history: one row a run and evaluated round, of `load_history`.
         decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
-        target_accuracy: of the measures to a target.
+        target_accuracy: what the measures to a target wait for; None = there are none.
         zones: one row a run, of `load_metrics`; None = no run had any.
 
     Returns:
@@ -144,8 +124,8 @@ def measure_runs(
             node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
             without a controller.
         devices, zones: of the network, and its lowest servers; only where the fan-outs vary.
-        the measures of `OF_ZONES`: see `m2fdp.privacy.zone_table.zones_table`; NaN without zones.
-        the measures of `OF_ATTACKS`: see `m2fdp.experiments.attacks`; NaN without an attack.
+        the measures of `OF_METRICS`: see `m2fdp.privacy.zone_table.zones_table` and
+            `m2fdp.experiments.attacks`; NaN without zones or an attack.
     """
     history = history.sort_values(["run_id", "round"])
     measured = runs.assign(volatility=_by_run(_volatility(history), runs))
@@ -165,10 +145,9 @@ def measure_runs(
     if FANOUTS in runs:
         measured[DEVICES] = runs[FANOUTS].map(_devices).astype(float)
         measured[ZONES] = runs[FANOUTS].map(_zones).astype(float)
+    metrics = pd.DataFrame(dtype=float) if zones is None else zones
     for measure in OF_METRICS:
-        told = zones is not None and measure in zones
-        known = zones[measure] if zones is not None and told else pd.Series(dtype=float)
-        measured[measure] = _by_run(known, runs)
+        measured[measure] = _by_run(metrics.get(measure, pd.Series(dtype=float)), runs)
     return measured
 
 
@@ -192,7 +171,7 @@ def check_measure(name: str, columns: Collection[str], target_accuracy: float | 
 
     Args:
         columns: arm, version and parameters in which the runs differ.
-        target_accuracy: of the study; None = none.
+        target_accuracy: the study's target; None = none.
 
     Raises:
         InputError: naming what is valid.

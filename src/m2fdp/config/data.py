@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from m2fdp.config.types import (
+    READ_BY,
     SINCE,
     Block,
     Count,
@@ -41,7 +42,7 @@ class DatasetConfig(Block):
         default="pixels",
         description="pixels, each from 0 to 1, or unit_norm: every image over its own length, so "
         "that none is longer than one (features.map: pixels).",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: "features.map: pixels"},
     )
 
 
@@ -54,16 +55,20 @@ class PartitionConfig(Block):
         f"skewed sizes (quantity), at random (iid), or by a {FORM} of your own.",
     )
     labels_per_device: Count = Field(
-        default=3, description="Classes a device holds (labels_per_device)."
+        default=3,
+        description="Classes a device holds (labels_per_device).",
+        json_schema_extra={READ_BY: "partition.scheme: labels_per_device"},
     )
     alpha: Positive = Field(
         default=0.5,
         description="Concentration of the Dirichlet law over labels (dirichlet) or over shard "
         "sizes (quantity).",
+        json_schema_extra={READ_BY: "partition.scheme: dirichlet or quantity"},
     )
     level: Literal["device", "edge"] = Field(
         default="device",
         description="device, or edge: all devices of one edge server share the skew.",
+        json_schema_extra={READ_BY: "partition.scheme: labels_per_device or dirichlet or quantity"},
     )
     samples_per_device: Count | None = Field(
         default=None, description="At most so many records a device; null = all."
@@ -86,23 +91,26 @@ class FeaturesConfig(Block):
     dimension: Count | None = Field(
         default=None,
         description="Features a record, d; null = 600 of each map, or all its coefficients.",
+        json_schema_extra={READ_BY: "features.map"},
     )
     ridge: NonNegative = Field(
         default=1e-3,
         description="How little small public variances are blown up: what is added to each before "
         "it is divided out, as a share of the largest.",
+        json_schema_extra={READ_BY: "features.map"},
     )
     weights: Literal["variance", "invariance"] = Field(
         default="variance",
         description="What axes are weighed by: variance, one over the root of the public variance; "
         "invariance, more where small deformations of public images move less as well.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: "features.map"},
     )
     public: str = Field(
         default="photographs",
         description="What the map is fitted on: photographs (the two that scikit-learn bundles), "
         "shapes (random ones and lines on black, and crops of these), dead_leaves (random discs), "
         "or a file .npz with images of the data set's size under x, none of them its own.",
+        json_schema_extra={READ_BY: "features.map"},
     )
     folder: str = Field(
         default="data/04_feature",
@@ -126,7 +134,9 @@ class ModelConfig(Block):
         "your own.",
     )
     hinge: Literal["one_vs_rest", "crammer_singer"] = Field(
-        default="one_vs_rest", description="Which multi-class hinge (svm)."
+        default="one_vs_rest",
+        description="Which multi-class hinge (svm).",
+        json_schema_extra={READ_BY: "model.name: svm"},
     )
     channels: (
         Annotated[
@@ -139,6 +149,7 @@ class ModelConfig(Block):
         default=None,
         description="Output channels of cnn12's three convolutions; null = those with M = 7840 "
         "parameters in all.",
+        json_schema_extra={READ_BY: "model.name: cnn12"},
     )
     loss: str | None = Field(
         default=None,
@@ -149,21 +160,21 @@ class ModelConfig(Block):
     depth: Annotated[int, Number, Field(ge=20, le=1010), AfterValidator(_depth)] = Field(
         default=20,
         description="Layers of resnet: 18 b + 2, such as D's 56 and 110.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: "model.name: resnet"},
     )
     width: Annotated[Count, Field(le=1024)] = Field(
         default=16,
         description="Channels of resnet's first module; D's is 16.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: "model.name: resnet"},
     )
     norm: Literal["batch", "group"] = Field(
         default="batch",
         description="How resnet normalises: over the batch (D; no privacy, and algorithms that "
         "train in tiers only), or over groups of a record's own channels.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: "model.name: resnet"},
     )
     stem_stride: Annotated[int, Number, Field(ge=1, le=2)] = Field(
         default=1,
         description="Of resnet's first convolution: 1 (D), or 2, which quarters all maps.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: "model.name: resnet"},
     )

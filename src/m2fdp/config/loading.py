@@ -53,12 +53,12 @@ def _content(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
             "load_config", str(path), "has no parameters*.yml; name a folder such as conf/mnist"
         )
     for file in files:
-        own = _file(file)
-        for key in own:
+        block = _file(file)
+        for key in block:
             if set_in.setdefault(key, file) != file:
                 both = f"{shown(set_in[key])}, {shown(file)}"
                 raise InputError(key, "(twice)", f"is set in {both}; keep one")
-        content |= own
+        content |= block
     return content
 
 
@@ -97,10 +97,10 @@ def _nested(dotted: Mapping[Any, Any]) -> dict[str, Any]:
     return nested
 
 
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, block by block; where one has a value, that of `above`."""
-    merged = dict(below)
-    for key, value in above.items():
+def _over(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, block by block; where one has a value, that of `overlay`."""
+    merged = dict(base)
+    for key, value in overlay.items():
         other = merged.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
             merged[key] = _over(other, value)

@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from m2fdp.config.types import SINCE, Alternatives, Block, Count, FromText, Number, Probability
+from m2fdp.config.types import (
+    READ_BY,
+    SINCE,
+    Alternatives,
+    Block,
+    Count,
+    FromText,
+    Number,
+    Probability,
+)
 
 
 class TrustConfig(Alternatives):
@@ -42,6 +51,7 @@ class SuperNodesConfig(Block):
         default="byzantine",
         description="How colluding devices may behave in an election, which bounds their number: "
         "below (m - 1)/2 of a zone's m (crash), at most (m - 1)/3 (byzantine).",
+        json_schema_extra={READ_BY: "topology.super_nodes.kind: elected"},
     )
 
 
@@ -57,27 +67,34 @@ class SecureAggregationConfig(Block):
         default="parent",
         description="Who reads the sum: the parent of those who send, or the cloud alone, for whom "
         "servers between add what they can't read.",
+        json_schema_extra={READ_BY: "secure_aggregation.layers"},
     )
     protocol: Literal["ideal", "masks"] = Field(
         default="ideal",
         description="Sums as they are, without their terms (ideal), or masked in every round as "
         "real devices would (masks), which is slower and ends in the same sums.",
+        json_schema_extra={READ_BY: "secure_aggregation.layers"},
     )
     noise: Literal["separate", "shared"] = Field(
         default="separate",
         description="Every sender's noise is enough by itself (separate), or only the sum's is "
         "(shared).",
+        json_schema_extra={READ_BY: "secure_aggregation.layers"},
     )
     threshold: Count | None = Field(
         default=None,
         description="t: a sum of fewer senders is never read; null = floor(2n/3) + 1 of n.",
+        json_schema_extra={READ_BY: "secure_aggregation.layers"},
     )
     dropout: Annotated[float, Number, Field(ge=0, lt=1)] = Field(
-        default=0.0, description="The chance that a sender falls silent after sharing its keys."
+        default=0.0,
+        description="The chance that a sender falls silent after sharing its keys.",
+        json_schema_extra={READ_BY: "secure_aggregation.layers"},
     )
     on_loss: Literal["skip", "stop"] = Field(
         default="skip",
         description="Where too few are left: go on without their sum, or stop the run.",
+        json_schema_extra={READ_BY: "secure_aggregation.layers"},
     )
 
 

@@ -48,8 +48,8 @@ def refusal(
         known_keys: the keys of the block at a place in it.
     """
     first = error.errors()[0]
-    own = [str(part) for part in first["loc"] if _is_key(part)]
-    key = ".".join([prefix, *own] if prefix else own) or "parameters"
+    keys = [str(part) for part in first["loc"] if _is_key(part)]
+    key = ".".join([prefix, *keys] if prefix else keys) or "parameters"
     if first["type"] == "extra_forbidden":
         names = ", ".join(known_keys(first["loc"][:-1]))
         remedy = f"valid keys are {names}" if names else "there are none"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
+from m2fdp.config.readers import PAPERS_NOISE, SPLITTING
 from m2fdp.config.types import (
+    READ_BY,
     SINCE,
     Block,
     Count,
@@ -18,6 +20,10 @@ from m2fdp.config.types import (
 )
 from m2fdp.own_code import FORM
 
+# What reads keys of G's rule, and keys of attacks that look for images.
+_PAPERS_WEIGHTS: list[JsonValue] = ["privacy.mechanism: weights", "privacy.calibration: paper"]
+_RECONSTRUCTION = "attack.method: analytic or dlg or idlg or inverting"
+_SEARCH = "attack.method: dlg or idlg or inverting"
 # Of what two releases share: neither may have all of it.
 Share = Annotated[float, Number, Field(gt=0, lt=1)]
 Caught = Annotated[int, Number, Field(ge=0, le=10_000_000)] | None
@@ -63,11 +69,12 @@ class PrivacyConfig(Block):
     noise_multiplier: Positive | None = Field(
         default=None,
         description="z, noise over sensitivity (calibration: multiplier, H Alg. 1).",
-        json_schema_extra={SINCE: "0.3.0"},
+        json_schema_extra={SINCE: "0.3.0", READ_BY: "privacy.calibration: multiplier"},
     )
     alpha: Positive = Field(
         default=1.0,
         description="alpha_l of J Prop. 1, a factor of the papers' noise (calibration: paper).",
+        json_schema_extra={READ_BY: PAPERS_NOISE},
     )
     epsilon: Annotated[Positive, Field(le=1e6)] = Field(
         default=4.0, description="The target that every distrusted observer stays within."
@@ -76,16 +83,17 @@ class PrivacyConfig(Block):
         default=None,
         description="epsilon_2 of G's rule, for what passes the cloud (weights, calibration: "
         "paper); null = epsilon.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: _PAPERS_WEIGHTS},
     )
     exposures: ExposuresConfig = Field(
-        default=ExposuresConfig(), json_schema_extra={SINCE: "0.5.0"}
+        default=ExposuresConfig(),
+        json_schema_extra={SINCE: "0.5.0", READ_BY: "privacy.mechanism: weights"},
     )
     downlink: Literal["top_up", "full", "none"] = Field(
         default="top_up",
         description="What servers and cloud add to broadcasts under G's rule (weights, "
         "calibration: paper): what uploads lack (top_up, G eqs 4.10, 4.11), all of it, or none.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: _PAPERS_WEIGHTS},
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=1e-5,
@@ -100,7 +108,7 @@ class PrivacyConfig(Block):
         default="flat",
         description="How a device's update is clipped (unit: device): as a whole, or each of the "
         "model's n layers to clipping_norm / sqrt(n) (H Alg. 1).",
-        json_schema_extra={SINCE: "0.3.0"},
+        json_schema_extra={SINCE: "0.3.0", READ_BY: "privacy.unit: device"},
     )
     adjacency: Literal["add_remove", "zero_out", "replace_one"] = Field(
         default="add_remove",
@@ -116,11 +124,14 @@ class PrivacyConfig(Block):
         description="How far two runs that differ may part (upload); docs/privacy.md.",
     )
     smoothness: Positive | None = Field(
-        default=None, description="beta of the loss, declared (drift: smooth)."
+        default=None,
+        description="beta of the loss, declared (drift: smooth).",
+        json_schema_extra={READ_BY: "privacy.drift: smooth"},
     )
     downlink_noise: bool = Field(
         default=False,
         description="Trusted servers noise what they broadcast after a local aggregation (upload).",
+        json_schema_extra={READ_BY: "privacy.mechanism: upload"},
     )
     budget: Positive | None = Field(
         default=None,
@@ -137,29 +148,29 @@ class PrivacyConfig(Block):
         default=0.5,
         description="beta: where a model is split below a trusted server, the client's part of a "
         "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
     )
     activation_clip: Positive = Field(
         default=1.0,
         description="C_z, of a record's activations where they go to an untrusted server.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
     )
     activation_share: Share = Field(
         default=0.5,
         description="a: the part of the budget (of its squared shift) that goes to the "
         "activations; the rest goes to the client's gradients.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
     )
     labels: Literal["public", "randomised"] = Field(
         default="public",
         description="Labels that go with activations to an untrusted server: in clear and not "
         "protected (public), or by randomised response, drawn once a record (randomised).",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
     )
     label_epsilon: Positive = Field(
         default=1.0,
         description="Of a randomised label; a part of epsilon, spent once.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: [SPLITTING, "privacy.labels: randomised"]},
     )
 
 
@@ -234,34 +245,47 @@ class AttackConfig(Block):
         "both public and far_devices, which are all that it is for.",
     )
     round: Count = Field(
-        default=1, description="The round whose messages are read (reconstruction)."
+        default=1,
+        description="The round whose messages are read (reconstruction).",
+        json_schema_extra={READ_BY: _RECONSTRUCTION},
     )
     messages: Annotated[Count, Field(le=10_000)] = Field(
-        default=4, description="At most so many messages are attacked (reconstruction)."
+        default=4,
+        description="At most so many messages are attacked (reconstruction).",
+        json_schema_extra={READ_BY: _RECONSTRUCTION},
     )
     images: Annotated[Count, Field(le=64)] = Field(
         default=4,
         description="At most so many images are sought in one message (dlg, idlg, inverting).",
+        json_schema_extra={READ_BY: _SEARCH},
     )
     restarts: Annotated[Count, Field(le=1000)] = Field(
         default=2,
         description="Starts of a reconstruction, of which the one that explains the message best "
         "counts.",
+        json_schema_extra={READ_BY: _SEARCH},
     )
     iterations: Annotated[Count, Field(ge=20, le=100_000)] = Field(
-        default=300, description="Of each start."
+        default=300, description="Of each start.", json_schema_extra={READ_BY: _SEARCH}
     )
     total_variation: NonNegative = Field(
-        default=1e-6, description="The weight of an image's total variation (inverting)."
+        default=1e-6,
+        description="The weight of an image's total variation (inverting).",
+        json_schema_extra={READ_BY: "attack.method: inverting"},
     )
     targets: Annotated[Count, Field(ge=10, le=100_000)] = Field(
-        default=1000, description="At most so many records whose membership is guessed (lira)."
+        default=1000,
+        description="At most so many records whose membership is guessed (lira).",
+        json_schema_extra={READ_BY: "attack.method: lira"},
     )
     shadows: Annotated[int, Number, Field(ge=16, le=4096, multiple_of=8)] = Field(
         default=64,
         description="Models that are trained with half of the targets each, half of them to fit "
         "the test and half to be tested (lira); a multiple of 8.",
+        json_schema_extra={READ_BY: "attack.method: lira"},
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95, description="Of the lower bound on epsilon (lira)."
+        default=0.95,
+        description="Of the lower bound on epsilon (lira).",
+        json_schema_extra={READ_BY: "attack.method: lira"},
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from m2fdp.config.readers import readers_of
 from m2fdp.config.root import Config
 from m2fdp.config.types import LARGEST, SINCE, SMALLEST, Block
 from m2fdp.own_code import FORM
@@ -39,6 +40,9 @@ environment such as `conf/mnist` sets what differs, and commands set single keys
 - An unknown key, or a value that is not valid, ends in one line that says what would be.
 - On the command line a list is written with bars: `topology.fanouts=10|5`. `null` clears a key.
 - Numbers are at most 1e9; those that must be positive are at least 1e-9.
+- A key that only some runs read says by whom; of several readers all are needed. Where nothing
+  reads it, another value than its default is refused in one line.
+- Pairs of keys that exclude each other are in [what-goes-together.md](what-goes-together.md).
 - `{FORM}` is code of your own, in a module in the project's root (the folder
   with `pyproject.toml`): [adding-an-algorithm.md](adding-an-algorithm.md).
 
@@ -73,20 +77,23 @@ def page() -> str:
         if not isinstance(getattr(Config(), name), Block)
     }
     parts += ["## Top level\n", _table("", Config(), top)]
-    for name, block in _blocks("", Config()):
+    for name, block, readers in _blocks("", Config()):
         fields = type(block).model_fields
         own = {key: f for key, f in fields.items() if not isinstance(getattr(block, key), Block)}
-        parts += [f"## {name}\n", f"{_text_of(block)}\n", _table(f"{name}.", block, own)]
+        parts += [f"## {name}\n", f"{_text_of(block)}\n", _table(f"{name}.", block, own, readers)]
     return "\n".join(parts)
 
 
-def _blocks(prefix: str, block: Block) -> Iterator[tuple[str, Block]]:
-    """The blocks inside one, each followed by those inside it, by dotted name."""
-    for name in type(block).model_fields:
-        value = getattr(block, name)
+def _blocks(
+    prefix: str, block: Block, readers: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Block, tuple[str, ...]]]:
+    """The blocks inside one, each followed by those inside it, by dotted name, with their readers
+    and those of the blocks around them."""
+    for name, field in type(block).model_fields.items():
+        value, every = getattr(block, name), (*readers, *readers_of(field))
         if isinstance(value, Block):
-            yield f"{prefix}{name}", value
-            yield from _blocks(f"{prefix}{name}.", value)
+            yield f"{prefix}{name}", value, every
+            yield from _blocks(f"{prefix}{name}.", value, every)
 
 
 def _text_of(block: Block) -> str:
@@ -140,15 +147,19 @@ def in_yaml(value: Any) -> str:
 # --- docs/configuration.md ---------------------------------------------------------------
 
 
-def _table(prefix: str, block: Block, fields: Mapping[str, FieldInfo]) -> str:
+def _table(
+    prefix: str, block: Block, fields: Mapping[str, FieldInfo], readers: tuple[str, ...] = ()
+) -> str:
+    """Args: readers: the block's own."""
     schema = type(block).model_json_schema()
-    rows = ["| key | valid | default | |", "|---|---|---|---|"]
+    rows = ["| key | valid | default | | read by |", "|---|---|---|---|---|"]
     for name, field in fields.items():
         valid = _valid(schema["properties"][name])
         extra = field.json_schema_extra
         since = f" Since {extra[SINCE]}." if isinstance(extra, dict) and SINCE in extra else ""
-        text = f"{field.description}{since}"
-        rows.append(f"| `{prefix}{name}` | {valid} | `{in_yaml(getattr(block, name))}` | {text} |")
+        text, usual = f"{field.description}{since}", in_yaml(getattr(block, name))
+        read_by = "; ".join((*readers, *readers_of(field)))
+        rows.append(f"| `{prefix}{name}` | {valid} | `{usual}` | {text} | {read_by} |")
     return "\n".join(rows) + "\n"
 
 

@@ -12,9 +12,10 @@ from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DatasetConfig, FeaturesConfig, ModelConfig, PartitionConfig
 from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
 from m2fdp.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.config.readers import OWN_LOSSES, ZONED
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
-from m2fdp.config.types import SINCE, Block, Count, Number
+from m2fdp.config.types import READ_BY, SINCE, Block, Count, Number
 from m2fdp.own_code import FORM
 
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
@@ -77,7 +78,9 @@ class Config(Block):
     dataset: DatasetConfig = DatasetConfig()
     partition: PartitionConfig = PartitionConfig()
     topology: TopologyConfig = TopologyConfig()
-    zones: ZonesConfig = Field(default=ZonesConfig(), json_schema_extra={SINCE: "0.3.0"})
+    zones: ZonesConfig = Field(
+        default=ZonesConfig(), json_schema_extra={SINCE: "0.3.0", READ_BY: ZONED}
+    )
     secure_aggregation: SecureAggregationConfig = Field(
         default=SecureAggregationConfig(), json_schema_extra={SINCE: "0.3.0"}
     )
@@ -91,7 +94,9 @@ class Config(Block):
     control: ControlConfig = ControlConfig()
     tiering: TieringConfig = Field(default=TieringConfig(), json_schema_extra={SINCE: "0.4.0"})
     clock: ClockConfig = Field(default=ClockConfig(), json_schema_extra={SINCE: "0.4.0"})
-    leakage: LeakageConfig = Field(default=LeakageConfig(), json_schema_extra={SINCE: "0.5.0"})
+    leakage: LeakageConfig = Field(
+        default=LeakageConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: OWN_LOSSES}
+    )
     attack: AttackConfig = Field(default=AttackConfig(), json_schema_extra={SINCE: "0.6.0"})
 
     @model_validator(mode="after")

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from m2fdp.config.readers import AVERAGED_TIERS, BILLED, CLOCK, FEDGKT, SCHEDULED, SPLITTING
 from m2fdp.config.types import (
+    READ_BY,
     SINCE,
     Block,
     Count,
@@ -62,54 +64,63 @@ class TieringConfig(Block):
         default=7,
         description="M: the M highest of the seven places where the model can be cut (D Table 11). "
         "Tier 1 leaves a client the least, tier M all but the last module.",
+        json_schema_extra={READ_BY: SCHEDULED},
     )
     whole_model: bool = Field(
         default=False,
         description="One tier more, beyond D: the client trains the whole model and sends no "
         "activations.",
+        json_schema_extra={READ_BY: SCHEDULED},
     )
     schedule: Literal["dynamic", "oracle", "static"] = Field(
         default="dynamic",
         description="Tiers by the times that were observed (dynamic, D Algorithm 1), by the "
         "round's own times before it runs (oracle), or the same for all (static).",
+        json_schema_extra={READ_BY: SCHEDULED},
     )
     static_tier: Count | None = Field(
-        default=None, description="The tier of all clients; schedule: static only."
+        default=None,
+        description="The tier of all clients; schedule: static only.",
     )
     profile: Literal["clock", "paper"] = Field(
         default="clock",
         description="What the scheduler believes of the tiers' relative times: the clock's FLOPs "
         "(clock), or D's Table 2 (paper; tiers: 6, or 7 with a guess of the tier that it has not).",
+        json_schema_extra={READ_BY: SCHEDULED},
     )
     ema: Annotated[float, Number, Field(gt=0, le=1)] = Field(
         default=0.6667,
         description="Weight of the newest observation in the mean of a tier's observed times.",
+        json_schema_extra={READ_BY: SCHEDULED},
     )
     remember: bool = Field(
         default=False,
         description="Beyond D: where a client has been in a tier, believe its time there, not the "
         "profile; forgotten when its present tier's time moves by more than 30 %.",
+        json_schema_extra={READ_BY: SCHEDULED},
     )
     initial_tier: Count = Field(
-        default=1, description="Of clients of whom nothing has been observed."
+        default=1,
+        description="Of clients of whom nothing has been observed.",
+        json_schema_extra={READ_BY: SCHEDULED},
     )
     offload_to: Literal["anyone", "trusted"] = Field(
         default="trusted",
         description="Who trains the rest of a device's model: its parent if the tree trusts it, "
         "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
     )
     aggregate: Literal["samples", "uniform"] = Field(
         default="samples",
         description="Clients weigh by their records (samples, D eq. 1), or equally (uniform, D "
         "Algorithm 1).",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: AVERAGED_TIERS},
     )
     server_epochs: Count = Field(
         default=1,
         description="E_s, passes of the server over what clients have sent in a round (algorithm: "
         "fedgkt).",
-        json_schema_extra={SINCE: "0.6.0"},
+        json_schema_extra={SINCE: "0.6.0", READ_BY: FEDGKT},
     )
 
     @model_validator(mode="after")
@@ -133,62 +144,83 @@ class ClockConfig(Block):
         default="resnet56",
         description="Whose FLOPs and bytes are billed: resnet56, resnet110, or any resnetN of "
         "N = 18 b + 2 layers on D's images; or trained, those of the model that is trained.",
+        json_schema_extra={READ_BY: BILLED},
     )
     width: Annotated[Count, Field(le=1024)] = Field(
-        default=16, description="Channels of its first module; D's is 16."
+        default=16,
+        description="Channels of its first module; D's is 16.",
+        json_schema_extra={READ_BY: BILLED},
     )
     clients: Annotated[Count, Field(le=1000)] = Field(
-        default=10, description="K; where a model is trained, its devices are the clients."
+        default=10,
+        description="K; where a model is trained, its devices are the clients.",
+        json_schema_extra={READ_BY: CLOCK},
     )
     records: Count = Field(
         default=50_000,
         description="Training records of all clients, who hold equally many; where a model is "
         "trained, the devices' shards.",
+        json_schema_extra={READ_BY: CLOCK},
     )
     rounds: Annotated[Count, Field(le=1000)] = Field(
         default=150,
         description="R, rounds of the plan; where a model is trained, `training.rounds`.",
+        json_schema_extra={READ_BY: CLOCK},
     )
     cpu_gflops: Positive = Field(
         default=150.0,
         description="10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.",
+        json_schema_extra={READ_BY: BILLED},
     )
     server_gflops: Positive = Field(
-        default=350.0, description="10^9 FLOPs a second of the server, for each client it serves."
+        default=350.0,
+        description="10^9 FLOPs a second of the server, for each client it serves.",
+        json_schema_extra={READ_BY: BILLED},
     )
     server: Literal["unlimited", "shared"] = Field(
         default="unlimited",
         description="The server trains its parts of all clients' models at once (unlimited, D), or "
         "one after the other (shared).",
+        json_schema_extra={READ_BY: BILLED},
     )
     scaling: Literal["measured", "linear"] = Field(
         default="measured",
         description="How slow a client of so many CPUs is: by the ratios of D's code (measured; "
         "0.1 to 4 CPUs), or 1 / CPUs (linear).",
+        json_schema_extra={READ_BY: BILLED},
     )
     rate_unit: Literal["mebibyte", "megabit"] = Field(
         default="mebibyte",
         description="What a profile's rate counts a second: MiB, as D's tables imply, or Mbit, as "
         "D's text says.",
+        json_schema_extra={READ_BY: BILLED},
     )
     noise: Annotated[float, Number, Field(ge=0, le=1)] = Field(
         default=0.05,
         description="Standard deviation of the logarithm of a client's computing time, by round; "
         "0 = none.",
+        json_schema_extra={READ_BY: BILLED},
     )
     profiles: Annotated[list[Profile], FromText, Field(min_length=1)] = Field(
         default=[[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]],
         description="CPUs and link rate of a client's kinds, 4/100|0.2/30 on the command line; at "
         "the start each kind has an equal share of the clients.",
+        json_schema_extra={READ_BY: BILLED},
     )
     switch_every: Count | None = Field(
-        default=50, description="Rounds between two changes of profiles; null = none."
+        default=50,
+        description="Rounds between two changes of profiles; null = none.",
+        json_schema_extra={READ_BY: BILLED},
     )
     switch_share: Probability = Field(
-        default=0.3, description="Share of the clients that then draw a new profile."
+        default=0.3,
+        description="Share of the clients that then draw a new profile.",
+        json_schema_extra={READ_BY: BILLED},
     )
     label_bytes: NonNegative = Field(
-        default=8.0, description="Of a record's label, sent with its activations."
+        default=8.0,
+        description="Of a record's label, sent with its activations.",
+        json_schema_extra={READ_BY: BILLED},
     )
 
     @property

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from m2fdp.config.types import SINCE, Block, Count, NonNegative, Number, Positive
+from m2fdp.config.readers import IN_TIERS
+from m2fdp.config.types import READ_BY, SINCE, Block, Count, NonNegative, Number, Positive
 
 # Every step of a run is planned before the first.
 _MOST_STEPS = 10_000_000
@@ -20,10 +21,14 @@ class PlateauConfig(Block):
         description="What the step size is multiplied with; 1 = never, D's is 0.9.",
     )
     patience: Count = Field(
-        default=10, description="Rounds without a better accuracy that are waited for."
+        default=10,
+        description="Rounds without a better accuracy that are waited for.",
+        json_schema_extra={READ_BY: "training.plateau.factor"},
     )
     threshold: NonNegative = Field(
-        default=1e-4, description="By how much of the best accuracy another one must be better."
+        default=1e-4,
+        description="By how much of the best accuracy another one must be better.",
+        json_schema_extra={READ_BY: "training.plateau.factor"},
     )
 
 
@@ -53,17 +58,17 @@ class TrainingConfig(Block):
         description="What a zone makes of its devices' updates: their mean (with `participation` "
         "over the expected number), or their weighted sum over q times the weight of all (fixed) "
         "or over the larger of q least_weight and the weight of those who take part (clipped).",
-        json_schema_extra={SINCE: "0.3.0"},
+        json_schema_extra={SINCE: "0.3.0", READ_BY: "privacy.unit: device"},
     )
     example_cap: Count | None = Field(
         default=None,
         description="w-hat: a device weighs min(records / cap, 1) (H Alg. 1); null = 1.",
-        json_schema_extra={SINCE: "0.3.0"},
+        json_schema_extra={SINCE: "0.3.0", READ_BY: "training.estimator: fixed or clipped"},
     )
     least_weight: Positive | None = Field(
         default=None,
         description="W_min of `estimator: clipped`.",
-        json_schema_extra={SINCE: "0.3.0"},
+        json_schema_extra={SINCE: "0.3.0", READ_BY: "training.estimator: clipped"},
     )
     batch_size: Positive | None = Field(
         default=None,
@@ -113,21 +118,23 @@ class TrainingConfig(Block):
         default=1,
         description="Passes of a device over its records in a round, in batches of `batch_size` "
         "exactly; algorithms that train in tiers, for which it stands for `local_steps`.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
     )
     optimizer: Literal["adam", "sgd"] = Field(
         default="adam",
         description="What steps in an epoch, made anew in every round; algorithms that train in "
         "tiers.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
     )
     weight_decay: NonNegative = Field(
         default=0.0,
         description="So much of every weight is added to its gradient; algorithms that train in "
         "tiers.",
-        json_schema_extra={SINCE: "0.5.0"},
+        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
     )
-    plateau: PlateauConfig = Field(default=PlateauConfig(), json_schema_extra={SINCE: "0.5.0"})
+    plateau: PlateauConfig = Field(
+        default=PlateauConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS}
+    )
 
     @model_validator(mode="after")
     def _plannable(self) -> TrainingConfig:

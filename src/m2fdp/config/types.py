@@ -20,6 +20,9 @@ from m2fdp.own_code import FORM, is_own
 SMALLEST, LARGEST = 1e-9, 1e9
 # The mark of a key that came after version 0.1.0; see `m2fdp.config.root.recorded`.
 SINCE = "since"
+# The mark of a key, or block, that only some runs read: who does, a text of `m2fdp.config.readers`
+# or several of them, all of which must be true.
+READ_BY = "read_by"
 
 
 def _no_bool(value: Any) -> Any:

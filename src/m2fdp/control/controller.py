@@ -10,27 +10,12 @@ up to whoever makes it: see `m2fdp.convergence.smoothness`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
-from m2fdp.config import ControlConfig, PrivacyConfig, ResourcesConfig
-from m2fdp.control.gaps import NOTHING, Past
-from m2fdp.control.problem import (
-    Choice,
-    ChoiceGrid,
-    Problem,
-    Terms,
-    build_problem,
-    plan_problem,
-    solve,
-    terms_at,
-)
-from m2fdp.convergence.mean_descent import Landscape, RoundSpread
-from m2fdp.privacy.mechanisms import LockStep
-from m2fdp.schedule.rounds import Center
+from m2fdp.control.gaps import NOTHING, History
+from m2fdp.control.problem import Choice, Problem, Terms, solve, terms_at
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.network import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +24,17 @@ class Controller:
 
     Attributes:
         problem: (P).
+        schedule: configured rounds; its proximal term is no part of (P).
         step_size_factor: c; 1 is J's.
         smoothness: beta, where it is known before training.
         step_parameter: gamma, where (P) chose it.
-        proximal, center: of the proximal term, as in `RoundPlan`; no part of (P).
     """
 
     problem: Problem
+    schedule: Schedule
     step_size_factor: float = 1.0
     smoothness: float | None = None
     step_parameter: float | None = None
-    proximal: float = 0.0
-    center: Center = "received"
 
 
 @dataclass(frozen=True)
@@ -61,13 +45,13 @@ class ControllerState:
         rounds: how many are planned so far, t - 1.
         local_steps: K^(t-1); K^1 before the first round.
         remaining: tau^t; the run ends when it is 0.
-        past: what the finished rounds have settled of the gap.
+        history: what the finished rounds have settled of the gap.
     """
 
     rounds: int
     local_steps: int
     remaining: int
-    past: Past = NOTHING
+    history: History = NOTHING
 
 
 @dataclass(frozen=True)
@@ -76,16 +60,14 @@ class RoundControl:
 
     Attributes:
         round: t.
-        step_parameter: gamma^t.
         step_size: eta^t = gamma^t / sqrt(t + 1).
         choice: K^t and participation.
-        terms: of (P), at the choice.
+        terms: the terms of (P) at the choice.
         smoothness: beta, or the estimate of it that was used.
         remaining: tau^t, before this round.
     """
 
     round: int
-    step_parameter: float
     step_size: float
     choice: Choice
     terms: Terms
@@ -110,7 +92,7 @@ def plan_round(
     """Decide the next round, and the state after it.
 
     Args:
-        state: with remaining >= 1.
+        state: what has been planned so far, with remaining >= 1.
         beta: the present estimate, > 0.
     """
     problem = controller.problem
@@ -121,10 +103,9 @@ def plan_round(
         gamma = step_parameter(factor, beta, state.local_steps, total)
     control = RoundControl(
         after.rounds,
-        gamma,
         gamma / sqrt(after.rounds + 1),
         choice,
-        terms_at(problem, choice, state.remaining, state.past),
+        terms_at(problem, choice, state.remaining, state.history),
         beta,
         state.remaining,
     )
@@ -151,50 +132,7 @@ def _choose(problem: Problem, state: ControllerState) -> tuple[Choice, Controlle
     if state.rounds == 0 and problem.starts_there:
         choice = problem.grid.start
     else:
-        choice = solve(problem, state.remaining, state.past)
+        choice = solve(problem, state.remaining, state.history)
     steps = choice.local_steps
-    past = problem.gap.after(state.past, problem.grid.place(choice), steps)
-    return choice, ControllerState(state.rounds + 1, steps, state.remaining - steps, past)
-
-
-def build_controller(
-    network: Network,
-    lock_step: LockStep,
-    schedule: Schedule,
-    n_parameters: int,
-    sampling_rate: float,
-    resources: ResourcesConfig,
-    privacy: PrivacyConfig,
-    config: ControlConfig,
-) -> Controller:
-    """J's controller of a run; for the arguments see `build_problem`.
-
-    `m2fdp.experiments.checks.check_config` refuses networks and schedules that it is not made for.
-    """
-    problem = build_problem(
-        network, lock_step, schedule, n_parameters, sampling_rate, resources, privacy, config
-    )
-    return Controller(
-        problem,
-        config.step_size_factor,
-        proximal=schedule.proximal,
-        center=schedule.center,
-    )
-
-
-def plan_controller(
-    grid: ChoiceGrid,
-    landscape: Landscape,
-    spread: Callable[[int], RoundSpread],
-    schedule: Schedule,
-    config: ControlConfig,
-) -> Controller:
-    """The controller whose (P) has the mechanism's noise; for the arguments see `plan_problem`."""
-    problem, gamma = plan_problem(grid, landscape, spread, schedule, config)
-    return Controller(
-        problem,
-        smoothness=landscape.smoothness,
-        step_parameter=gamma,
-        proximal=schedule.proximal,
-        center=schedule.center,
-    )
+    history = problem.gap.after(state.history, problem.grid.place(choice), steps)
+    return choice, ControllerState(state.rounds + 1, steps, state.remaining - steps, history)

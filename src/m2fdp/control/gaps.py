@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 import numpy as np
 
@@ -11,12 +10,12 @@ from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, rai
 
 
 @dataclass(frozen=True)
-class Past:
+class History:
     """What finished rounds have settled of a gap.
 
     Attributes:
         rounds: how many they are.
-        raised: by how much they raise the loss, at most.
+        raised: the loss that they add, at most.
         weight: the sum of their eta^t K^t.
     """
 
@@ -26,26 +25,7 @@ class Past:
 
 
 # Before the first round.
-NOTHING = Past()
-
-
-class Gap(Protocol):
-    """nu as a function of K and participation, for all rounds that are left."""
-
-    def over(self, past: Past, remaining: int) -> np.ndarray:
-        """nu for every K, s_T and s_U, (k, a, b); infinite where they are out of question.
-
-        Args:
-            remaining: tau^t.
-        """
-
-    def after(self, past: Past, at: tuple[int, int, int], local_steps: int) -> Past:
-        """What is settled after one more round.
-
-        Args:
-            at: the place of its choice.
-            local_steps: K^t.
-        """
+NOTHING = History()
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +38,13 @@ class PapersGap:
 
     values: np.ndarray
 
-    def over(self, past: Past, remaining: int) -> np.ndarray:
-        """See `Gap`."""
+    def over(self, history: History, remaining: int) -> np.ndarray:
+        """See `MechanismGap.over`."""
         return self.values
 
-    def after(self, past: Past, at: tuple[int, int, int], local_steps: int) -> Past:
-        """See `Gap`."""
-        return Past(past.rounds + 1)
+    def after(self, history: History, at: tuple[int, int, int], local_steps: int) -> History:
+        """See `MechanismGap.after`."""
+        return History(history.rounds + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +53,12 @@ class MechanismGap:
     what finished rounds have settled, and equal rounds from now on.
 
     Attributes:
-        landscape: of the losses.
-        spread: of a round, for every K, s_T and s_U, (k, a, b).
+        landscape: what is known of the losses.
+        spread: what a round brings for every K, s_T and s_U, (k, a, b).
         local_steps: the values of K, (k,).
         most_rounds: T, at most.
         step_parameter: gamma, of eta^t = gamma / sqrt(t + 1).
-        sums: of step sizes over gamma, up to round T.
+        sums: sums of step sizes over gamma, up to round T.
     """
 
     landscape: Landscape
@@ -88,36 +68,49 @@ class MechanismGap:
     step_parameter: float
     sums: StepSums
 
-    def over(self, past: Past, remaining: int) -> np.ndarray:
-        """See `Gap`; infinite where steps would be left after the last round."""
+    def over(self, history: History, remaining: int) -> np.ndarray:
+        """nu for every K, s_T and s_U, (k, a, b), for all rounds to come; infinite where steps
+        would remain after the last one.
+
+        Args:
+            remaining: tau^t.
+        """
         rounds = -(-remaining // self.local_steps)
-        last = past.rounds + rounds
+        last = history.rounds + rounds
         in_time = last <= self.most_rounds
-        sums = self.sums.over(past.rounds, np.minimum(last, self.most_rounds))
+        sums = self.sums.over(history.rounds, np.minimum(last, self.most_rounds))
         # The last round may be a short one: all count a little less.
         sums = sums * (remaining / (rounds * self.local_steps))
         first, second, third = (
             gamma_power * power[:, None, None]
             for gamma_power, power in zip(self._powers, sums, strict=True)
         )
-        lost = self.landscape.loss_drop + past.raised
+        lost = self.landscape.loss_drop + history.raised
         total = lost + raised(self.landscape, self.spread, second, third)
-        weight = past.weight + first * self.local_steps[:, None, None]
+        weight = history.weight + first * self.local_steps[:, None, None]
         return np.where(in_time[:, None, None], 2 * total / weight, np.inf)
 
-    def after(self, past: Past, at: tuple[int, int, int], local_steps: int) -> Past:
-        """See `Gap`."""
-        sums = self.sums.over(past.rounds, np.array([past.rounds + 1]))[:, 0]
+    def after(self, history: History, at: tuple[int, int, int], local_steps: int) -> History:
+        """What is settled after one more round.
+
+        Args:
+            at: the place of its choice.
+            local_steps: K^t.
+        """
+        sums = self.sums.over(history.rounds, np.array([history.rounds + 1]))[:, 0]
         of_one = [power * float(sum_) for power, sum_ in zip(self._powers, sums, strict=True)]
-        each = (getattr(self.spread, field.name)[at] for field in fields(RoundSpread))
-        spread = RoundSpread(*each)
-        return Past(
-            past.rounds + 1,
-            past.raised + float(raised(self.landscape, spread, of_one[1], of_one[2])),
-            past.weight + of_one[0] * local_steps,
+        spread = RoundSpread(*(getattr(self.spread, part.name)[at] for part in fields(RoundSpread)))
+        return History(
+            history.rounds + 1,
+            history.raised + float(raised(self.landscape, spread, of_one[1], of_one[2])),
+            history.weight + of_one[0] * local_steps,
         )
 
     @property
     def _powers(self) -> tuple[float, float, float]:
         gamma = self.step_parameter
         return gamma, gamma**2, gamma**3
+
+
+# nu as a function of K and participation.
+Gap = PapersGap | MechanismGap

@@ -12,7 +12,7 @@ from m2fdp.control.controller import (
     plan_round,
     planned,
 )
-from m2fdp.control.problem import Choice, present_devices
+from m2fdp.control.problem import present_devices, with_present
 from m2fdp.convergence.measurement import first_look, gradients_at
 from m2fdp.convergence.smoothness import from_tensors, observe
 from m2fdp.errors import InputError
@@ -28,14 +28,14 @@ def controlled_plan(controller: Controller, network: Network, schedule: Schedule
     """What the controller will choose, in at most the schedule's rounds.
 
     Args:
-        network: in which all devices take part.
+        network: a network in which all devices take part.
     """
     networks: dict[tuple[int, int], Network] = {}
     rounds = []
     for _, choice in planned(controller, schedule.rounds):
         sizes = (choice.trusted, choice.untrusted)
         if sizes not in networks:
-            networks[sizes] = _taking_part(network, choice)
+            networks[sizes] = with_present(network, present_devices(network, choice))
         layers = replace(schedule, local_steps=choice.local_steps).layers()
         rounds.append(RoundPlan(layers, 1.0, list(networks).index(sizes)))
     return RunPlan(tuple(networks.values()), tuple(rounds))
@@ -48,9 +48,9 @@ class ControlledRounds:
     Its course state is the last look at the devices' gradients; nothing, where beta is declared.
 
     Attributes:
-        rounds: as `controlled_plan` has them.
-        simulation: whose gradients are looked at where the controller does not know beta: then it
-            is estimated after every round.
+        rounds: those of `controlled_plan`.
+        simulation: parts of the run, whose gradients are looked at where the controller does not
+            know beta: then it is estimated after every round.
     """
 
     controller: Controller
@@ -83,13 +83,13 @@ class ControlledRounds:
                 "can't be estimated, as no gradient changes with the model; declare it",
             )
         control, _ = plan_round(self.controller, self.states[reached.state.round], beta)
-        proximal, center = self.controller.proximal, self.controller.center
-        check_pull(proximal, control.step_size)
+        schedule = self.controller.schedule
+        check_pull(schedule.proximal, control.step_size)
         plan = replace(
             self.rounds[reached.state.round],
             step_size=control.step_size,
-            proximal=proximal,
-            center=center,
+            proximal=schedule.proximal,
+            center=schedule.center,
         )
         return Decision(plan, logged(control))
 
@@ -98,8 +98,7 @@ class ControlledRounds:
         if self.controller.smoothness:
             return course_state
         gradients = gradients_at(self.simulation, state.weights).gradients
-        seen = from_tensors(course_state)
-        return observe(seen, state.weights, gradients).tensors()
+        return observe(from_tensors(course_state), state.weights, gradients).tensors()
 
 
 def logged(control: RoundControl) -> dict[str, float]:
@@ -120,9 +119,3 @@ def logged(control: RoundControl) -> dict[str, float]:
         "gap_share": terms.gap_share,
         "objective": terms.objective,
     }
-
-
-def _taking_part(network: Network, choice: Choice) -> Network:
-    present = present_devices(network, choice)
-    everybody = (present == network.tree.n_children(network.tree.depth - 1)).all()
-    return network if everybody else replace(network, participants=present)

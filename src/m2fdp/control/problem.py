@@ -12,20 +12,20 @@ mechanism draws, tau and the step size are chosen with K and participation, all 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, sqrt
 
 import numpy as np
 
-from m2fdp.config import ControlConfig, PrivacyConfig, ResourcesConfig
-from m2fdp.control.gaps import NOTHING, Gap, MechanismGap, PapersGap, Past
+from m2fdp.config import ControlConfig, PrivacyConfig
+from m2fdp.control.gaps import NOTHING, Gap, History, MechanismGap, PapersGap
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, largest_step
-from m2fdp.costs.resources import round_costs
-from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.costs.resources import Links
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.topology.network import Network
+from m2fdp.topology.trust import trusted_branch
 
 # Of larger subnets so many sizes are looked at, evenly spaced from one device to all; fewer where
 # tau and the step size are chosen, too.
@@ -117,7 +117,7 @@ class Problem:
         gap: nu.
         alphas: alpha_1, alpha_2, alpha_3.
         total_steps: tau.
-        units: of E, Gamma and nu.
+        units: the units of E, Gamma and nu.
         starts_there: whether the first round has the grid's `start`, as J's, or is chosen, too.
     """
 
@@ -150,13 +150,13 @@ class Problem:
     def _rounds(self) -> np.ndarray:
         return np.asarray(self.total_steps / self.grid.local_steps[:, None, None])
 
-    def objective(self, remaining: int, past: Past) -> np.ndarray:
+    def objective(self, remaining: int, history: History) -> np.ndarray:
         """The weighted sum of the shares for tau^t = remaining, (k, a, b)."""
-        noise_cost = self.alphas[2] / self.units[2] * self.gap.over(past, remaining)
+        noise_cost = self.alphas[2] / self.units[2] * self.gap.over(history, remaining)
         return np.asarray(remaining / self.total_steps * self.resource_cost + noise_cost)
 
 
-def solve(problem: Problem, remaining: int, past: Past = NOTHING) -> Choice:
+def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choice:
     """The choice of least objective with K <= min(K^max, tau^t).
 
     Of equal ones that with the fewest local steps, then with the fewest devices below trusted
@@ -164,27 +164,27 @@ def solve(problem: Problem, remaining: int, past: Past = NOTHING) -> Choice:
 
     Args:
         remaining: tau^t >= 1.
-        past: what finished rounds have settled.
+        history: what finished rounds have settled.
     """
     affordable = slice(0, min(len(problem.grid.local_steps), remaining))
-    objective = problem.objective(remaining, past)[affordable]
+    objective = problem.objective(remaining, history)[affordable]
     # In C order, the first of the least.
     k, a, b = np.unravel_index(int(objective.argmin()), objective.shape)
     return problem.grid.at((int(k), int(a), int(b)))
 
 
-def terms_at(problem: Problem, choice: Choice, remaining: int, past: Past = NOTHING) -> Terms:
+def terms_at(problem: Problem, choice: Choice, remaining: int, history: History = NOTHING) -> Terms:
     """What a choice among those of the problem costs when tau^t is left.
 
     Args:
-        past: what finished rounds have settled.
+        history: what finished rounds have settled.
     """
     at = problem.grid.place(choice)
-    left = remaining / problem.total_steps
+    share = remaining / problem.total_steps
     raw = (
-        left * float(problem.energy_j[at]),
-        left * float(problem.delay_s[at]),
-        float(problem.gap.over(past, remaining)[at]),
+        share * float(problem.energy_j[at]),
+        share * float(problem.delay_s[at]),
+        float(problem.gap.over(history, remaining)[at]),
     )
     energy, delay, gap = (value / unit for value, unit in zip(raw, problem.units, strict=True))
     shares = (energy, delay, gap)
@@ -193,28 +193,26 @@ def terms_at(problem: Problem, choice: Choice, remaining: int, past: Past = NOTH
 
 
 def build_problem(
-    network: Network,
-    lock_step: LockStep,
+    links: Links,
     schedule: Schedule,
-    n_parameters: int,
     sampling_rate: float,
-    resources: ResourcesConfig,
     privacy: PrivacyConfig,
     config: ControlConfig,
 ) -> Problem:
     """J's (P) of a run.
 
     Args:
-        network: of depth L >= 2.
-        schedule: tau is its T·K unless the configuration says otherwise; its local aggregations
-            at layer 1 are kept.
+        links: those of a network of depth L >= 2.
+        schedule: configured rounds: tau is their T·K unless `config` says otherwise, and their
+            local aggregations at layer 1 are kept.
         sampling_rate: q, the largest over devices.
     """
+    network = links.network
     total = config.tau or schedule.rounds * schedule.local_steps
-    grid = choice_grid(network, lock_step, schedule, n_parameters, resources, config, total)
+    grid = choice_grid(links, schedule, config, total)
     factor = noise_factor(
         network.tree.depth,
-        n_parameters,
+        links.n_parameters,
         grid.local_steps,
         sampling_rate,
         privacy.epsilon,
@@ -232,31 +230,22 @@ def build_problem(
     return Problem(grid, PapersGap(gap), _alphas(config), total, units, starts_there=True)
 
 
-def choice_grid(
-    network: Network,
-    lock_step: LockStep,
-    schedule: Schedule,
-    n_parameters: int,
-    resources: ResourcesConfig,
-    config: ControlConfig,
-    total: int,
-) -> ChoiceGrid:
+def choice_grid(links: Links, schedule: Schedule, config: ControlConfig, total: int) -> ChoiceGrid:
     """What (P) chooses from.
 
     Args:
-        network: of depth L >= 2.
+        links: those of a network of depth L >= 2.
         total: tau, at most.
     """
     steps = np.arange(1, min(config.max_local_steps, total) + 1)
-    most = _MOST_SIZES if config.gap == "papers" else _MOST_SIZES_PLANNED
-    below_trusted, below_untrusted = _subnets(network)
-    sizes = _tried_sizes(below_trusted, most), _tried_sizes(below_untrusted, most)
-    every = schedule.local_aggregation.get(1)
-    cost = round_costs(network, lock_step, every, n_parameters, resources, steps, sizes)
+    count = _MOST_SIZES if config.gap == "papers" else _MOST_SIZES_PLANNED
+    below_trusted, below_untrusted = _subnets(links.network)
+    sizes = _tried_sizes(below_trusted, count), _tried_sizes(below_untrusted, count)
+    costs = links.grid(schedule.local_aggregation.get(1), steps, sizes)
     start = Choice(
         int(min(config.initial_local_steps, steps[-1])), int(sizes[0][-1]), int(sizes[1][-1])
     )
-    return ChoiceGrid(steps, sizes, cost.energy_j, cost.delay_s, start)
+    return ChoiceGrid(steps, sizes, *costs, start)
 
 
 def plan_problem(
@@ -273,10 +262,11 @@ def plan_problem(
     configured one; no choice needs more rounds than T.
 
     Args:
-        spread: of a round of each choice, (k, a, b), if noise is calibrated to tau local steps.
-        config: its tau, if any, is at most T·K^max.
+        spread: what a round of each choice brings, (k, a, b), if noise is calibrated to tau local
+            steps.
+        config: configured choices; a tau is at most T·K^max.
     """
-    sums, alphas, most = StepSums(schedule.rounds), _alphas(config), longest(schedule, config)
+    sums, alphas, room = StepSums(schedule.rounds), _alphas(config), longest(schedule, config)
     # eta^1 = gamma / sqrt(2) is the largest step.
     tried = (
         sqrt(2) * largest_step(landscape) * np.geomspace(_LEAST_STEP_PARAMETER, 1, _STEP_PARAMETERS)
@@ -291,18 +281,18 @@ def plan_problem(
         ]
 
     # Where every round is J's first one.
-    rounds = max(1, min(schedule.rounds, most // grid.start.local_steps))
+    rounds = max(1, min(schedule.rounds, room // grid.start.local_steps))
     total = rounds * grid.start.local_steps
     gap = min(float(gap.over(NOTHING, total)[place]) for gap in gaps(total))
     units = rounds * float(grid.energy_j[place]), rounds * float(grid.delay_s[place]), gap
-    least, best = inf, None
-    totals = [config.tau] if config.tau else np.geomspace(1, most, _TOTALS).round()
+    lowest, best = inf, None
+    totals = [config.tau] if config.tau else np.geomspace(1, room, _TOTALS).round()
     for total in np.unique(totals).astype(int).tolist():
         for gap_at in gaps(total):
             problem = Problem(grid, gap_at, alphas, total, units, starts_there=False)
             objective = float(problem.objective(total, NOTHING)[:total].min())
-            if objective < least:
-                least, best = objective, (problem, gap_at.step_parameter)
+            if objective < lowest:
+                lowest, best = objective, (problem, gap_at.step_parameter)
     assert best is not None  # K^max in every round has room for any of them
     return best
 
@@ -315,17 +305,16 @@ def longest(schedule: Schedule, config: ControlConfig) -> int:
 
 def present_devices(network: Network, choice: Choice) -> np.ndarray:
     """How many devices of each lowest server take part: int64 (N_{L-1},)."""
-    wanted = np.where(below_trusted(network), choice.trusted, choice.untrusted)
-    return np.minimum(network.tree.n_children(network.tree.depth - 1), wanted)
+    trusted = trusted_branch(network.tree, network.trust)[-2]
+    chosen = np.where(trusted, choice.trusted, choice.untrusted)
+    return np.minimum(network.tree.n_children(network.tree.depth - 1), chosen)
 
 
-def below_trusted(network: Network) -> np.ndarray:
-    """Is the ancestor at layer 1 of each lowest server trusted: bool (N_{L-1},)."""
-    tree = network.tree
-    ancestors = np.arange(tree.n_nodes(tree.depth - 1))
-    for layer in range(tree.depth - 1, 1, -1):
-        ancestors = tree.parents[layer - 1][ancestors]
-    return network.trust[1][ancestors]
+def with_present(network: Network, present: np.ndarray) -> Network:
+    """The network of a round in which so many devices of each lowest server take part, int64
+    (N_{L-1},): the same one where all do."""
+    everybody = (present == network.tree.n_children(network.tree.depth - 1)).all()
+    return network if everybody else replace(network, participants=present)
 
 
 def _alphas(config: ControlConfig) -> tuple[float, float, float]:
@@ -335,16 +324,16 @@ def _alphas(config: ControlConfig) -> tuple[float, float, float]:
 def _subnets(network: Network) -> tuple[np.ndarray, np.ndarray]:
     """|S_c| of the lowest servers below trusted, and below untrusted nodes of layer 1."""
     children = network.tree.n_children(network.tree.depth - 1)
-    trusted = below_trusted(network)
+    trusted = trusted_branch(network.tree, network.trust)[-2]
     return children[trusted], children[~trusted]
 
 
-def _tried_sizes(subnets: np.ndarray, most: int) -> np.ndarray:
+def _tried_sizes(subnets: np.ndarray, count: int) -> np.ndarray:
     """The values of s_c that are looked at, ascending; 0 alone where there is no subnet."""
     if not subnets.size:
         return np.zeros(1, dtype=np.int64)
     largest = int(subnets.max())
-    tried = np.linspace(1, largest, min(largest, most))
+    tried = np.linspace(1, largest, min(largest, count))
     return tried.round().astype(np.int64)
 
 
@@ -361,9 +350,9 @@ def _noise_terms(
     tree = network.tree
     shares = trust_shares(tree, network.trust)
     alphas = [alpha] * tree.depth
-    above = [tree.smallest_fanout(layer) for layer in range(1, tree.depth - 1)]
+    fanouts = [tree.smallest_fanout(layer) for layer in range(1, tree.depth - 1)]
     # Where there are no such subnets their size divides a share of zero.
     s_t, s_u = np.maximum(sizes[0], 1)[:, None], np.maximum(sizes[1], 1)[None, :]
-    trusted = layer_terms(shares, [*above, s_t], alphas)
-    untrusted = layer_terms(shares, [*above, s_u], alphas)
+    trusted = layer_terms(shares, [*fanouts, s_t], alphas)
+    untrusted = layer_terms(shares, [*fanouts, s_u], alphas)
     return np.asarray(untrusted.total + 2 * (trusted.a[0] - untrusted.a[0]))

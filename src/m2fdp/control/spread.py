@@ -7,26 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from m2fdp.control.noise import NoiseLaw
-from m2fdp.control.problem import ChoiceGrid, below_trusted
+from m2fdp.control.problem import ChoiceGrid
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, carried, parted, sample_variance
 from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.topology.network import Network
-
-
-@dataclass(frozen=True, eq=False)
-class SampleTerms:
-    """What participation of s devices a lowest server brings, in one branch, each (s,).
-
-    Attributes:
-        missed: squared distance of the mean gradient of those who take part, weighted as the
-            global model weighs them, from that of all.
-        followed: the same, of devices that step together, as far as their models go with it.
-        minibatch: variance of a step's mean gradient that minibatches bring.
-    """
-
-    missed: np.ndarray
-    followed: np.ndarray
-    minibatch: np.ndarray
+from m2fdp.topology.trust import trusted_branch
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +20,17 @@ class Spread:
 
     Attributes:
         grid: the choices.
-        landscape: of the losses.
+        landscape: what is known of the losses.
         n_parameters: M.
         laws: the noise below trusted, and below untrusted nodes of layer 1.
-        samples: participation there.
+        samples: what participation brings there, as `sample_terms` has it.
     """
 
     grid: ChoiceGrid
     landscape: Landscape
     n_parameters: int
     laws: tuple[NoiseLaw, NoiseLaw]
-    samples: tuple[SampleTerms, SampleTerms]
+    samples: tuple[np.ndarray, np.ndarray]
 
     def __call__(self, total: int) -> RoundSpread:
         """If noise is calibrated to tau = total local steps, (k, a, b)."""
@@ -54,18 +39,8 @@ class Spread:
             law.at(total, steps, np.maximum(sizes, 1))
             for law, sizes in zip(self.laws, self.grid.sizes, strict=True)
         ]
-
-        def both(below_trusted: np.ndarray, below_untrusted: np.ndarray) -> np.ndarray:
-            return np.asarray(below_trusted[..., :, None] + below_untrusted[..., None, :])
-
-        step, local, arriving = (
-            self.n_parameters * both(*(getattr(noise, name) for noise in noises))
-            for name in ("step", "local", "arriving")
-        )
-        missed, followed, minibatch = (
-            both(*(getattr(terms, name) for terms in self.samples))
-            for name in ("missed", "followed", "minibatch")
-        )
+        step, local, arriving = self.n_parameters * _of_both(*noises)
+        missed, followed, minibatch = _of_both(*self.samples)
         k = steps[:, None, None]
         return RoundSpread(
             parted(k, self.landscape.dissimilarity**2 + followed),
@@ -81,31 +56,45 @@ def sample_terms(
     sizes: tuple[np.ndarray, np.ndarray],
     minibatch_variances: np.ndarray,
     dissimilarity: float,
-) -> tuple[SampleTerms, SampleTerms]:
-    """Below trusted, and below untrusted nodes of layer 1.
+) -> tuple[np.ndarray, np.ndarray]:
+    """What participation of s devices a lowest server brings, below trusted, and below untrusted
+    nodes of layer 1.
 
     Args:
-        network: of uniform weights, in which all devices take part.
+        network: a network of uniform weights, in which all devices take part.
         sizes: the values of s_T, (a,), and of s_U, (b,).
-        minibatch_variances: of each device's gradient, (N_L,).
+        minibatch_variances: the variance of each device's gradient, (N_L,).
         dissimilarity: zeta.
+
+    Returns:
+        (3, a) and (3, b): the squared distance of the mean gradient of those who take part,
+        weighted as the global model weighs them, from that of all; the same of devices that step
+        together, as far as their models go with it; and the variance of a step's mean gradient
+        that minibatches bring.
     """
     tree = network.tree
     parents, children = tree.parents[-1], tree.n_children(tree.depth - 1)
-    together = np.zeros(len(children), dtype=bool)
-    together[parents[lock_step.nodes[lock_step.group_of, 0] < tree.depth]] = True
+    step_together = np.zeros(len(children), dtype=bool)
+    step_together[parents[lock_step.nodes[lock_step.group_of, 0] < tree.depth]] = True
     shares = network.shares(tree.depth - 1, 0)
     noisy = np.bincount(parents, weights=minibatch_variances) / children
-    trusted = below_trusted(network)
+    trusted = trusted_branch(tree, network.trust)[-2]
 
-    def terms(branch: np.ndarray, values: np.ndarray) -> SampleTerms:
-        of, share = children[branch], shares[branch]
-        present = np.clip(values[:, None], 1, of)
-        variance = sample_variance(present, of, dissimilarity)
-        return SampleTerms(
-            (share**2 * variance).sum(axis=1),
-            (share * together[branch] * variance).sum(axis=1),
-            (share**2 * noisy[branch] / present).sum(axis=1),
+    def terms(branch: np.ndarray, values: np.ndarray) -> np.ndarray:
+        devices, share = children[branch], shares[branch]
+        present = np.clip(values[:, None], 1, devices)
+        variance = sample_variance(present, devices, dissimilarity)
+        return np.stack(
+            [
+                (share**2 * variance).sum(axis=1),
+                (share * step_together[branch] * variance).sum(axis=1),
+                (share**2 * noisy[branch] / present).sum(axis=1),
+            ]
         )
 
     return terms(trusted, sizes[0]), terms(~trusted, sizes[1])
+
+
+def _of_both(below_trusted: np.ndarray, below_untrusted: np.ndarray) -> np.ndarray:
+    """The sums over both branches, (…, a, b), of (…, a) and (…, b)."""
+    return np.asarray(below_trusted[..., :, None] + below_untrusted[..., None, :])

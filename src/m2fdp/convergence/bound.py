@@ -46,25 +46,25 @@ class TrustShares:
     """Shares of trusted nodes among the children of untrusted ones (J eqs 17, 18).
 
     Attributes:
-        least, largest: p_l^min and p_l^max for l = 0…L, where p_0 = 0 and p_L = 1.
+        smallest, largest: p_l^min and p_l^max for l = 0…L, where p_0 = 0 and p_L = 1.
     """
 
-    least: tuple[float, ...]
+    smallest: tuple[float, ...]
     largest: tuple[float, ...]
 
 
 def trust_shares(tree: Tree, trust: Trust) -> TrustShares:
     """The shares of a network; 1 for a layer none of whose nodes has an untrusted parent."""
-    least, largest = [0.0], [0.0]
+    smallest, largest = [0.0], [0.0]
     for layer in range(1, tree.depth):
         parents = tree.parents[layer - 1]
         trusted = np.bincount(
             parents, weights=trust[layer].astype(float), minlength=tree.n_nodes(layer - 1)
         )
         shares = (trusted / tree.n_children(layer - 1))[~trust[layer - 1]]
-        least.append(float(shares.min(initial=1.0)))
+        smallest.append(float(shares.min(initial=1.0)))
         largest.append(float(shares.max()) if shares.size else 1.0)
-    return TrustShares((*least, 1.0), (*largest, 1.0))
+    return TrustShares((*smallest, 1.0), (*largest, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,18 +109,18 @@ def layer_terms(
         alphas: alpha_l of Prop. 1 for l = 1…L.
     """
     depth = len(alphas)
-    below: Numbers = np.float64(1.0)  # the product of s_l' over l' = l…L-1
+    devices: Numbers = np.float64(1.0)  # the product of s_l' over l' = l…L-1
     a: list[Numbers] = [np.float64(shares.largest[depth] * alphas[-1] ** 2)]
     b: list[Numbers] = [np.float64(0.0)]
     c: list[Numbers] = [np.float64(alphas[-1] ** 2)]
     for layer in range(depth - 1, 0, -1):
         fanout = np.asarray(fanouts[layer - 1], dtype=np.float64)
-        below = below * fanout
-        passed_on = (1 - shares.least[layer]) / fanout
-        a.insert(0, shares.largest[layer] * alphas[layer - 1] ** 2 / below**2)
+        devices = devices * fanout
+        passed_on = (1 - shares.smallest[layer]) / fanout
+        a.insert(0, shares.largest[layer] * alphas[layer - 1] ** 2 / devices**2)
         b.insert(0, a[0] + passed_on * b[0])
         c.insert(0, passed_on * c[0])
-    weights = tuple((1 - share) ** 2 for share in shares.least[:-1])
+    weights = tuple((1 - share) ** 2 for share in shares.smallest[:-1])
     return LayerTerms(weights, tuple(a), tuple(b), tuple(c))
 
 
@@ -146,22 +146,22 @@ def corollary_1(
     layer m only.
     """
     depth = len(alphas)
-    insecure = [layer for layer in range(1, depth) if shares.least[layer] < 1]
+    insecure = [layer for layer in range(1, depth) if shares.smallest[layer] < 1]
     m = max(insecure, default=0)
-    own = passed_on = 0.0
+    own_noise = passed_on = 0.0
     for layer in range(1, m + 1):
-        weight = (1 - shares.least[layer - 1]) ** 2
-        below = prod(fanouts[layer - 1 :])
-        own += weight * shares.largest[layer] * alphas[layer - 1] ** 2 / below**2
+        weight = (1 - shares.smallest[layer - 1]) ** 2
+        devices = prod(fanouts[layer - 1 :])
+        own_noise += weight * shares.largest[layer] * alphas[layer - 1] ** 2 / devices**2
         combined = sum(
-            prod(1 - share for share in shares.least[layer + 1 : k])
+            prod(1 - share for share in shares.smallest[layer + 1 : k])
             * shares.largest[k]
             * alphas[k - 1] ** 2
             for k in range(layer + 1, m + 2)
         )
-        squared_below = prod(fanouts[m:])
-        passed_on += weight * (1 - shares.least[layer]) * combined / (below * squared_below)
-    return own, passed_on
+        averaged = devices * prod(fanouts[m:])
+        passed_on += weight * (1 - shares.smallest[layer]) * combined / averaged
+    return own_noise, passed_on
 
 
 @dataclass(frozen=True)
@@ -187,15 +187,20 @@ class Constants:
     epsilon: float
     delta: float
 
+    def noise_factor(self, depth: int) -> np.ndarray:
+        """`noise_factor` of a tree of that depth."""
+        of_run = self.n_parameters, self.local_steps, self.sampling_rate, self.epsilon, self.delta
+        return noise_factor(depth, *of_run)
+
 
 @dataclass(frozen=True, eq=False)
 class Bound:
     """A bound on the mean of ||grad F||^2 over the first T rounds, by term; floats or arrays (T,).
 
     Attributes:
-        a1: from the loss lost on the way.
-        a2: from local steps and their gradients' noise.
-        b: from the privacy noise.
+        a1: the term of the loss lost on the way.
+        a2: the term of local steps and their gradients' noise.
+        b: the term of the privacy noise.
     """
 
     a1: np.ndarray
@@ -233,18 +238,10 @@ def theorem_1(
     horizon = np.asarray(rounds, dtype=np.float64)
     beta, squared_norm = constants.smoothness, constants.gradient_norm**2
     variance = squared_norm * (1 + 1 / beta) + constants.gradient_variance
-    factor = noise_factor(
-        len(terms.weights),
-        constants.n_parameters,
-        constants.local_steps,
-        constants.sampling_rate,
-        constants.epsilon,
-        constants.delta,
-    )
     return Bound(
         a1=2 * beta / np.sqrt(horizon + 1) * np.asarray(loss_drop, dtype=np.float64),
         a2=constants.local_steps * variance / horizon,
-        b=np.broadcast_to(factor * terms.total, horizon.shape),
+        b=np.broadcast_to(constants.noise_factor(len(terms.weights)) * terms.total, horizon.shape),
     )
 
 

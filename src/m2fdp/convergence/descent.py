@@ -52,15 +52,12 @@ def round_noise(
     network: Network, lock_step: LockStep, noise: Noise, schedule: Schedule, n_parameters: int
 ) -> RoundNoise:
     """What a mechanism draws in one round, step by step and message by message."""
-    tree = network.tree
-    shares = [network.shares(layer, 0) for layer in range(tree.depth + 1)]
-    nodes, variances = _drawn_at_steps(network, lock_step, noise)
-    head_shares = np.array([shares[layer][node] for layer, node in nodes])
+    head_shares, variances = _drawn_at_steps(network, lock_step, noise)
     arriving = arriving_noise(network, lock_step, noise, schedule.layers())
     gathered = schedule.local_steps * float(head_shares @ variances)
     for top in schedule.layers():
         if top is not None and top > 0:
-            gathered += float(shares[top] @ _drawn_in_messages(network, noise, top))
+            gathered += float(network.shares(top, 0) @ _drawn_in_messages(network, noise, top))
     return RoundNoise(n_parameters * arriving, n_parameters * gathered)
 
 
@@ -71,27 +68,27 @@ def arriving_noise(
     parameter, over eta^2.
 
     Args:
-        layers: after each step the layer up to which models travel, or None.
+        layers: the layer up to which models travel after each step, or None.
     """
-    nodes, variances = _drawn_at_steps(network, lock_step, noise)
-    shares = {layer: network.shares(layer, 0) for layer in range(network.tree.depth + 1)}
-    head_shares = np.array([shares[layer][node] for layer, node in nodes])
+    head_shares, variances = _drawn_at_steps(network, lock_step, noise)
     arriving = len(layers) * float(head_shares**2 @ variances)
-    for top in layers:
-        if top is not None:
-            arriving += float(shares[top] ** 2 @ _drawn_in_messages(network, noise, top))
+    tops = [top for top in layers if top is not None]
+    shares = {top: network.shares(top, 0) for top in set(tops)}
+    for top in tops:
+        arriving += float(shares[top] ** 2 @ _drawn_in_messages(network, noise, top))
     return arriving
 
 
 def _drawn_at_steps(
     network: Network, lock_step: LockStep, noise: Noise
-) -> tuple[list[tuple[int, int]], np.ndarray]:
-    """Layer and number of each group's head, and the expected variance of what it draws a step."""
-    depth, sent = network.tree.depth, network.odds
-    nodes = [(int(layer), int(node)) for layer, node in lock_step.nodes]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The share of each group's head in the global model, and the expected variance of what it
+    draws a step."""
+    depth, sent, nodes = network.tree.depth, network.odds, lock_step.nodes.tolist()
+    shares = [network.shares(layer, 0) for layer in range(depth + 1)]
     # How often a device's message is sent at all.
     odds = np.array([sent[node] if layer == depth else 1.0 for layer, node in nodes])
-    return nodes, noise.steps**2 * odds
+    return np.array([shares[layer][node] for layer, node in nodes]), noise.steps**2 * odds
 
 
 def _drawn_in_messages(network: Network, noise: Noise, top: int) -> np.ndarray:

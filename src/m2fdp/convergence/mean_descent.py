@@ -79,15 +79,15 @@ class RoundSpread:
     noise: np.ndarray
 
 
-def parted(local_steps: np.ndarray, at_once: np.ndarray) -> np.ndarray:
+def parted(local_steps: np.ndarray, in_one_step: np.ndarray) -> np.ndarray:
     """`RoundSpread.parted`; arguments broadcast.
 
     Args:
         local_steps: K.
-        at_once: by how far models part in one step, squared, over eta^2: zeta^2, and what samples
-            of devices add to it.
+        in_one_step: squared distance by which models part in one step, over eta^2: zeta^2, and
+            what samples of devices add to it.
     """
-    return np.asarray(at_once * local_steps * (local_steps - 1) * (2 * local_steps - 1) / 6)
+    return np.asarray(in_one_step * local_steps * (local_steps - 1) * (2 * local_steps - 1) / 6)
 
 
 def carried(local_steps: np.ndarray, step: np.ndarray, local: np.ndarray) -> np.ndarray:
@@ -101,16 +101,19 @@ def carried(local_steps: np.ndarray, step: np.ndarray, local: np.ndarray) -> np.
     return np.asarray((local_steps - 1) * (step * local_steps / 2 + local))
 
 
-def sample_variance(taking_part: np.ndarray, of: np.ndarray, dissimilarity: float) -> np.ndarray:
+def sample_variance(
+    taking_part: np.ndarray, everybody: np.ndarray, dissimilarity: float
+) -> np.ndarray:
     """The squared distance from the mean of S gradients of that of s of them, drawn without
     replacement; arguments broadcast.
 
     Args:
         taking_part: s >= 1.
-        of: S.
+        everybody: S.
     """
-    others = np.maximum(of - 1, 1)
-    return np.asarray((1 / taking_part - 1 / of) * of / others * dissimilarity**2)
+    others = np.maximum(everybody - 1, 1)
+    variance = (1 / taking_part - 1 / everybody) * everybody / others
+    return np.asarray(variance * dissimilarity**2)
 
 
 def raised(

@@ -55,11 +55,11 @@ def first_look(
     """What is seen of beta before the first round: at the model (M,), and a unit away from it.
 
     Args:
-        gradients: of the devices there, (N_L, M).
+        gradients: the devices' gradients there, (N_L, M).
     """
     second = probe(weights, gradients)
-    seen = observe(Smoothness(), second, _gradients_at_each(simulation, second))
-    return observe(seen, weights, gradients)
+    state = observe(Smoothness(), second, _gradients_at_each(simulation, second))
+    return observe(state, weights, gradients)
 
 
 def _gradients_at_each(simulation: Simulation, weights: torch.Tensor) -> torch.Tensor:

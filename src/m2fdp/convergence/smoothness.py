@@ -49,20 +49,19 @@ def observe(state: Smoothness, weights: Tensor, gradients: Tensor) -> Smoothness
 
     Args:
         weights: (N_L, M), or (M,) for one model of all devices.
-        gradients: of F_i at these weights, (N_L, M).
+        gradients: the gradients of F_i at these weights, (N_L, M).
     """
     weights = torch.atleast_2d(weights)
-    seen = replace(state, weights=weights, gradients=gradients)
+    after = replace(state, weights=weights, gradients=gradients)
     if state.weights is None or state.gradients is None:
-        return seen
-    apart = (weights - state.weights).norm(dim=1)
+        return after
     changes = (gradients - state.gradients).norm(dim=1)
-    apart = apart.expand_as(changes)
-    moved = apart > 0
+    distances = (weights - state.weights).norm(dim=1).expand_as(changes)
+    moved = distances > 0
     if not moved.any():
-        return seen
-    ratio = float((changes[moved] / apart[moved]).max())
-    return replace(seen, beta=max(ratio, state.beta or 0.0))
+        return after
+    ratio = float((changes[moved] / distances[moved]).max())
+    return replace(after, beta=max(ratio, state.beta or 0.0))
 
 
 def probe(weights: Tensor, gradients: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from m2fdp.convergence.bound import (
     LayerTerms,
     corollary_1,
     largest_step_parameter,
-    noise_factor,
     theorem_1,
     trust_shares,
 )
@@ -41,7 +40,7 @@ def estimate_constants(
     the clipping norm, or without one the largest gradient of a device that was seen.
 
     Args:
-        measured: of `m2fdp.convergence.measurement.measure_run`.
+        measured: rows of `m2fdp.convergence.measurement.measure_run`.
         sampling_rate: q, the largest over devices.
 
     Raises:
@@ -127,7 +126,7 @@ def layer_table(network: Network, terms: LayerTerms) -> pd.DataFrame:
             "fanout": pd.array(
                 [*(network.smallest_fanout(layer) for layer in range(1, depth)), None], "Int64"
             ),
-            "p_min": shares.least[1:],
+            "p_min": shares.smallest[1:],
             "p_max": shares.largest[1:],
             "weight": terms.weights,
             "A": [float(a) for a in terms.a],
@@ -152,15 +151,8 @@ def bound_summary(
     rounds = int(measured["round"].iloc[-1])
     allowed = largest_step_parameter(constants.smoothness, schedule.local_steps, rounds)
     largest = float(measured["largest_gradient"].max())
-    factor = noise_factor(
-        depth,
-        constants.n_parameters,
-        constants.local_steps,
-        constants.sampling_rate,
-        constants.epsilon,
-        constants.delta,
-    )
-    own, passed_on = corollary_1(
+    factor = float(constants.noise_factor(depth))
+    own_noise, passed_on = corollary_1(
         trust_shares(network.tree, network.trust),
         [network.smallest_fanout(layer) for layer in range(1, depth)],
         [alpha] * depth,
@@ -182,7 +174,7 @@ def bound_summary(
         },
         "noise_of_b": f"Prop. 1 at alpha = {alpha:g}" if mechanism.private else "none",
         "noise_of_proven_b": asdict(noise),
-        "corollary_1": {"own": float(factor) * own, "passed_on": float(factor) * passed_on},
+        "corollary_1": {"own": factor * own_noise, "passed_on": factor * passed_on},
     }
 
 

@@ -18,16 +18,9 @@ from m2fdp.config import ResourcesConfig
 from m2fdp.secure_aggregation.elections import NONCE_BYTES
 from m2fdp.secure_aggregation.traffic import everybody, member_bytes, overhead_bits
 from m2fdp.topology.network import Network
-from m2fdp.topology.tree import Tree
 
 # For layer l = 1…L (index l-1), float64 (N_l,).
 Bits = tuple[np.ndarray, ...]
-
-
-def open_bits(tree: Tree, n_parameters: int, config: ResourcesConfig) -> Bits:
-    """Of every node's message, read as it is sent."""
-    each = float(n_parameters * config.bits_per_parameter)
-    return tuple(np.full(tree.n_nodes(layer), each) for layer in range(1, tree.depth + 1))
 
 
 def message_bits(network: Network, n_parameters: int, config: ResourcesConfig) -> Bits:
@@ -36,19 +29,20 @@ def message_bits(network: Network, n_parameters: int, config: ResourcesConfig) -
     Where devices join by chance, of the expected number of others.
     """
     tree, sums = network.tree, network.sums
-    bits = open_bits(tree, n_parameters, config)
+    plain = float(n_parameters * config.bits_per_parameter)
+    bits = tuple(np.full(tree.n_nodes(layer), plain) for layer in range(1, tree.depth + 1))
     vector = 8 * member_bytes(everybody(2), n_parameters).vector
-    alone = overhead_bits(1)
-    each_other = overhead_bits(2) - alone
+    of_one = overhead_bits(1)
+    each_other = overhead_bits(2) - of_one
     for layer in sums.layers:
         lowest = layer == tree.depth
         others = (network.group_sizes(layer) - 1) * (_chance(network) if lowest else 1.0)
-        overhead = alone + each_other * others
+        overhead = of_one + each_other * others
         bits[layer - 1][:] = vector + overhead
         sent = overhead * (network.odds if lowest else 1.0)
-        for between in range(layer - 1, sums.reader_layer(layer), -1):
-            below = np.bincount(tree.ancestors_of(layer, between), weights=sent)
-            bits[between - 1][:] = vector + below
+        for relay in range(layer - 1, sums.reader_layer(layer), -1):
+            handed_on = np.bincount(tree.ancestors_of(layer, relay), weights=sent)
+            bits[relay - 1][:] = vector + handed_on
     return bits
 
 

@@ -19,8 +19,8 @@ def slowness(cpus: np.ndarray, scaling: Literal["measured", "linear"]) -> np.nda
     """Seconds for what takes one second on one CPU.
 
     Args:
-        cpus: of any shape; between those that were measured, on a straight line between their
-            logarithms.
+        cpus: numbers of CPUs, of any shape; between those that were measured, on a straight line
+            between their logarithms.
     """
     if scaling == "linear":
         return 1.0 / cpus
@@ -59,14 +59,9 @@ def draw_noise(deviation: float, n_clients: int, rounds: int, seed: int) -> np.n
     """What every client's computing time is multiplied with in every round: log-normal, (R, K)."""
     if not deviation:
         return np.ones((rounds, n_clients))
-    normal = [
-        [
-            generator(seed, "clock-noise", number, client).standard_normal()
-            for client in range(n_clients)
-        ]
-        for number in range(rounds)
-    ]
-    return np.exp(deviation * np.array(normal))
+    keys = np.ndindex(rounds, n_clients)
+    normal = [generator(seed, "clock-noise", *key).standard_normal() for key in keys]
+    return np.exp(deviation * np.reshape(normal, (rounds, n_clients)))
 
 
 def draw_present(n_clients: int, rounds: int, share: float, seed: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from math import nan
 from m2fdp.control.controller import Controller
 from m2fdp.control.policy import ControlledRounds, controlled_plan
 from m2fdp.costs.clock import totals
-from m2fdp.costs.resources import LinkClock
+from m2fdp.costs.resources import LinkClock, Links
 from m2fdp.experiments import tree_tiers
 from m2fdp.experiments.calibrating import calibrate
 from m2fdp.experiments.control import controller_of
@@ -142,13 +142,15 @@ class Assembly(Parts):
         config, rounds, course = self.config, self.run_plan.rounds, self.course
         simulation, evaluated = process.simulation, self.records(self.held_out)
         model, mechanism = simulation.model, simulation.mechanisms[0]
-        lock_steps = [each.lock_step for each in simulation.mechanisms]
-        links = simulation.networks, lock_steps, model.n_parameters, config.resources
+        links = [
+            Links(network, each.lock_step, model.n_parameters, config.resources)
+            for network, each in zip(simulation.networks, simulation.mechanisms, strict=True)
+        ]
         rule = keeping(simulation.rules.local)
-        clock = LinkClock(*links, reports=len(rule.reports) if rule is not None else 0)
+        clock = LinkClock(links, reports=len(rule.reports) if rule is not None else 0)
         if self.splits is not None:
             course = tree_course(self.splits, clock, rounds, config.resources)
-        costs = totals(clock, rounds) if course is None else course.totals
+        costs = totals([clock.round(plan) for plan in rounds]) if course is None else course.totals
         policy: RoundPolicy = FixedRounds(rounds)
         if self.controller is not None:
             policy = ControlledRounds(self.controller, rounds, simulation)

@@ -31,12 +31,13 @@ from m2fdp.adversaries.membership import (
 )
 from m2fdp.config import Config, essentials
 from m2fdp.experiments.assembly import Assembly
-from m2fdp.experiments.attack_checks import SEES_MODELS, check_attack
+from m2fdp.experiments.checks import check_attack
+from m2fdp.experiments.pairs import SEES_MODELS
 from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.sight import KINDS, lines_of
+from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, KINDS, PUBLIC, lines_of
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.streams import KeyedStreams, generator, seeded
@@ -60,9 +61,9 @@ def attack_run(
     """Attack as configured, and clear away what was kept once all is done.
 
     Args:
-        folder: where results are kept until all are there, so that an attack that is cut off goes
-            on; no other attack may use it. None = nowhere.
-        on_done: called with how many starts or shadows are done, of how many.
+        folder: place where results are kept until all are there, so that an attack that is cut off
+            goes on; no other attack may use it. None = nowhere.
+        on_done: a function called with how many starts or shadows are done, of how many.
         mechanism: that really runs, such as one with less noise than is claimed, in place of the
             calibrated one, whose ledger stays what is claimed.
 
@@ -72,10 +73,10 @@ def attack_run(
     """
     check_attack(assembly.config, assembly.plan)
     set_exact_arithmetic()
-    kept = Kept(folder, _key(assembly, mechanism))
+    store = Kept(folder, _key(assembly, mechanism))
     attack = _membership if assembly.config.attack.method == "lira" else _reconstruction
-    attacked = attack(assembly, kept, on_done, mechanism)
-    kept.clear()
+    attacked = attack(assembly, store, on_done, mechanism)
+    store.clear()
     return attacked
 
 
@@ -103,20 +104,13 @@ def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
 
 
 def _reconstruction(
-    assembly: Assembly, kept: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
+    assembly: Assembly, store: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
 ) -> Attacked:
     config, attack = assembly.config, assembly.config.attack
-    observer = attack.observer or "cloud"
+    observer = attack.observer or AT_CLOUD
     knowledge = _knowledge(assembly)
     messages = list(islice(_messages(assembly, observer, mechanism), attack.messages))
     starts = 1 if attack.method == "analytic" else attack.restarts
-    done = 0
-
-    def on_start() -> None:
-        nonlocal done
-        done += 1
-        on_done(done, starts * len(messages))
-
     features, labels = assembly.records(assembly.samples.samples)
     features, labels = features.cpu(), labels.cpu()
     owners = np.repeat(np.arange(len(knowledge.sizes)), knowledge.sizes)
@@ -125,12 +119,14 @@ def _reconstruction(
     results, epsilons = [], []
     on_done(0, starts * len(messages))
     for number, message in enumerate(messages):
-        inside = torch.from_numpy(np.isin(owners, message.devices))
-        records = Records(features[inside], labels[inside].numpy(), usual)
+        is_theirs = torch.from_numpy(np.isin(owners, message.devices))
+        records = Records(features[is_theirs], labels[is_theirs].numpy(), usual)
         streams = KeyedStreams(config.seed, f"attack on message {number}".encode())
-        results.append(
-            adversaries.reconstruct(message, knowledge, records, attack, kept, streams, on_start)
-        )
+        found = []
+        for start in adversaries.reconstruct(message, knowledge, attack, store, streams):
+            found.append(start)
+            on_done(number * starts + len(found), starts * len(messages))
+        results.append(adversaries.best_of(found, message, records))
         epsilons.append(_epsilon(assembly, observer, message.devices, attack.round))
     record = _common(assembly, [observer]) | {
         "round": attack.round,
@@ -146,7 +142,7 @@ def _knowledge(assembly: Assembly) -> Knowledge:
     model = assembly.model
     knowledge = Knowledge(
         model,
-        assembly.dataset.n_classes,
+        *assembly.classified,
         assembly.samples.sizes,
         clipping.record_norm,
         clipping.batch_norm or clipping.update_norm,
@@ -179,11 +175,11 @@ def _epsilon(assembly: Assembly, observer: str, devices: np.ndarray, rounds: int
     calibrated = assembly.calibration.mechanism
     if not calibrated.private:
         return inf
-    inside, kinds = set(devices.tolist()), lines_of(observer, calibrated.ledger.kinds)
+    members, kinds = set(devices.tolist()), lines_of(observer, calibrated.ledger.kinds)
     lines = [
         line
         for line in calibrated.ledger.lines
-        if line.kind in kinds and inside & set(line.position.members)
+        if line.kind in kinds and members & set(line.position.members)
     ]
     return max((calibrated.ledger.epsilon(line, rounds) for line in lines), default=inf)
 
@@ -231,7 +227,7 @@ def _summed_up(results: list[Reconstruction], epsilons: list[float]) -> dict[str
 
 
 def _membership(
-    assembly: Assembly, kept: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
+    assembly: Assembly, store: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
 ) -> Attacked:
     config, attack = assembly.config, assembly.config.attack
     kinds = SEES_MODELS if attack.observer is None else (attack.observer,)
@@ -243,19 +239,19 @@ def _membership(
     stream = generator(config.seed, "members")
     members = deal_targets(attack.shadows, len(targets), stream)
     drawn = mechanism or calibrated.mechanism
-    seen: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds}
+    results: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds}
     accuracies = []
     on_done(0, attack.shadows)
-    for number, inside in enumerate(members):
-        absent = targets[~inside]
+    for number, is_member in enumerate(members):
+        absent = targets[~is_member]
         train = partial(_shadow, assembly, drawn, targets, absent, number)
-        result = kept.get(f"shadow-{number}", train)
+        result = store.get(f"shadow-{number}", train)
         for kind in kinds:
-            seen[kind].append(result[kind])
+            results[kind].append(result[kind])
         accuracies.append(float(result["accuracy"]))
         on_done(number + 1, attack.shadows)
     half = attack.shadows // 2
-    found = {
+    memberships = {
         kind: judge(
             scores_of(np.stack(values), members),
             members[half:],
@@ -263,15 +259,15 @@ def _membership(
             config.privacy.delta,
             attack.confidence,
         )
-        for kind, values in seen.items()
+        for kind, values in results.items()
     }
     everybody = np.arange(len(assembly.samples.sizes))
     epsilons = {kind: _epsilon(assembly, kind, everybody, rounds) for kind in kinds}
     metrics: dict[str, Any] = {"accuracy": float(np.mean(accuracies))}
-    for kind, membership in found.items():
+    for kind, membership in memberships.items():
         numbers = _numbers(membership, epsilons[kind])
         metrics |= {f"{name}/{kind}": value for name, value in numbers.items()}
-    metrics["room"] = min(membership.room for membership in found.values())
+    metrics["room"] = min(membership.room for membership in memberships.values())
     record = _common(assembly, kinds) | {
         "rounds": rounds,
         "targets": len(targets),
@@ -282,11 +278,11 @@ def _membership(
                 **_numbers(membership, epsilons[kind]),
                 "curve": membership.curve.tolist(),
             }
-            for kind, membership in found.items()
+            for kind, membership in memberships.items()
         ],
         "metrics": metrics,
     }
-    return Attacked(record, memberships=found)
+    return Attacked(record, memberships=memberships)
 
 
 def _shadow(
@@ -298,21 +294,21 @@ def _shadow(
 ) -> dict[str, np.ndarray]:
     """Train a shadow without some records, and score all targets by its broadcasts."""
     config, shards = assembly.config, assembly.shards()
-    there = np.ones(len(shards.labels), dtype=bool)
-    there[absent] = False
+    is_present = np.ones(len(shards.labels), dtype=bool)
+    is_present[absent] = False
     owners = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
-    rows = torch.from_numpy(np.flatnonzero(there)).to(shards.labels.device)
-    left = replace(
+    rows = torch.from_numpy(np.flatnonzero(is_present)).to(shards.labels.device)
+    shards_left = replace(
         shards,
         features=shards.features[rows],
         labels=shards.labels[rows],
-        sizes=np.bincount(owners[there], minlength=len(shards.sizes)),
+        sizes=np.bincount(owners[is_present], minlength=len(shards.sizes)),
         nominal=shards.sizes,
     )
     # Of no other shadow's, nor of the run's own.
     seed = int(generator(config.seed, "shadow", number).integers(2**62))
     draws = seeded(seed, f"shadow {number} of {config.seed}".encode())
-    simulation = assembly.simulation(mechanisms=(mechanism,), shards=left, randomness=draws)
+    simulation = assembly.simulation(mechanisms=(mechanism,), shards=shards_left, randomness=draws)
     process = assembly.process(simulation)
     plans = assembly.run_plan.rounds[: assembly.calibration.affordable_rounds]
     at = torch.from_numpy(targets).to(shards.labels.device)
@@ -327,16 +323,16 @@ def _shadow(
     )
     process.executor.workers.end()
     return {
-        "public": last,
-        "far_devices": summed / len(plans),
+        PUBLIC: last,
+        FAR_DEVICES: summed / len(plans),
         "accuracy": np.array(evaluated.accuracy),
     }
 
 
 def _numbers(membership: Membership, epsilon: float) -> dict[str, Any]:
     values: dict[str, Any] = {"auc": membership.auc, "auc_most": membership.auc_most}
-    for rate, found, most in zip(RATES, membership.tpr, membership.tpr_most, strict=True):
-        values |= {f"tpr_at_{rate:g}": found, f"tpr_most_at_{rate:g}": most}
+    for rate, rate_found, rate_most in zip(RATES, membership.tpr, membership.tpr_most, strict=True):
+        values |= {f"tpr_at_{rate:g}": rate_found, f"tpr_most_at_{rate:g}": rate_most}
     return values | {"epsilon_lower": membership.epsilon_lower, "epsilon": _for_json(epsilon)}
 
 

@@ -14,12 +14,9 @@ from m2fdp.convergence.tables import (
     estimate_constants,
     layer_table,
 )
-from m2fdp.errors import InputError
 from m2fdp.experiments.assembly import Assembly
-from m2fdp.experiments.checks import check_equal_rounds
-from m2fdp.experiments.proximal import check_plain_steps
+from m2fdp.experiments.checks import check_bound, check_equal_rounds
 from m2fdp.experiments.results import ConvergenceBounds
-from m2fdp.privacy.mechanisms import get_mechanism
 
 
 def measure(assembly: Assembly) -> pd.DataFrame:
@@ -37,7 +34,7 @@ def bound_run(assembly: Assembly, measured: pd.DataFrame | None) -> ConvergenceB
     """Both bounds by round and by layer.
 
     Args:
-        measured: of `measure`, which is called where it is not given.
+        measured: table of `measure`, which is called where it is not given.
 
     Raises:
         InputError: the rounds are a controller's, steps are not plain, no gradient has
@@ -45,17 +42,9 @@ def bound_run(assembly: Assembly, measured: pd.DataFrame | None) -> ConvergenceB
             of steps.
     """
     config, network, schedule = assembly.config, assembly.network, assembly.plan.schedule
-    check_equal_rounds(config, assembly.plan)
-    check_plain_steps(config, assembly.plan)
+    check_bound(config, assembly.plan)
     measured = measure(assembly) if measured is None else measured
     privacy, mechanism = config.privacy, assembly.calibration.mechanism
-    if get_mechanism(privacy.mechanism).sends_models:
-        raise InputError(
-            "privacy.mechanism",
-            privacy.mechanism,
-            "clips models, and the bounds on convergence are those of clipped steps; use gradient "
-            "or upload",
-        )
     n_parameters, rate = assembly.model.n_parameters, float(assembly.sampling_rates.max())
     constants = estimate_constants(measured, mechanism, schedule, privacy, n_parameters, rate)
     noise = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, n_parameters)

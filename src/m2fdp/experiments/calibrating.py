@@ -42,15 +42,15 @@ def calibrate(
     privacy, threat = config.privacy, threat_of(config, plan)
     offices = _offices(config, run_plan)
     if plan.private:
-        given = shard_sizes, rates, run_plan.rounds, privacy, threat
+        inputs = shard_sizes, rates, run_plan.rounds, privacy, threat
         mechanisms = build_mechanisms(
-            [Premises(network, *given) for network in run_plan.networks],
+            [Premises(network, *inputs) for network in run_plan.networks],
             partial(_as_drawn, _attendance(config, run_plan), offices, plan),
         )
     else:
         sees = seen_in_tiers(config)
-        without = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat, sees)
-        mechanisms = (replace(without, ledger=replace(without.ledger, offices=offices)),)
+        mechanism = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat, sees)
+        mechanisms = (replace(mechanism, ledger=replace(mechanism.ledger, offices=offices)),)
     rounds = mechanisms[0].affordable_rounds(privacy.budget)
     if rounds == 0:
         raise InputError(
@@ -92,12 +92,12 @@ def _offices(config: Config, run_plan: RunPlan) -> Offices | None:
 
 def threat_of(config: Config, plan: Plan) -> ThreatConfig:
     """The configured threat, and whom the algorithm distrusts whatever it says."""
-    unknown = plan.distrusts - OBSERVERS.keys()
-    if unknown:
+    others = plan.distrusts - OBSERVERS.keys()
+    if others:
         raise InputError(
             "algorithm",
             config.algorithm,
-            f"distrusts {min(unknown)}, who is no kind of observer; valid: {', '.join(OBSERVERS)}",
+            f"distrusts {min(others)}, who is no kind of observer; valid: {', '.join(OBSERVERS)}",
         )
     added = sorted(plan.distrusts - set(config.threat.distrusted))
     distrusted = [*config.threat.distrusted, *added]

@@ -9,31 +9,32 @@ import numpy as np
 import torch
 
 from m2fdp import own_code
-from m2fdp.algorithms import ALGORITHMS, Plan, build_plan, get_algorithm
-from m2fdp.config import Config, ThreatConfig, TrainingConfig
+from m2fdp.algorithms import Plan, build_plan
+from m2fdp.config import Config, TrainingConfig
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.overlap import refuse_records
 from m2fdp.errors import InputError
-from m2fdp.experiments.participation import check_participation
-from m2fdp.experiments.proximal import check_proximal
-from m2fdp.experiments.slots import check_slots
+from m2fdp.experiments.idle import refuse_idle
+from m2fdp.experiments.pairs import ATTACKS, EQUAL_ROUNDS, PAIRS, PLAIN_STEPS, refuse_clashes
+from m2fdp.experiments.request import OF_EXPERIMENTS, Request
 from m2fdp.experiments.smoothness import longest_squared, smoothness_of
-from m2fdp.experiments.tiers import check_batches, check_tiers, model_of, surprises_in_tiers
-from m2fdp.experiments.tree_tiers import check_not_split, check_splits
+from m2fdp.experiments.tiers import check_batches, model_of, surprises_in_tiers
 from m2fdp.models.checks import Shape, check_one_by_one
 from m2fdp.models.registry import Model, check_model_name
-from m2fdp.privacy.calibration import check_delta, check_weights
+from m2fdp.privacy.calibration import check_delta
 from m2fdp.privacy.mechanisms import get_mechanism
-from m2fdp.simulation.clipping import flat_clip
-from m2fdp.simulation.local_rules import GradientStep, try_local_rule
+from m2fdp.schedule.rounds import check_pull
+from m2fdp.simulation.local_rules import try_local_rule
 from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.topology.network import heads_of, weighted
-from m2fdp.topology.super_nodes import zone_read_in_clear
+from m2fdp.topology.network import weighted
 
 
-def check_config(config: Config) -> Plan:
+def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> Plan:
     """Everything that can be found wrong without looking at data.
+
+    Args:
+        pipelines: see `Request`.
 
     Returns:
         The algorithm's plan, which whoever goes on with the configuration takes.
@@ -41,168 +42,26 @@ def check_config(config: Config) -> Plan:
     Raises:
         InputError: naming the key, its value and what would be valid.
     """
-    get_mechanism(config.privacy.mechanism).refuse(config.privacy)
+    mechanism = get_mechanism(config.privacy.mechanism)
+    mechanism.check(config.privacy)
     plan = build_plan(config)
-    check_participation(config, plan)
-    check_proximal(config, plan)
-    check_slots(config, plan)
-    check_splits(config, plan)
+    request = Request(config, plan, pipelines)
     check_model_name(config.model.name)
-    check_tiers(config, plan)
-    for key, name in (
-        ("model.loss", config.model.loss),
-        ("partition.scheme", config.partition.scheme),
-        ("dataset.name", config.dataset.name),
-    ):
+    for key in ("model.loss", "partition.scheme", "dataset.name"):
+        name = request.value(key)
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
-    _check_mechanism(config, plan)
-    if config.dataset.scale != "pixels" and config.features.map != PIXELS:
-        raise InputError(
-            "dataset.scale",
-            config.dataset.scale,
-            f"is for features.map: {PIXELS}; other maps scale by themselves; use pixels",
-        )
+    refuse_idle(request)
+    refuse_clashes(PAIRS, request)
+    if config.training.proximal and not config.control.enabled:  # which checks as it chooses
+        check_pull(config.training.proximal, plan.schedule.step_size(1))
+    shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
+    network = weighted(plan.network, shards, config.topology.weights)
     if plan.private:
-        _check_rules(config, plan)
-        _check_steps(config, plan)
-        _check_super_nodes(config, plan)
-        _check_trusted(config, plan)
-    if config.secure_aggregation.layers:
-        _check_sums(config, plan)
-    if config.control.enabled:
-        _check_control(config, plan)
-    if config.topology.weights == "samples":
-        _check_sample_weights(config, plan)
+        mechanism.check(config.privacy, network, plan.schedule.round_plans())
     if config.device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError("device", config.device, "no CUDA device is available; use cpu")
     return plan
-
-
-def _check_mechanism(config: Config, plan: Plan) -> None:
-    """The mechanism is one of the algorithm's, and defined for its network and schedule."""
-    privacy, mechanism = config.privacy, get_mechanism(config.privacy.mechanism)
-    able = get_algorithm(config.algorithm).mechanisms
-    if able is not None and privacy.mechanism not in able:
-        raise InputError(
-            "privacy.mechanism",
-            privacy.mechanism,
-            f"is not that of algorithm: {config.algorithm}; use {', '.join(sorted(able))}",
-        )
-    if plan.private:
-        mechanism.check(plan.network, plan.schedule.round_plans(), privacy)
-
-
-def _check_rules(config: Config, plan: Plan) -> None:
-    """What the ledger takes for granted of a step holds for the algorithm's own rules too."""
-    privacy = config.privacy
-    steps_count = privacy.unit == "record"  # a device's update is clipped as a whole
-    mechanism = get_mechanism(privacy.mechanism)
-    noised = mechanism.noises_every_step or mechanism.sends_models
-    if steps_count and not noised and privacy.drift not in plan.rules.local.drifts:
-        known = ", ".join(sorted(plan.rules.local.drifts)) or "none"
-        raise InputError(
-            "privacy.drift",
-            privacy.drift,
-            f"is not known to hold for the local rule of algorithm: {config.algorithm}; "
-            f"{known} is; use that, or noise at every step (privacy.mechanism: gradient)",
-        )
-    if privacy.drift != "worst_case" and plan.rules.clip_factor is not flat_clip:
-        raise InputError(
-            "privacy.drift",
-            privacy.drift,
-            "needs clips that bring two gradients no further apart, and algorithm: "
-            f"{config.algorithm} has its own clip_factor; use worst_case",
-        )
-
-
-def _check_steps(config: Config, plan: Plan) -> None:
-    """Where heads noise every step, all noise from below them would have to be there by then."""
-    if not get_mechanism(config.privacy.mechanism).noises_every_step:
-        return
-    tree, head_layers = plan.network.tree, heads_of(plan.network)[:, 0]
-    for layer, noise in enumerate(plan.network.noise):
-        below = tree.ancestors[layer][head_layers < layer]
-        adding = below[noise[below] > 0]
-        if adding.size:
-            raise InputError(
-                "privacy.mechanism",
-                config.privacy.mechanism,
-                f"noises every step where it leaves trusted ground, so that what "
-                f"{tree.names[layer][adding[0]]} adds below that is never drawn (algorithm: "
-                f"{config.algorithm}); use mechanism: upload",
-            )
-    beside = np.flatnonzero(head_layers > 0)
-    if 0 < beside.size < tree.n_devices:
-        raise InputError(
-            "privacy.mechanism",
-            config.privacy.mechanism,
-            f"has devices that step with the cloud, which noises their steps, beside others, such "
-            f"as {tree.names[-1][beside[0]]}, that do not (algorithm: {config.algorithm}); use "
-            "mechanism: upload",
-        )
-
-
-def _check_sums(config: Config, plan: Plan) -> None:
-    """What can't be with secure aggregation."""
-    sums, mechanism = config.secure_aggregation, get_mechanism(config.privacy.mechanism)
-    if sums.protocol == "masks" and not (
-        plan.private and isinstance(plan.rules.local, GradientStep)
-    ):
-        missing = "whose local rule is its own" if plan.private else "which clips nothing"
-        raise InputError(
-            "secure_aggregation.protocol",
-            "masks",
-            "needs vectors of a bounded norm, which fit a grid: not those of algorithm: "
-            f"{config.algorithm}, {missing}; use ideal",
-        )
-    if plan.private and sums.decode == "cloud" and mechanism.noises_every_step:
-        plans = plan.schedule.round_plans()
-        layers, _ = mechanism.lock_step(plan.network, plans).nodes.T
-        between = ((layers > 0) & (layers < max(sums.layers))).any()
-        if between and plan.schedule.local_steps > 1:
-            raise InputError(
-                "secure_aggregation.decode",
-                "cloud",
-                "leaves trusted servers, which step together with the devices below them, nothing "
-                "that they can read; use parent, privacy.mechanism: upload, or one local step",
-            )
-
-
-def _check_super_nodes(config: Config, plan: Plan) -> None:
-    """A zone that lets its elected super-nodes read what nobody has noised trusts its devices."""
-    zone = zone_read_in_clear(plan.network)
-    bound = plan.distrusts | set(config.threat.distrusted)
-    for kind in sorted({"super_nodes", "siblings"} & bound if zone else set()):
-        key, value = "threat.distrusted", kind
-        if kind not in config.threat.distrusted:
-            key, value = "algorithm", config.algorithm
-        raise InputError(
-            key,
-            value,
-            f"can't be protected from ({kind}) in zone {zone}, whose devices are its super-nodes "
-            "by turns (topology.super_nodes.kind: elected) and read its messages un-noised; let "
-            "devices add the noise, or use fixed",
-        )
-
-
-def _check_trusted(config: Config, plan: Plan) -> None:
-    """Nobody is distrusted by name whom the network trusts with what he reads; the default names
-    whoever of servers and cloud is not trusted, and so do both together of servers."""
-    named, (cloud, *servers) = set(config.threat.distrusted), plan.network.trust
-    if named == set(ThreatConfig().distrusted):
-        return
-    all_servers = bool(servers) and all(layer.all() for layer in servers)
-    trusted = {"cloud": bool(cloud[0]), "servers": all_servers and "cloud" not in named}
-    for kind in sorted(named):
-        if trusted.get(kind):
-            raise InputError(
-                "threat.distrusted",
-                kind,
-                f"can't be bound where it is trusted with what it reads (algorithm: "
-                f"{config.algorithm}); leave it out, or use an algorithm and topology.trust that "
-                "do not trust it",
-            )
 
 
 def surprises(config: Config, plan: Plan) -> list[str]:
@@ -239,83 +98,6 @@ def surprises(config: Config, plan: Plan) -> list[str]:
     return lines
 
 
-def _check_control(config: Config, plan: Plan) -> None:
-    """What a controlled run can't be."""
-    if not get_algorithm(config.algorithm).controllable:
-        able = ", ".join(name for name, own in ALGORITHMS.items() if own.controllable)
-        raise InputError(
-            "control.enabled", True, f"belongs to algorithm: {able}, not to {config.algorithm}"
-        )
-    if config.training.participants is not None:
-        raise InputError(
-            "training.participants",
-            config.training.participants,
-            "is what the controller chooses (control.enabled); use null",
-        )
-    if plan.network.tree.depth < 2:
-        raise InputError(
-            "control.enabled", True, "needs edge servers whose participation it can choose"
-        )
-    deeper = [layer for layer in plan.schedule.local_aggregation if layer > 1]
-    if deeper:
-        raise InputError(
-            "training.local_aggregation",
-            deeper[0],
-            "is a layer that the controller does not aggregate at; valid: 1",
-        )
-    room = config.training.rounds * config.control.max_local_steps
-    if config.control.gap == "mechanism" and (config.control.tau or 0) > room:
-        raise InputError(
-            "control.tau",
-            config.control.tau,
-            f"is more than training.rounds = {config.training.rounds} rounds of "
-            f"control.max_local_steps = {config.control.max_local_steps} have room for",
-        )
-    if get_mechanism(config.privacy.mechanism).sends_models:
-        raise InputError(
-            "privacy.mechanism",
-            config.privacy.mechanism,
-            "clips no step that the controller (control.enabled) could price; use gradient or "
-            "upload",
-        )
-    unpriced = "is nothing that the controller (control.enabled) prices; use"
-    if plan.network.sums.layers and config.control.gap == "papers":
-        raise InputError(
-            "secure_aggregation.layers",
-            config.secure_aggregation.layers,
-            "is nothing that control.gap: papers prices; use [], or gap: mechanism",
-        )
-    if plan.network.elected:
-        raise InputError("topology.super_nodes.kind", "elected", f"{unpriced} fixed")
-    if config.privacy.noise_multiplier is not None:
-        raise InputError(
-            "privacy.calibration",
-            config.privacy.calibration,
-            "has no epsilon that the controller (control.enabled) could price; use accountant",
-        )
-    if config.privacy.drift != "worst_case":
-        raise InputError(
-            "privacy.drift",
-            config.privacy.drift,
-            "needs step sizes that are known before training, and the controller (control.enabled) "
-            "chooses them in it; use worst_case",
-        )
-
-
-def _check_sample_weights(config: Config, plan: Plan) -> None:
-    """What can't be with weights by sample count."""
-    shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
-    network = weighted(plan.network, shards, config.topology.weights)
-    if config.control.enabled:
-        raise InputError(
-            "topology.weights",
-            config.topology.weights,
-            "is nothing that the controller (control.enabled) prices; use uniform",
-        )
-    if plan.private:
-        check_weights(network, config.privacy)
-
-
 def check_equal_rounds(config: Config, plan: Plan) -> None:
     """Refuse audit, bound and attack of a controlled run, and of one whose devices join by chance
     or split their model.
@@ -323,17 +105,25 @@ def check_equal_rounds(config: Config, plan: Plan) -> None:
     Raises:
         InputError: it is one.
     """
-    remedy = "audit, bound and attack are made for rounds that are all alike; use "
-    if get_algorithm(config.algorithm).tiers is not None:
-        raise InputError("algorithm", config.algorithm, f"{remedy}one of local steps")
-    if config.control.enabled:
-        raise InputError("control.enabled", True, f"{remedy}false")
-    training = config.training
-    if training.participation is not None:
-        raise InputError("training.participation", training.participation, f"{remedy}null")
-    if training.estimator != "mean":
-        raise InputError("training.estimator", training.estimator, f"{remedy}mean")
-    check_not_split(config, plan)
+    refuse_clashes(EQUAL_ROUNDS, Request(config, plan))
+
+
+def check_bound(config: Config, plan: Plan) -> None:
+    """Refuse bounds on convergence where rounds are not alike, or steps are not plain.
+
+    Raises:
+        InputError: naming the key.
+    """
+    refuse_clashes((*EQUAL_ROUNDS, *PLAIN_STEPS), Request(config, plan))
+
+
+def check_attack(config: Config, plan: Plan) -> None:
+    """Refuse attacks that are not defined for a run.
+
+    Raises:
+        InputError: naming the key.
+    """
+    refuse_clashes((*EQUAL_ROUNDS, *ATTACKS), Request(config, plan))
 
 
 def check_data(

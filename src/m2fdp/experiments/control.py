@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import nan
 
 import numpy as np
 import pandas as pd
 
-from m2fdp.control.controller import (
-    Controller,
-    build_controller,
-    plan_controller,
-    plan_round,
-    planned,
-)
+from m2fdp.control.controller import Controller, plan_round, planned
 from m2fdp.control.noise import noise_laws
 from m2fdp.control.policy import logged
-from m2fdp.control.problem import choice_grid, longest
+from m2fdp.control.problem import build_problem, choice_grid, longest, plan_problem
 from m2fdp.control.spread import Spread, sample_terms
 from m2fdp.convergence.mean_descent import Landscape
+from m2fdp.costs.resources import Links
 from m2fdp.experiments.calibrating import threat_of
 from m2fdp.experiments.parts import Parts
 from m2fdp.experiments.smoothness import longest_squared, smoothness_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.mechanisms import get_mechanism
+from m2fdp.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
@@ -53,16 +47,24 @@ def controller_of(parts: Parts, model: Model) -> Controller:
     Raises:
         InputError: nothing is known of beta, or the target of epsilon can't be met.
     """
-    config, network, schedule = parts.config, parts.plan.network, parts.plan.schedule
-    control = config.control
+    config, schedule, control = parts.config, parts.plan.schedule, parts.config.control
     if control.gap == "mechanism":
         prices = prices_of(parts, model)
-        return plan_controller(prices.grid, prices.landscape, prices, schedule, control)
-    lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, schedule.round_plans())
+        problem, gamma = plan_problem(prices.grid, prices.landscape, prices, schedule, control)
+        return Controller(
+            problem, schedule, smoothness=prices.landscape.smoothness, step_parameter=gamma
+        )
     rate = float(parts.sampling_rates.max())
-    costs = model.n_parameters, rate, config.resources, config.privacy
-    controller = build_controller(network, lock_step, schedule, *costs, control)
-    return replace(controller, smoothness=smoothness_of(config, model, parts.input_shape))
+    problem = build_problem(_links(parts, model), schedule, rate, config.privacy, control)
+    beta = smoothness_of(config, model, parts.input_shape)
+    return Controller(problem, schedule, control.step_size_factor, smoothness=beta)
+
+
+def _links(parts: Parts, model: Model) -> Links:
+    config, network = parts.config, parts.plan.network
+    plans = parts.plan.schedule.round_plans()
+    lock_step = lock_step_of(get_mechanism(config.privacy.mechanism), network, plans)
+    return Links(network, lock_step, model.n_parameters, config.resources)
 
 
 def prices_of(parts: Parts, model: Model) -> Spread:
@@ -73,7 +75,6 @@ def prices_of(parts: Parts, model: Model) -> Spread:
     config, network, schedule = parts.config, parts.plan.network, parts.plan.schedule
     control, sizes, rates = config.control, parts.samples.sizes, parts.sampling_rates
     mechanism, norm = get_mechanism(config.privacy.mechanism), config.privacy.clipping_norm
-    lock_step = mechanism.lock_step(network, schedule.round_plans())
 
     def calibrate(taking_part: Network, plans: Sequence[RoundPlan]) -> CalibratedMechanism:
         threat = threat_of(config, parts.plan)
@@ -81,17 +82,17 @@ def prices_of(parts: Parts, model: Model) -> Spread:
         return build_mechanism(premises)
 
     landscape, total = _landscape(parts, model), longest(schedule, control)
-    prices = model.n_parameters, config.resources, control, total
-    grid = choice_grid(network, lock_step, schedule, *prices)
+    links = _links(parts, model)
+    grid = choice_grid(links, schedule, control, total)
     sampled, most = bool((rates < 1).any()), (total, int(grid.local_steps[-1]))
     every_step = mechanism.noises_every_step
     laws = noise_laws(network, schedule, calibrate, most, sampled, every_step)
     # A record's gradient is at most as long as the clipping norm, and so is a minibatch's.
     variances = (1 - rates) / (rates * sizes) * norm**2
-    if not mechanism.clips_records(config.privacy):
+    if mechanism.clipping(config.privacy).record_norm is None:
         variances = np.where(rates < 1, norm**2, 0.0)
     zeta = landscape.dissimilarity
-    samples = sample_terms(network, lock_step, grid.sizes, variances, zeta)
+    samples = sample_terms(network, links.lock_step, grid.sizes, variances, zeta)
     return Spread(grid, landscape, model.n_parameters, laws, samples)
 
 

@@ -191,7 +191,7 @@ class Experiment(Assembly):
         """The convergence bounds beside what is measured.
 
         Args:
-            measured: of `measure`, which is called where it is not given.
+            measured: table of `measure`, which is called where it is not given.
 
         Raises:
             InputError: the rounds are a controller's, steps are not plain, or beta can't be

@@ -21,7 +21,8 @@ def compute_inputs(
     """The data set with what models take for its images.
 
     Args:
-        on_chunk: called, while features are computed, with how many records are done, of how many.
+        on_chunk: a function called with how many records are done, of how many, while features are
+            computed.
 
     Raises:
         InputError: a feature map that can't be had for these images.

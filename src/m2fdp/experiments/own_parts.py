@@ -28,7 +28,7 @@ class OwnPart:
     """One piece of a user's code.
 
     Attributes:
-        key: of the configuration that names it.
+        key: key of the configuration that names it.
         name: what it is called there.
         part: what it is for.
         trusted: what epsilon rests on, as a predicate of the code.
@@ -59,10 +59,14 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     scaled = "is scaled by constants alone: no record says anything of another"
     dealt = "tells nothing by which device holds which record"
     law = "draws the noise that it counts on, and says no less of a record than is true"
+    # What a loss's gradients are like at two models shows on no finite number of them.
+    declared = config.privacy.drift == "smooth"
+    smooth = f", and its loss is {config.privacy.smoothness}-smooth, as declared" * declared
+    of_losses = _PUBLIC + smooth, not declared
     named = (
         OwnPart("privacy.mechanism", config.privacy.mechanism, "mechanism", law, enforced=False),
-        OwnPart("model.name", config.model.name, "model", _PUBLIC),
-        OwnPart("model.loss", config.model.loss or "", "loss", _PUBLIC),
+        OwnPart("model.name", config.model.name, "model", *of_losses),
+        OwnPart("model.loss", config.model.loss or "", "loss", *of_losses),
         OwnPart("partition.scheme", config.partition.scheme, "split", dealt),
         OwnPart("dataset.name", config.dataset.name, "data set", scaled, enforced=False),
     )
@@ -90,8 +94,8 @@ def _rules(config: Config, plan: Plan) -> list[OwnPart]:
 def _of_local_rule(config: Config) -> tuple[str, bool]:
     """Whatever a rule makes of a noised step is post-processing. Before noise it is not."""
     if not get_mechanism(config.privacy.mechanism).noises_every_step:
-        later = f"under privacy.mechanism: {config.privacy.mechanism} noise comes after it"
-        return f"parts two models no further than plain clipped steps do ({later})", False
+        when = f"under privacy.mechanism: {config.privacy.mechanism} noise comes after it"
+        return f"parts two models no further than plain clipped steps do ({when})", False
     if config.training.participation is not None:
         by_chance = "devices that join by chance (training.participation) go unnoticed"
         return f"shows nobody which devices joined a round ({by_chance})", False

@@ -38,7 +38,7 @@ class Parts:
     for.
 
     Attributes:
-        config: of the run.
+        config: configuration of the run.
         given_dataset: instead of the one that the configuration names.
         given_manifest: instead of one that is dealt as configured; columns as in
             `m2fdp.data.manifest.make_manifest`.

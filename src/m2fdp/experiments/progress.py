@@ -28,7 +28,7 @@ def items_bar(what: str, console: Console | None = None) -> Iterator[Callable[[i
 
     Args:
         what: the items are.
-        console: where it is shown; by default on standard error.
+        console: place where it is shown; by default on standard error.
     """
     with _bar(console, TimeRemainingColumn()) as bar:
         task = bar.add_task(what, total=None)
@@ -42,9 +42,9 @@ def progress_bar(rounds: int, done: int = 0, console: Console | None = None) -> 
     The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
 
     Args:
-        rounds: in all; `Experiment.calibrate().affordable_rounds`.
-        done: by a run that goes on.
-        console: where it is shown; by default on standard error.
+        rounds: number of all rounds; `Experiment.calibrate().affordable_rounds`.
+        done: rounds of a run that goes on.
+        console: place where it is shown; by default on standard error.
     """
     bar = _bar(console, TextColumn("{task.fields[latest]}"), TimeRemainingColumn())
 

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
-from m2fdp.config import FeaturesConfig, PrivacyConfig
-from m2fdp.data.features.mapping import PIXELS, fitted_on
+from m2fdp.config import PrivacyConfig
+from m2fdp.data.features.mapping import fitted_on
 from m2fdp.data.manifest import held_by_cloud
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.privacy.outside import outside_the_promise
@@ -49,7 +49,7 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     """What the run promises, ready for JSON; see `m2fdp.privacy.summary.summary`.
 
     Args:
-        served: of `m2fdp.privacy.ledger_tables.elections_table`.
+        served: table of `m2fdp.privacy.ledger_tables.elections_table`.
     """
     config, calibrated = assembly.config, assembly.calibration
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
@@ -93,18 +93,6 @@ def _of_lost_sums(assembly: Assembly) -> list[str]:
     ]
 
 
-def _of_idle_keys(features: FeaturesConfig) -> list[str]:
-    """What was asked of features where there are none."""
-    if features.map != PIXELS:
-        return []
-    default = FeaturesConfig().model_dump()
-    return [
-        f"features.{key} changes nothing, as features.map is {PIXELS}"
-        for key, value in features.model_dump().items()
-        if value != default[key]
-    ]
-
-
 def warn(assembly: Assembly) -> list[str]:
     """A line for each thing that a user can change and should know before trusting epsilon, or
     what a run will make of it."""
@@ -117,7 +105,6 @@ def warn(assembly: Assembly) -> list[str]:
             f"training.batch_size = {batch_size:g} is more than any device's records, at most "
             f"{most}: every step uses all of them, as with null, and sampling protects nobody"
         )
-    lines += _of_idle_keys(config.features)
     lines += warnings(mechanism, rounds, privacy, conditions(assembly))
     planned = len(mechanism.ledger.plans)
     if rounds < planned:

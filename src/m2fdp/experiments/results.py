@@ -89,8 +89,8 @@ class ConvergenceBounds:
     """The convergence bounds of a run, beside what was measured along it.
 
     Attributes:
-        by_round: of `m2fdp.convergence.tables.bound_table`.
-        by_layer: of `m2fdp.convergence.tables.layer_table`.
+        by_round: table of `m2fdp.convergence.tables.bound_table`.
+        by_layer: table of `m2fdp.convergence.tables.layer_table`.
         summary: constants, where they come from, and whether the assumptions hold; for JSON.
         warnings: what a reader must know of the assumptions, a sentence each.
     """
@@ -108,8 +108,8 @@ class Attacked:
     Attributes:
         record: all of it, for JSON; infinite numbers are the text "inf". `metrics` are its numbers
             by name, `note` what must stand beside them.
-        reconstructions: of messages, in order; none of lira.
-        memberships: by the observer's kind; none of a reconstruction.
+        reconstructions: results of messages, in order; none of lira.
+        memberships: results by the observer's kind; none of a reconstruction.
     """
 
     record: Mapping[str, Any]

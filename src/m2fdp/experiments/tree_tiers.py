@@ -7,30 +7,19 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from m2fdp.algorithms import Plan, get_algorithm
+from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config
-from m2fdp.errors import BLOCK, InputError
 from m2fdp.models.checks import Shape
-from m2fdp.models.split import SPLIT_MODELS, SplitModel, build_split_model
-from m2fdp.privacy.mechanisms import get_mechanism, splits
+from m2fdp.models.split import SplitModel, build_split_model
+from m2fdp.privacy.mechanisms import get_mechanism, lock_step_of, splits
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.splits import Splits
 from m2fdp.streams import Randomness
-from m2fdp.tiering.costs import module_costs
+from m2fdp.tiering.costs import TierCosts, costs_of_cuts, module_costs
 from m2fdp.tiering.course import clock_costs
-from m2fdp.tiering.tree_plan import Billed, TreeTiers, billed_at, plan_tree_tiers
+from m2fdp.tiering.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers
 from m2fdp.topology.network import Network
-
-# Keys that only runs read whose devices split their model and have a promise.
-_OF_SPLITS = (
-    "tiering.offload_to",
-    "privacy.client_share",
-    "privacy.activation_clip",
-    "privacy.activation_share",
-    "privacy.labels",
-    "privacy.label_epsilon",
-)
 
 
 def splits_in_steps(config: Config, network: Network) -> bool:
@@ -56,7 +45,8 @@ def plan_splits(
         InputError: a model that can't be split.
     """
     (network, *_) = run_plan.networks
-    lock_step = get_mechanism(config.privacy.mechanism).lock_step(network, run_plan.rounds)
+    mechanism = get_mechanism(config.privacy.mechanism)
+    lock_step = lock_step_of(mechanism, network, run_plan.rounds)
     return plan_tree_tiers(
         config.tiering,
         config.clock,
@@ -105,114 +95,14 @@ def with_sent_labels(
     return replace(shards, labels=torch.where(theirs, labels, shards.labels))
 
 
-def check_splits(config: Config, plan: Plan) -> None:
-    """Refuse what is not defined, or not proven, where devices split their model step by step.
-
-    Raises:
-        InputError: naming the key.
-    """
-    if plan.network.splits is None:
-        _check_no_splits(config)
-        return
-    algorithm, privacy, training = config.algorithm, config.privacy, config.training
-    splits.refuse(plan.network, privacy)
-    mechanism = get_mechanism(privacy.mechanism)
-    many = f"is nothing that algorithm: {algorithm} splits its model with; use "
-    cases: list[tuple[bool, str, object, str]] = [
-        (
-            not mechanism.noises_every_step,
-            "privacy.mechanism",
-            privacy.mechanism,
-            f"{many}gradient, whose every step is noised",
-        ),
-        (privacy.unit == "device", "privacy.unit", "device", f"{many}record"),
-        (
-            config.model.name not in SPLIT_MODELS,
-            "model.name",
-            config.model.name,
-            f"can't be split; valid for algorithm: {algorithm} are {', '.join(SPLIT_MODELS)}",
-        ),
-        (
-            config.model.name == "resnet" and config.model.norm == "batch",
-            "model.norm",
-            "batch",
-            "mixes the records of a batch, so that no record's gradient or activations are its "
-            "own; use group",
-        ),
-        (
-            any(config.leakage.model_dump().values()),
-            "leakage",
-            BLOCK,
-            f"{many}neither: both are without a promise, and what is sent has one already",
-        ),
-        (
-            bool(config.secure_aggregation.layers),
-            "secure_aggregation.layers",
-            config.secure_aggregation.layers,
-            f"{many}[]",
-        ),
-        (
-            training.participants is not None or training.participation is not None,
-            "training.participants",
-            training.participants or training.participation,
-            f"{many}null: tiers are planned for all devices",
-        ),
-        (plan.network.elected, "topology.super_nodes.kind", "elected", f"{many}fixed"),
-        (training.backend == "stacked", "training.backend", "stacked", f"{many}auto"),
-        (
-            config.tiering.profile == "paper" and get_algorithm(algorithm).tiers is None,
-            "tiering.profile",
-            "paper",
-            f"{many}clock: D's Table 2 is of whole local epochs",
-        ),
-        (
-            privacy.labels == "randomised" and privacy.secure_rng,
-            "privacy.labels",
-            "randomised",
-            "is drawn once a record, and privacy.secure_rng draws anew whenever a run is resumed; "
-            "use public, or secure_rng: false",
-        ),
-    ]
-    for wrong, key, value, remedy in cases:
-        if wrong:
-            raise InputError(key, value, remedy)
-
-
-def _check_no_splits(config: Config) -> None:
-    """Refuse keys that nobody reads."""
-    usual = Config()
-    for key in _OF_SPLITS:
-        block, name = key.split(".")
-        value = getattr(getattr(config, block), name)
-        if value != getattr(getattr(usual, block), name):
-            raise InputError(
-                key,
-                value,
-                f"belongs to algorithm: m2fdp_tiers or dtfl_dp, not to {config.algorithm}",
-            )
-
-
-def check_not_split(config: Config, plan: Plan) -> None:
-    """Refuse audit, bound and attack of a run whose devices split their model.
-
-    Raises:
-        InputError: they do.
-    """
-    if plan.network.splits is not None:
-        raise InputError(
-            "algorithm",
-            config.algorithm,
-            "splits its model, and audit, bound and attack are made for whole ones; its ledger "
-            "below trusted servers is that of m2fdp, which can be audited",
-        )
-
-
 def _cuts(config: Config, shape: tuple[Shape, int]) -> int:
     """n, the places where the model that is trained can be cut."""
     return build_split_model(config.model, *shape, None, []).n_tiers
 
 
-def _billed(config: Config, shape: tuple[Shape, int]) -> Billed:
+def _billed(config: Config, shape: tuple[Shape, int]) -> TierCosts:
     every = range(1, _cuts(config, shape) + 1)
     trained = module_costs(build_split_model(config.model, *shape, None, every))
-    return billed_at(clock_costs(config.clock, trained), len(every))
+    costs = clock_costs(config.clock, trained)
+    cuts = billed_cuts(costs, len(every))
+    return costs_of_cuts(costs, cuts, config.clock.label_bytes, whole_model=True)

@@ -126,9 +126,6 @@ def build_model(
         InputError: an unknown name, images too small for a CNN, a key that the model does not have,
              or own code that raises or that `check_module` or `check_loss` refuses.
     """
-    if config.channels is not None and config.name != "cnn12":
-        raise InputError("model.channels", config.channels, "belongs to model.name: cnn12 only")
-    check_resnet_keys(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
         model = _named(config, shape, n_classes, at_once)
@@ -146,18 +143,6 @@ def check_model_name(name: str) -> None:
 def resnet_plan(config: ModelConfig) -> ResnetPlan:
     """The configured ResNet."""
     return ResnetPlan(config.depth, config.width, config.norm, config.stem_stride)
-
-
-def check_resnet_keys(config: ModelConfig) -> None:
-    """Raises InputError where a key of ResNets is changed for another model."""
-    if config.name == "resnet":
-        return
-    usual = ModelConfig()
-    for key in ("depth", "width", "norm", "stem_stride"):
-        if getattr(config, key) != getattr(usual, key):
-            raise InputError(
-                f"model.{key}", getattr(config, key), "belongs to model.name: resnet only"
-            )
 
 
 def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kedro.io import DataCatalog, DatasetError
 
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, chain
 from m2fdp.interruption import deferred
 
 
@@ -20,12 +20,10 @@ class UninterruptedCatalog(DataCatalog):
         try:
             return super().load(ds_name, version)
         except DatasetError as error:
-            cause: BaseException | None = error
-            while cause is not None and not isinstance(cause, InputError):
-                cause = cause.__cause__
-            if cause is None:
-                raise
-            raise cause from None
+            for cause in chain(error):
+                if isinstance(cause, InputError):
+                    raise cause from None
+            raise
 
     def save(self, ds_name: str, data: Any) -> None:
         with deferred():

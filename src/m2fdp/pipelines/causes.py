@@ -44,8 +44,8 @@ def trouble(error: BaseException) -> str | None:
     for cause in chain(error):
         if isinstance(cause, OSError) and cause.errno in _DISK:
             reason = os.strerror(cause.errno)
-            where = reason if cause.filename is None else f"{cause.filename}: {reason}"
-            return f"{where}. Files that were there before are as they were."
+            failed = reason if cause.filename is None else f"{cause.filename}: {reason}"
+            return f"{failed}. Files that were there before are as they were."
         if isinstance(cause, (MlflowException, SQLAlchemyError)) and is_outage(cause):
             return f"MLflow at {mlflow.get_tracking_uri()} fails: {why_no_answer(cause)}."
     return None

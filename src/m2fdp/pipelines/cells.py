@@ -43,8 +43,8 @@ def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) 
     Raises:
         InputError: see `check_trained_with`.
     """
-    made = pipeline.all_outputs()
-    if "model" in made or not privacy.create_pipeline().all_outputs() & made:
+    outputs = pipeline.all_outputs()
+    if "model" in outputs or not privacy.create_pipeline().all_outputs() & outputs:
         return
     if all(map(catalog.exists, ("model", "model_configuration"))):
         remedy = "give that, or this run a cell of its own with cell=NAME"

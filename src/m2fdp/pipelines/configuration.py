@@ -56,12 +56,10 @@ class StrictConfigLoader(ParsedOnce):
     def _from_files(self, key: str) -> dict[str, Any]:
         try:
             return super().__getitem__(key)
-        except InputError:
+        except (InputError, MissingConfigException):
             raise
         except (GrammarParseError, InterpolationResolutionError) as error:
             raise self._unresolved(key, error) from None
-        except MissingConfigException:
-            raise
         except (ConfigTypeError, ValueError) as error:  # Kedro has no types of its own
             contents = [read_block(file) for file in self.files(key)]
             if key == "parameters":
@@ -91,16 +89,13 @@ class StrictConfigLoader(ParsedOnce):
         """The files that may hold configuration of that kind, the environment's first."""
         for env in dict.fromkeys((self.env or self.default_run_env, self.base_env)):
             for path in sorted((Path(self.conf_source) / env).rglob(f"{key}*")):
-                inside = path.rglob("*") if path.is_dir() else (path,)
-                yield from (file for file in inside if file.suffix in _SUFFIXES)
+                files = path.rglob("*") if path.is_dir() else (path,)
+                yield from (file for file in files if file.suffix in _SUFFIXES)
 
     def place(self, key: str, dotted: str) -> str:
         """File and line that set a dotted key, as far as they can be found."""
         keys = dotted.split(".")
-        given: Any = self.runtime_params if key == "parameters" else {}
-        for part in keys:
-            given = given.get(part) if isinstance(given, Mapping) else None
-        if given is not None:
+        if key == "parameters" and _value_at(self.runtime_params, keys) is not None:
             return f"--params {dotted}"
         for parts in (keys[:n] for n in range(len(keys), 0, -1)):
             for file in self.files(key):
@@ -121,9 +116,9 @@ class StrictConfigLoader(ParsedOnce):
 
 def _clashes(contents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Dotted keys, and their values, that one of the contents has as a list and one as a block."""
-    for over, below in itertools.combinations(contents, 2):
-        for key, value in over.items():
-            other = below.get(key)
+    for one, another in itertools.combinations(contents, 2):
+        for key, value in one.items():
+            other = another.get(key)
             if isinstance(value, Mapping) and isinstance(other, Mapping):
                 yield from ((f"{key}.{deep}", v) for deep, v in _clashes([value, other]))
             elif {type(value), type(other)} == {dict, list}:
@@ -164,21 +159,26 @@ def check_catalog(loader: StrictConfigLoader, cell: str) -> None:
             said = repr((entry, credentials)).replace(f"/{cell}/", "/<cell>/")
             _make(_Entry(name, said, entry, credentials))
         except (DatasetError, KeyError) as error:
-            given = entry.get("type", "(no type)") if isinstance(entry, dict) else entry
+            kind = entry.get("type", "(no type)") if isinstance(entry, dict) else entry
             reason = str(error).split("\nHint")[0].split(". Please install")[0]
             reason = " ".join(reason.rpartition("for dataset")[2].split())
-            raise InputError(loader.place("catalog", name), given, reason) from None
+            raise InputError(loader.place("catalog", name), kind, reason) from None
     for keys in (
         ("manifest", "dataset", "filepath"),
         ("manifest", "validator", "options", "filepath"),
         ("checkpoints", "path"),
     ):
-        value: Any = entries
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
+        value = _value_at(entries, keys)
         if not isinstance(value, str):
-            where = loader.place("catalog", ".".join(keys))
-            raise InputError(where, value, "must be a path; the entry in conf/base has it")
+            place = loader.place("catalog", ".".join(keys))
+            raise InputError(place, value, "must be a path; the entry in conf/base has it")
+
+
+def _value_at(content: Any, keys: Sequence[str]) -> Any:
+    """What a block holds at a key inside blocks; None where it has no such key."""
+    for key in keys:
+        content = content.get(key) if isinstance(content, Mapping) else None
+    return content
 
 
 def mlflow_refusal(loader: StrictConfigLoader, error: ValidationError) -> InputError:
@@ -192,9 +192,9 @@ def _check_environment(conf: Path, env: str | None) -> None:
     if not conf.is_dir():  # an archive, or remote
         return
     folders = (path.name for path in conf.iterdir() if path.is_dir())
-    known = sorted(name for name in folders if not name.startswith("."))
-    if env not in known:
-        raise InputError("--env", env, f"no such environment; there are {', '.join(known)}")
+    valid = sorted(name for name in folders if not name.startswith("."))
+    if env not in valid:
+        raise InputError("--env", env, f"no such environment; there are {', '.join(valid)}")
 
 
 def _credentials(loader: StrictConfigLoader) -> dict[str, Any]:

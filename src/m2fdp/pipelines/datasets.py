@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import Any
 
 import pandas as pd
 import torch
@@ -40,6 +40,16 @@ def _readable(path: PurePosixPath) -> Iterator[None]:
         raise InputError("file", shown(path), f"can't be read ({reason})") from error
 
 
+class _Possible(Replacing):
+    """Mixed into a file dataset: what is empty has no file."""
+
+    def save(self, data: Any) -> None:
+        if data.empty if isinstance(data, pd.DataFrame) else data == ():
+            Path(self.path).unlink(missing_ok=True)  # an earlier run's
+        else:
+            super().save(data)
+
+
 class TableDataset(Replacing, CSVDataset):
     """A table as CSV; one that is loaded knows its file."""
 
@@ -51,14 +61,8 @@ class TableDataset(Replacing, CSVDataset):
         return table
 
 
-class PossibleTableDataset(TableDataset):
+class PossibleTableDataset(_Possible, TableDataset):
     """A table as CSV, of which there is no file where it has no rows."""
-
-    def save(self, data: pd.DataFrame) -> None:
-        if data.empty:
-            Path(self.path).unlink(missing_ok=True)  # an earlier run's
-        else:
-            super().save(data)
 
 
 class PageDataset(Replacing, TextDataset):
@@ -69,14 +73,8 @@ class FigureDataset(Replacing, MatplotlibDataset):
     """A figure as PNG."""
 
 
-class PossibleFigureDataset(FigureDataset):
+class PossibleFigureDataset(_Possible, FigureDataset):
     """A figure as PNG, of which there is no file where there is nothing to draw: an empty tuple."""
-
-    def save(self, data: Any) -> None:
-        if data == ():
-            Path(self.path).unlink(missing_ok=True)  # an earlier run's
-        else:
-            super().save(data)
 
 
 class RecordDataset(Replacing, JSONDataset):
@@ -127,7 +125,7 @@ class FolderDataset(AbstractDataset[Any, Path]):
     def load(self) -> Path:
         return Path(self._path)
 
-    def save(self, data: Any) -> NoReturn:
+    def save(self, data: Any) -> None:
         raise DatasetError("a folder is handed to the node that fills it, never saved")
 
     def _exists(self) -> bool:

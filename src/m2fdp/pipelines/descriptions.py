@@ -64,5 +64,5 @@ def card_of_parts(
         last = round_metrics.iloc[-1]
         numbers = ("accuracy", "loss", "energy_j", "delay_s")
         reached = {"rounds": int(last["round"])} | {name: float(last[name]) for name in numbers}
-    again = command(experiment.config, pipelines)
-    return privacy_card(subject_of(experiment), promised, reached, ledger, again)
+    repeat = command(experiment.config, pipelines)
+    return privacy_card(subject_of(experiment), promised, reached, ledger, repeat)

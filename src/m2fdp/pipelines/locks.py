@@ -61,5 +61,5 @@ def _holder(tag: str) -> str:
         return "another process has just begun it"
     host, pid, started = tag.rsplit(":", 2)
     began = datetime.fromtimestamp(float(started)).strftime("%Y-%m-%d %H:%M:%S")
-    where = "" if process_tag().startswith(f"{host}:") else " of another host"
-    return f"process {pid}{where}, begun {began}, is running it"
+    place = "" if process_tag().startswith(f"{host}:") else " of another host"
+    return f"process {pid}{place}, begun {began}, is running it"

@@ -16,13 +16,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import mlflow.pyfunc
 import numpy as np
 import yaml
-from kedro.io import AbstractDataset
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 from mlflow.models import Model, ModelSignature
@@ -32,6 +31,7 @@ from torch import Tensor
 from m2fdp.config import ModelConfig
 from m2fdp.models import serving
 from m2fdp.models.checks import Shape
+from m2fdp.pipelines.datasets import FolderDataset
 
 NAME = "model"  # runs:/<run id>/model
 _LIBRARIES = ("m2fdp", "numpy", "torch")
@@ -56,15 +56,8 @@ class ServableModel:
     metadata: Mapping[str, Any]
 
 
-class ServableModelDataset(AbstractDataset[ServableModel, Path]):
+class ServableModelDataset(FolderDataset):
     """A model in MLflow's format, in a folder that replaces an older one."""
-
-    def __init__(self, path: str, metadata: dict[str, Any] | None = None) -> None:
-        self._path = PurePosixPath(path)
-        self.metadata = metadata
-
-    def load(self) -> Path:
-        return Path(self._path)
 
     def save(self, data: ServableModel) -> None:
         with _replacing_folder(Path(self._path)) as folder:
@@ -73,9 +66,6 @@ class ServableModelDataset(AbstractDataset[ServableModel, Path]):
     def _exists(self) -> bool:
         return (Path(self._path) / "MLmodel").is_file()
 
-    def _describe(self) -> dict[str, Any]:
-        return {"path": str(self._path)}
-
 
 def publish(client: MlflowClient, run_id: str, folder: Path) -> None:
     """Make the model of a folder a logged model of the run, once.
@@ -83,14 +73,14 @@ def publish(client: MlflowClient, run_id: str, folder: Path) -> None:
     One that an earlier try has begun and not finished is finished.
     """
     run = client.get_run(run_id)
-    known = client.search_logged_models(
+    logged = client.search_logged_models(
         [run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'"
     )
-    if any(model.status == LoggedModelStatus.READY for model in known):
+    if any(model.status == LoggedModelStatus.READY for model in logged):
         return
     described = Model.load(str(folder))
     about = {key: str(value) for key, value in (described.metadata or {}).items()}
-    model = next(iter(known), None) or client.create_logged_model(
+    model = next(iter(logged), None) or client.create_logged_model(
         run.info.experiment_id,
         NAME,
         source_run_id=run_id,

@@ -81,12 +81,12 @@ class Outbox:
     def take_up(self) -> None:
         """Send now, first of all what an earlier outbox has left in the file."""
         if self._file.is_file():
-            left = json.loads(self._file.read_text())
-            self._metrics[:0] = [Metric(*fields) for fields in left["metrics"]]
-            self._tags = left["tags"] | self._tags
-            self._files[:0] = [Path(path) for path in left["files"]]
-            self._inputs[:0] = left.get("inputs", [])  # a file of before 0.5.0 has none
-            self._models[:0] = [Path(path) for path in left.get("models", [])]
+            unsent = json.loads(self._file.read_text())
+            self._metrics[:0] = [Metric(*fields) for fields in unsent["metrics"]]
+            self._tags = unsent["tags"] | self._tags
+            self._files[:0] = [Path(path) for path in unsent["files"]]
+            self._inputs[:0] = unsent.get("inputs", [])  # a file of before 0.5.0 has none
+            self._models[:0] = [Path(path) for path in unsent.get("models", [])]
             self._file.unlink()
         self._next_try = 0.0
         self.put()
@@ -96,7 +96,7 @@ class Outbox:
         waiting = (self._metrics, self._tags, self._files, self._inputs, self._models)
         if not any(waiting):
             return None
-        left = {
+        unsent = {
             "run": self._run_id,
             "metrics": [[m.key, m.value, m.timestamp, m.step] for m in self._metrics],
             "tags": self._tags,
@@ -105,8 +105,8 @@ class Outbox:
             "models": [str(path) for path in self._models],
         }
         with replacing(self._file) as unfinished:
-            unfinished.write_text(json.dumps(left))
-        counts = {name: len(left[name]) for name in left if name != "run"}
+            unfinished.write_text(json.dumps(unsent))
+        counts = {name: len(unsent[name]) for name in unsent if name != "run"}
         summary = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         return f"{summary} ({self._failure})"
 
@@ -149,13 +149,13 @@ def _log_inputs(client: MlflowClient, run_id: str, inputs: Sequence[Mapping[str,
     MLflow looks for each before it adds it. Where another run has added it in between, which runs
     of a study that begin together do, it fails, and finds it the next time.
     """
-    told = [_dataset_input(each) for each in inputs]
+    datasets = [_dataset_input(each) for each in inputs]
     try:
-        client.log_inputs(run_id, told)
+        client.log_inputs(run_id, datasets)
     except MlflowException as error:
         if error.error_code != REFUSED:
             raise
-        client.log_inputs(run_id, told)
+        client.log_inputs(run_id, datasets)
 
 
 def _dataset_input(fields: Mapping[str, str]) -> DatasetInput:

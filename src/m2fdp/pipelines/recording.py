@@ -45,8 +45,8 @@ class CatalogEntries:
         artifacts: datasets whose files MLflow keeps.
         metrics: dataset -> the name of the metric that it is in MLflow.
         manifest, manifest_checks: the split, and the page of its checks.
-        model_folder: of the model as others load it; None where the catalog has none.
-        cell_folder: of the run's own checkpoints and notes.
+        model_folder: the model as others load it; None where the catalog has none.
+        cell_folder: the run's own checkpoints and notes.
     """
 
     files: Mapping[str, Path]
@@ -61,28 +61,21 @@ class CatalogEntries:
     def of(cls, conf_catalog: Mapping[str, Any], project: Path) -> CatalogEntries:
         """Of a checked catalog (`m2fdp.pipelines.configuration.check_catalog`)."""
         described = {name: entry.get("dataset", entry) for name, entry in conf_catalog.items()}
-        manifest = conf_catalog["manifest"]
+        kinds = {name: entry["type"].rpartition(".")[2] for name, entry in conf_catalog.items()}
+        artifacts = [name for name in kinds if kinds[name] == "MlflowArtifactDataset"]
+        metrics = [name for name in kinds if kinds[name] == "MlflowMetricDataset"]
+        manifest, model = conf_catalog["manifest"], described.get(MODEL, {})
         return cls(
             files={
                 name: Path(entry["filepath"])
                 for name, entry in described.items()
                 if "filepath" in entry
             },
-            artifacts=frozenset(
-                name
-                for name, entry in conf_catalog.items()
-                if entry["type"].endswith("MlflowArtifactDataset")
-            ),
-            metrics={
-                name: entry.get("key") or name
-                for name, entry in conf_catalog.items()
-                if entry["type"].endswith("MlflowMetricDataset")
-            },
+            artifacts=frozenset(artifacts),
+            metrics={name: conf_catalog[name].get("key") or name for name in metrics},
             manifest=Path(manifest["dataset"]["filepath"]),
             manifest_checks=Path(manifest["validator"]["options"]["filepath"]),
-            model_folder=(
-                Path(described[MODEL]["path"]) if "path" in described.get(MODEL, {}) else None
-            ),
+            model_folder=Path(model["path"]) if "path" in model else None,
             cell_folder=project / Path(conf_catalog["checkpoints"]["path"]).parent,
         )
 
@@ -91,10 +84,10 @@ class Recorder:
     """Sends MLflow what a run's datasets say about it.
 
     Args:
-        run: as MLflow has begun it.
-        outbox: of the run.
-        entries: of the catalog.
-        rounds: that the configuration asks for.
+        run: MLflow's run, which has begun.
+        outbox: the run's outbox.
+        entries: the catalog's entries.
+        rounds: how many the configuration asks for.
         before: the run as MLflow knows it, if it goes on.
     """
 
@@ -109,40 +102,34 @@ class Recorder:
         self._run, self._outbox, self._entries, self._before = run, outbox, entries, before
         self._planned_rounds = rounds
         self._split_recorded = self._privacy_recorded = False
-        self._dataset: Dataset | None = None
-        self._manifest: pd.DataFrame | None = None
         self._dataset_recorded = False
-        self._card: Card | None = None
-        self._parts: dict[str, Any] = {}
+        self._noted: dict[str, Any] = {}  # datasets by name
         self._artifacts: set[str] = set()  # names of files
         self.folders: set[Path] = set()  # that files were saved to
 
     def saved(self, name: str, data: Any) -> None:
         """Of a dataset that the run has made."""
-        with self._outbox.together():
-            self._tell_saved(name, data)
-
-    def _tell_saved(self, name: str, data: Any) -> None:
-        entries = self._entries
-        if name in entries.files:
-            self.folders.add(entries.files[name].parent)
-        self._record_split(name)
-        if name in entries.artifacts and entries.files[name].exists():
-            self._artifacts.add(entries.files[name].name)
-            self._outbox.put(files=[entries.files[name]])
-        if name == MODEL and entries.model_folder is not None:
-            self._outbox.put(models=[entries.model_folder])
-        if name in entries.metrics:
-            self._log_metrics({entries.metrics[name]: data})
-        self._record_privacy(name, data)
-        self._record_zones(name, data)
-        self._record_attack(name, data)
-        self._note(name, data)
-        if name == "round_metrics":
-            trained = int(data["round"].iloc[-1])
-            self._log_metrics({"rounds_trained": trained})
-            if trained < self._planned_rounds:
-                self._outbox.put(tags={"stopped_early": "true"})
+        entries, outbox = self._entries, self._outbox
+        with outbox.together():
+            if name in entries.files:
+                self.folders.add(entries.files[name].parent)
+            self._record_split(name)
+            if name in entries.artifacts and entries.files[name].exists():
+                self._artifacts.add(entries.files[name].name)
+                outbox.put(files=[entries.files[name]])
+            if name == MODEL and entries.model_folder is not None:
+                outbox.put(models=[entries.model_folder])
+            if name in entries.metrics:
+                self._log_metrics({entries.metrics[name]: data})
+            self._record_privacy(name, data)
+            self._record_zones(name, data)
+            self._record_attack(name, data)
+            self._note(name, data)
+            if name == "round_metrics":
+                trained = int(data["round"].iloc[-1])
+                self._log_metrics({"rounds_trained": trained})
+                if trained < self._planned_rounds:
+                    outbox.put(tags={"stopped_early": "true"})
 
     def loaded(self, name: str, data: Any) -> None:
         """Of a dataset that an earlier run, or this one, has made."""
@@ -155,10 +142,10 @@ class Recorder:
         """Of a run that has come to its end: describe it.
 
         Args:
-            pipelines: that ran.
+            pipelines: the names of the pipelines that ran.
         """
-        card = self._card
-        experiment, promised, ledger, metrics = map(self._parts.get, _PARTS)
+        card: Card | None = self._noted.get("card")
+        experiment, promised, ledger, metrics = map(self._noted.get, _PARTS)
         if card is None and experiment is not None and promised is not None:
             card = card_of_parts(experiment, promised, metrics, ledger, pipelines)
         if card is not None:
@@ -168,26 +155,28 @@ class Recorder:
 
     def _note(self, name: str, data: Any) -> None:
         """Keep what a card may need, and tell of the data set once it is known how it is dealt."""
-        if name == "card":
-            self._card = data
-        if name in _PARTS:
-            self._parts[name] = data
-        if name == "dataset" and isinstance(data, Dataset):
-            self._dataset = data
-        if name == "manifest":
-            self._manifest = data
+        if name in ("card", "dataset", "manifest", *_PARTS):
+            self._noted[name] = data
         if self._dataset_recorded or not self._split_recorded:
             return
-        if self._dataset is not None and self._manifest is not None:
+        dataset, manifest = map(self._noted.get, ("dataset", "manifest"))
+        if isinstance(dataset, Dataset) and manifest is not None:
             self._dataset_recorded = True
-            self._outbox.put(inputs=[_dataset_input(self._dataset, self._manifest, self._digest)])
+            self._outbox.put(inputs=[_dataset_input(dataset, manifest, self._digest)])
 
     def _log_metrics(self, metrics: dict[str, float]) -> None:
         """A run that goes on may have some already."""
-        known = {} if self._before is None else self._before.data.metrics
-        now = int(time.time() * 1000)
-        new = metrics.keys() - known.keys()
-        self._outbox.put([Metric(name, metrics[name], now, 0) for name in new])
+        logged = {} if self._before is None else self._before.data.metrics
+        time_ms = int(time.time() * 1000)
+        new = metrics.keys() - logged.keys()
+        self._outbox.put([Metric(name, metrics[name], time_ms, 0) for name in new])
+
+    def _log_finite(self, values: dict[str, float], tag: str) -> None:
+        """Metrics that may be infinite; the tag names those that are."""
+        infinite = sorted(key for key, value in values.items() if math.isinf(value))
+        if infinite:
+            self._outbox.put(tags={tag: " ".join(infinite)})
+        self._log_metrics({key: v for key, v in values.items() if math.isfinite(v)})
 
     def _record_privacy(self, name: str, data: dict[str, Any]) -> None:
         """Once a run: what it promises, or what the run whose model it evaluates has promised."""
@@ -196,8 +185,8 @@ class Recorder:
         tags = {"privacy": data["guarantee"]}
         if data.get("records_in_clear", {}).get("validation"):
             tags["held_out"] = "in clear"
-        if same := _as_promised(data):
-            tags[AS_PROMISED_TAGS[data["guarantee"]]] = " ".join(same)
+        if repeated := _as_promised(data):
+            tags[AS_PROMISED_TAGS[data["guarantee"]]] = " ".join(repeated)
         self._outbox.put(tags=tags)
         self._log_metrics(_epsilons(data) | _elections(data))
         self._planned_rounds = data.get("rounds_planned", self._planned_rounds)
@@ -205,23 +194,16 @@ class Recorder:
 
     def _record_zones(self, name: str, data: pd.DataFrame) -> None:
         """What observers of H's zones learn, where the run has any."""
-        if name != "zones_table" or data.empty:
-            return
-        values = _of_zones(data)
-        infinite = sorted(key for key, value in values.items() if math.isinf(value))
-        if infinite:
-            self._outbox.put(tags={INFINITE_TAG: " ".join(infinite)})
-        self._log_metrics({key: v for key, v in values.items() if math.isfinite(v)})
+        if name == "zones_table" and not data.empty:
+            self._log_finite(_of_zones(data), INFINITE_TAG)
 
     def _record_attack(self, name: str, data: Mapping[str, Any]) -> None:
         """What an attack has taken; the accuracy of what it attacked is the run's."""
-        if name != "attack":
-            return
-        found = {key: float(value) for key, value in data["metrics"].items()}
-        values = {key if key == "accuracy" else f"attack/{key}": v for key, v in found.items()}
-        infinite = sorted(key for key, value in values.items() if math.isinf(value))
-        self._outbox.put(tags={ATTACK_INFINITE_TAG: " ".join(infinite)})
-        self._log_metrics({key: v for key, v in values.items() if math.isfinite(v)})
+        if name == "attack":
+            metrics = data["metrics"].items()
+            self._outbox.put(tags={ATTACK_INFINITE_TAG: ""})  # by which reports know an attack
+            names = {key: key if key == "accuracy" else f"attack/{key}" for key, _ in metrics}
+            self._log_finite({names[key]: float(v) for key, v in metrics}, ATTACK_INFINITE_TAG)
 
     def _record_split(self, name: str) -> None:
         """Once a run, when the catalog has validated the manifest that the run uses."""
@@ -272,8 +254,8 @@ def _epsilons(summary: dict[str, Any]) -> dict[str, float]:
     once more for each of the others would fill the page of charts.
     """
     values = {name: summary[name] for name in EPSILONS if name in summary}
-    same = _as_promised(summary)
-    values |= {name: of for name, of in _of_observers(summary).items() if name not in same}
+    repeated = _as_promised(summary)
+    values |= {name: v for name, v in _of_observers(summary).items() if name not in repeated}
     return {name: float(value) for name, value in values.items() if math.isfinite(float(value))}
 
 
@@ -288,13 +270,14 @@ def _as_promised(summary: dict[str, Any]) -> list[str]:
 
 
 def _of_observers(summary: dict[str, Any]) -> dict[str, float]:
-    of = summary.get("epsilon_by_observer", {})
-    return {f"epsilon_observer/{kind}": float(value) for kind, value in of.items()}
+    by_kind = summary.get("epsilon_by_observer", {})
+    return {f"epsilon_observer/{kind}": float(value) for kind, value in by_kind.items()}
 
 
 def _elections(summary: dict[str, Any]) -> dict[str, float]:
     """How unevenly elections have fallen, by metric."""
-    return {f"elections/{name}": float(most) for name, most in summary.get("elections", {}).items()}
+    counts = summary.get("elections", {})
+    return {f"elections/{name}": float(count) for name, count in counts.items()}
 
 
 def _of_zones(table: pd.DataFrame) -> dict[str, float]:

@@ -89,4 +89,4 @@ def _refusal(reason: str) -> InputError:
 
 
 def _listed(changed: Mapping[str, tuple[object, object]]) -> str:
-    return ", ".join(f"{key} was {before} and is {now}" for key, (before, now) in changed.items())
+    return ", ".join(f"{key} was {old} and is {new}" for key, (old, new) in changed.items())

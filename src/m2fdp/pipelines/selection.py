@@ -39,8 +39,8 @@ def check_selection(chosen: Mapping[str, Any]) -> None:
     _check_known("--runner-params", chosen["runner_params"], ["is_async"])
     _check_known("--load-versions", chosen["load_versions"] or (), ())
     names = [*chosen["pipelines"], *([chosen["pipeline"]] if chosen["pipeline"] else [])]
-    asked = {parameter: chosen[parameter] for parameter in OPTIONS if chosen[parameter]}
-    if not names and not asked:
+    filters = _filters(chosen)
+    if not names and not filters:
         return
     pipelines = all_pipelines()
     _check_known("--pipelines", names, pipelines)
@@ -53,13 +53,13 @@ def check_selection(chosen: Mapping[str, Any]) -> None:
         "namespaces": {node.namespace for node in selected.nodes if node.namespace},
     }
     valid["from_nodes"] = valid["to_nodes"] = valid["node_names"]
-    for parameter, values in asked.items():
+    for parameter, values in filters.items():
         _check_known(OPTIONS[parameter], values, valid[parameter])
     spelled = {"namespaces": "node_namespaces"}
     try:
-        selected.filter(**{spelled.get(name, name): values for name, values in asked.items()})
+        selected.filter(**{spelled.get(name, name): values for name, values in filters.items()})
     except ValueError:
-        _refuse(asked, "no node is left; choose fewer things at once")
+        _refuse(filters, "no node is left; choose fewer things at once")
 
 
 def check_inputs(
@@ -77,9 +77,11 @@ def check_inputs(
         if file is not None:
             remedy = f"no such file; kedro run --pipelines={makers[0]} makes it"
             raise InputError("file", shown(file), remedy)
-        asked = {parameter: run_params[parameter] for parameter in OPTIONS if run_params[parameter]}
         node = next(node for node in all_pipelines()[makers[0]].nodes if name in node.outputs)
-        _refuse(asked, f"{name} lives in memory only; select {node.name}, which makes it, too")
+        _refuse(
+            _filters(run_params),
+            f"{name} lives in memory only; select {node.name}, which makes it, too",
+        )
 
 
 def _makers(dataset: str) -> list[str]:
@@ -89,15 +91,20 @@ def _makers(dataset: str) -> list[str]:
     return [name for name in by_size if dataset in pipelines[name].all_outputs()]
 
 
-def _check_known(option: str, asked: Iterable[str], known: Iterable[str]) -> None:
-    known = sorted(known)
-    for name in asked:
-        if name not in known:
-            remedy = f"valid are {', '.join(known)}" if known else "there are none in this project"
+def _filters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of Kedro's parameters of a run that choose nodes and are given."""
+    return {parameter: options[parameter] for parameter in OPTIONS if options[parameter]}
+
+
+def _check_known(option: str, names: Iterable[str], valid: Iterable[str]) -> None:
+    valid = sorted(valid)
+    for name in names:
+        if name not in valid:
+            remedy = f"valid are {', '.join(valid)}" if valid else "there are none in this project"
             raise InputError(option, name, remedy)
 
 
-def _refuse(asked: Mapping[str, Any], remedy: str) -> NoReturn:
+def _refuse(filters: Mapping[str, Any], remedy: str) -> NoReturn:
     """By the first of the options that choose nodes."""
-    parameter, values = next(iter(asked.items()))
+    parameter, values = next(iter(filters.items()))
     raise InputError(OPTIONS[parameter], ",".join(values), remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 from mlflow import MlflowClient
@@ -42,10 +42,7 @@ def check_store(uri: str) -> None:
     elif kind in _PORTS:
         _check_database(_parsed(uri))
     try:
-        if kind == "sqlite":
-            with deferred():  # a new one gets its tables
-                _open(uri)
-        else:
+        with deferred() if kind == "sqlite" else nullcontext():  # a new one gets its tables
             _open(uri)
     except Exception as error:  # each kind of store has its own
         raise _refusal(uri, f"can't be used: {first_line(error)}") from None
@@ -79,12 +76,12 @@ def _check_file(url: URL) -> None:
         # Not read-only: what a killed process left half done is undone first.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
             rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            found = {name for (name,) in rows}
+            present = {name for (name,) in rows}
     except sqlite3.Error as error:
         raise _refusal(uri, f"{error}; restore it, or move it away to begin a new one") from None
-    if found and not found >= _LASTING_TABLES:
+    if present and not present >= _LASTING_TABLES:
         raise _refusal(uri, "is another program's database; name a file of its own for MLflow")
-    if found and not found >= tables():
+    if present and not present >= tables():
         raise _refusal(uri, f"is of an older MLflow; back it up, then: mlflow db upgrade {uri}")
 
 

@@ -35,7 +35,7 @@ class ShiftLaw:
     Attributes:
         shifts: ascending and distinct, not negative, over the noise standard deviation or in a
             unit that `scaled` turns into it.
-        probabilities: of the shifts; they sum to one.
+        probabilities: the chance of each shift; they sum to one.
     """
 
     shifts: tuple[float, ...]
@@ -95,9 +95,9 @@ def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_
 
     Args:
         composition: laws over the noise standard deviation, each with its number of releases.
-        delta: in (0, 1).
-        adjacency: for `replace_one` every law must be `subsampled`: the two records then move
-            the mean in opposite directions.
+        delta: a number in (0, 1).
+        adjacency: what neighbours are; for `replace_one` every law must be `subsampled`: the two
+            records then move the mean in opposite directions.
     """
     releases = tuple((law, count) for law, count in composition if count and law.largest > 0)
     if not releases:
@@ -114,10 +114,7 @@ def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_
 
 @lru_cache(maxsize=4096)
 def least_noise(
-    composition: Composition,
-    target: float,
-    delta: float,
-    adjacency: Adjacency = "add_remove",
+    composition: Composition, target: float, delta: float, adjacency: Adjacency = "add_remove"
 ) -> float:
     """The least noise (up to 0.1 %, never too little) for which epsilon is at most the target.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from m2fdp.privacy.ledger import Ledger
@@ -13,7 +14,6 @@ class CalibratedMechanism:
     """Everything the privacy configuration decides about a run.
 
     Attributes:
-        clipping, lock_step, noise: see these types.
         private: whether it clips and noises at all.
         ledger: what every observer learns.
     """
@@ -33,11 +33,4 @@ class CalibratedMechanism:
         planned = len(self.ledger.plans)
         if budget is None or not self.private or self.epsilon(planned) <= budget:
             return planned
-        within, beyond = 0, planned
-        while beyond - within > 1:
-            middle = (within + beyond) // 2
-            if self.epsilon(middle) <= budget:
-                within = middle
-            else:
-                beyond = middle
-        return within
+        return bisect_right(range(planned), budget, lo=1, key=self.epsilon) - 1

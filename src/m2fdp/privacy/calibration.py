@@ -13,16 +13,12 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw, least_noise
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.ledger import (
-    Ledger,
-    build_ledger,
-    joint_ledger,
-    open_ledger,
-)
+from m2fdp.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.privacy.mechanisms import (
     Clipping,
     Mechanism,
     get_mechanism,
+    lock_step_of,
     silence,
     splits,
     step_alone,
@@ -31,6 +27,7 @@ from m2fdp.privacy.multiplier import largest_shifts
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Release
+from m2fdp.privacy.sight import KINDS
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
 from m2fdp.topology.sums import OPEN
@@ -43,7 +40,7 @@ _ROUNDING = 1e-2
 
 
 def check_delta(
-    delta: float, shard_sizes: np.ndarray, rates: np.ndarray, steps: int, of: str = "steps"
+    delta: float, shard_sizes: np.ndarray, rates: np.ndarray, draws: int, unit: str = "steps"
 ) -> None:
     """Delta must not pay for what it is meant to exclude.
 
@@ -54,8 +51,8 @@ def check_delta(
     Args:
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), the chances q_j that a local step uses a record.
-        steps: local steps of the whole run.
-        of: what they are in words, if they are something else that draws records.
+        draws: how often the whole run draws records.
+        unit: what draws them, in words.
 
     Raises:
         InputError: it is not below both.
@@ -69,12 +66,12 @@ def check_delta(
             "one over the records of the largest shard",
         )
     rarest = float(rates.min())
-    ever = 1.0 if rarest == 1 else -expm1(steps * log1p(-rarest))
-    if delta >= ever:
+    chance = 1.0 if rarest == 1 else -expm1(draws * log1p(-rarest))
+    if delta >= chance:
         raise InputError(
             "privacy.delta",
             delta,
-            f"must be below {ever:.3g}, the chance that {steps} {of} at rate {rarest:.3g} ever "
+            f"must be below {chance:.3g}, the chance that {draws} {unit} at rate {rarest:.3g} ever "
             "draw a record: else what is drawn could go out in clear and the promise would hold",
         )
 
@@ -93,13 +90,8 @@ def no_privacy(
     """
     single = step_alone(network)
     divisor = get_mechanism(privacy.mechanism).clipping(privacy).divide_by
-    return CalibratedMechanism(
-        Clipping(divisor),
-        single,
-        silence(network, single),
-        private=False,
-        ledger=open_ledger(network, plans, privacy, threat, sees),
-    )
+    ledger = open_ledger(network, plans, privacy, threat, sees)
+    return CalibratedMechanism(Clipping(divisor), single, silence(network, single), False, ledger)
 
 
 def build_mechanism(premises: Premises) -> CalibratedMechanism:
@@ -118,8 +110,8 @@ def build_mechanisms(
     """The mechanism of each network of a run; together they meet the target.
 
     Args:
-        premises: of each network of the run; they differ in who takes part only.
-        as_drawn: from a ledger of these arguments alone to one that knows what the run has drawn
+        premises: one for each network of the run; they differ in who takes part only.
+        as_drawn: makes of a ledger of these arguments alone one that knows what the run has drawn
             already, and what its rules make of noise.
 
     Returns:
@@ -131,40 +123,35 @@ def build_mechanisms(
     """
     first, privacy = premises[0].network, premises[0].privacy
     mechanism = get_mechanism(privacy.mechanism)
-    mechanism.refuse(privacy)
     for each in premises:
-        mechanism.check(each.network, each.plans, privacy)
+        mechanism.check(privacy, each.network, each.plans)
     units = [mechanism.units(each) * moved_by_joining(each.network) for each in premises]
 
     def ledger_over(premises: Sequence[Premises], noises: Sequence[Deviations]) -> Ledger:
-        together = zip(premises, noises, units, strict=True)
-        return as_drawn(joint_ledger([build_ledger(*each) for each in together]))
+        of_networks = zip(premises, noises, units, strict=True)
+        return as_drawn(joint_ledger([build_ledger(*each) for each in of_networks]))
 
-    # Noise that is not shared is enough by itself, as if every message that holds it were read.
-    alone = [_read_alone(each) if _hides_separate_noise(each) else each for each in premises]
-
-    check_weights(first, privacy)
-    splits.refuse(first, privacy)
+    ledger_of = partial(ledger_over, premises)
     if privacy.calibration == "paper":
         noises = [mechanism.paper_noise(each) for each in premises]
-        ledger = ledger_over(premises, noises)
+        ledger = ledger_of(noises)
     elif privacy.noise_multiplier is not None:
-        silent = ledger_over(premises, _silence(premises))
+        silent = ledger_of(_silence(premises))
         noises = []
         for number, (each, unit) in enumerate(zip(premises, units, strict=True)):
             protecting = privacy.noise_multiplier * (largest_shifts(silent, number) * unit)
             noises.append(mechanism.in_parts(each, protecting, silent.distrusted))
-        ledger = ledger_over(premises, noises)
+        ledger = ledger_of(noises)
     else:
-        noises, ledger = _least_noise(mechanism, alone, units, partial(ledger_over, alone))
-        if first.sums != alone[0].network.sums:
-            ledger = ledger_over(premises, noises)
+        in_clear = [_as_if_read_alone(each) for each in premises]
+        noises, ledger = _least_noise(mechanism, in_clear, units, partial(ledger_over, in_clear))
+        if first.sums != in_clear[0].network.sums:
+            ledger = ledger_of(noises)
             if ledger.verified(len(ledger.plans)) > privacy.epsilon:  # the missing add none
-                ledger_of = partial(ledger_over, premises)
                 noises, ledger = _least_noise(mechanism, premises, units, ledger_of)
     result = []
     for each, deviations, unit in zip(premises, noises, units, strict=True):
-        lock_step = mechanism.lock_step(each.network, each.plans)
+        lock_step = lock_step_of(mechanism, each.network, each.plans)
         noise = mechanism.noise(each, lock_step, deviations)
         noise = splits.with_client_noise(each, lock_step, noise, unit)
         clipping = mechanism.clipping(privacy)
@@ -177,13 +164,11 @@ def _silence(premises: Sequence[Premises]) -> list[Deviations]:
     return [list(no_noise(each.network.tree)) for each in premises]
 
 
-def _hides_separate_noise(premises: Premises) -> bool:
-    """Whether messages are read in sums only that carry a noise of their own that is enough."""
+def _as_if_read_alone(premises: Premises) -> Premises:
+    """Noise that is not shared is enough by itself, as if every message that holds it were read."""
     sums = premises.network.sums
-    return bool(sums.layers & set(premises.head_layers.tolist())) and not sums.shared
-
-
-def _read_alone(premises: Premises) -> Premises:
+    if sums.shared or not sums.layers & set(premises.head_layers.tolist()):
+        return premises
     return replace(premises, network=replace(premises.network, sums=OPEN))
 
 
@@ -201,22 +186,6 @@ def moved_by_joining(network: Network) -> np.ndarray:
     return np.where(heads_of(network)[:, 0] < tree.depth, 2.0, 1.0)
 
 
-def check_weights(network: Network, privacy: PrivacyConfig) -> None:
-    """What calibration knows of a network's weights.
-
-    Raises:
-        InputError: they are not uniform, and Prop. 1 is asked for.
-    """
-    known = privacy.calibration != "paper" or get_mechanism(privacy.mechanism).knows_weights
-    if network.rho is not None and not known:
-        raise InputError(
-            "topology.weights",
-            "samples",
-            "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
-            "use uniform, or calibration: accountant",
-        )
-
-
 def _least_noise(
     mechanism: Mechanism,
     premises: Sequence[Premises],
@@ -231,7 +200,7 @@ def _least_noise(
 
     Args:
         premises: heads are the same nodes in all.
-        units: of the devices' laws in each network.
+        units: the unit of each device's law, in each network.
         ledger_of: the run's ledger under the noises of each network.
     """
     privacy = premises[0].privacy
@@ -287,8 +256,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     positions = _positions(laws)
     result = np.zeros(sum(len(position.members) for position in positions))
     for position, line in positions.items():
-        elsewhere = tuple((other, 1.0) for other, _ in line.elsewhere)
-        at_one = replace(line, deviation=1.0, elsewhere=elsewhere, accounts=())
+        others = tuple((other, 1.0) for other, _ in line.elsewhere)
+        at_one = replace(line, deviation=1.0, elsewhere=others, accounts=())
         composition = laws.composition(at_one, len(laws.plans))
         unit = 1.0
         if position.joins is not None:  # many weights, one law
@@ -301,16 +270,11 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
 def _positions(ledger: Ledger) -> dict[Position, Release]:
     """Each position of a ledger, with one of its lines: of those that matter, if they differ, one
     that counts rounds in which a device is known to join; never one whose rounds differ."""
-    result: dict[Position, Release] = {}
-    for line in ledger.lines:
-        best = result.setdefault(line.position, line)
-        if _asks_more(line, ledger) >= _asks_more(best, ledger):
-            result[line.position] = line
-    return result
 
+    def asks_more(line: Release) -> tuple[bool, ...]:
+        return not line.by_turns, line.kind in ledger.distrusted, not line.joins_unseen
 
-def _asks_more(line: Release, ledger: Ledger) -> tuple[bool, ...]:
-    return not line.by_turns, line.kind in ledger.distrusted, not line.joins_unseen
+    return {line.position: line for line in sorted(ledger.lines, key=asks_more)}
 
 
 def _in_its_largest(composition: Composition) -> tuple[float, Composition]:
@@ -334,7 +298,7 @@ def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
                 f"devices {position_name(line.position)}; trust them, or use "
                 + (
                     "privacy.mechanism: gradient or privacy.downlink_noise: true"
-                    if line.kind in {"siblings", "cousins", "downlinks"}
+                    if KINDS[line.kind].reads_local_broadcasts
                     else "a network without trusted servers"
                 ),
             )

@@ -24,14 +24,8 @@ from m2fdp.privacy.mechanisms.splits import lines_of_split
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.releases import (
-    AlikeRounds,
-    Release,
-    distrusted_kinds,
-    in_clear,
-    joined_unseen,
-)
-from m2fdp.privacy.sight import KINDS, observers
+from m2fdp.privacy.releases import AlikeRounds, Release, in_clear, joined_unseen
+from m2fdp.privacy.sight import KINDS, OBSERVERS, distrusted_kinds, observers
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
@@ -92,14 +86,14 @@ class Ledger:
             only_sums = position.summed and not (devices_draw and draw_some)
             return deviation if only_sums or not deviation else position.noise
 
-        together = [
+        pooling = [
             replace(
                 line.behind(left), accounts=line.accounts if line.alone is None else (line.alone,)
             )
             for line in self.lines
             if line.kind in self.distrusted
         ]
-        return self._largest(together, rounds)
+        return self._largest(pooling, rounds)
 
     def by_kind(self, rounds: int) -> dict[str, float]:
         """The largest epsilon of each kind of observer after some rounds."""
@@ -131,11 +125,11 @@ class Ledger:
             elif position.joins is None or self.attendance is None:
                 yield AlikeRounds(plan, laws, times, deviation)
             else:
-                here = self._rounds_of[plan]
-                here = here[: np.searchsorted(here, rounds)]
-                joined = self.attendance[here][:, list(position.members)]
-                if most := int(joined.sum(axis=0).max()):
-                    yield AlikeRounds(plan, laws, most, deviation)
+                its_rounds = self._rounds_of[plan]
+                its_rounds = its_rounds[: np.searchsorted(its_rounds, rounds)]
+                joined = self.attendance[its_rounds][:, list(position.members)]
+                if joined_rounds := int(joined.sum(axis=0).max()):
+                    yield AlikeRounds(plan, laws, joined_rounds, deviation)
 
     def _least_told(self, line: Release, rounds: int) -> Sequence[AlikeRounds]:
         """Of the ways to count what an observer is shown, that with the least epsilon."""
@@ -158,17 +152,19 @@ class Ledger:
             position, _ = line.views[plan.network]
             plans.setdefault((plan.network, line.laws(position, plan)), []).append(plan)
         members = list(line.position.members)
-        for (network, laws), alike in plans.items():
-            here = np.sort(np.concatenate([self._rounds_of[plan] for plan in alike]))
-            here = here[here < rounds]
-            served = int(offices.exposure(tuple(here.tolist())).under_coalition[members].max())
-            joined = len(here)
+        for (network, laws), same_plans in plans.items():
+            its_rounds = np.sort(np.concatenate([self._rounds_of[plan] for plan in same_plans]))
+            its_rounds = its_rounds[its_rounds < rounds]
+            served = int(
+                offices.exposure(tuple(its_rounds.tolist())).under_coalition[members].max()
+            )
+            joined = len(its_rounds)
             if line.position.joins is not None:
-                joined = int(offices.present[here][:, members].sum(axis=0).max())
+                joined = int(offices.present[its_rounds][:, members].sum(axis=0).max())
             _, deviation = line.views[network]
             for times, noise in ((served, deviation), (joined - served, otherwise)):
                 if times:
-                    yield AlikeRounds(alike[0], laws, times, noise)
+                    yield AlikeRounds(same_plans[0], laws, times, noise)
 
     @property
     def chance(self) -> float | None:
@@ -196,16 +192,16 @@ class Ledger:
             )
             of_position.setdefault(seen_alike, {})[noises] = line
         compositions: dict[float, set[Composition]] = {}
-        for alike in of_position.values():
-            for noises, line in alike.items():
-                if not any(_quieter(other, noises) for other in alike):
-                    besides = compositions.setdefault(line.spent, set())
-                    besides.add(self.composition(line, rounds))
+        for by_noise in of_position.values():
+            for noises, line in by_noise.items():
+                if not any(_quieter(other, noises) for other in by_noise):
+                    compositions_of = compositions.setdefault(line.spent, set())
+                    compositions_of.add(self.composition(line, rounds))
         return max(
             (
                 spent + epsilon(each, self.delta, self.adjacency)
-                for spent, together in compositions.items()
-                for each in undominated(together)
+                for spent, noised in compositions.items()
+                for each in undominated(noised)
             ),
             default=0.0,
         )
@@ -229,29 +225,29 @@ class Ledger:
         return tuple(result)
 
 
-def _over_noise(shown: Iterable[AlikeRounds]) -> Composition:
+def _over_noise(rounds: Iterable[AlikeRounds]) -> Composition:
     """What an observer is shown, over the noise that it can't subtract."""
     sums: Counter[ShiftLaw] = Counter()
-    for alike in shown:
-        if alike.deviation == inf:
+    for shown_rounds in rounds:
+        if shown_rounds.deviation == inf:
             continue
-        for law, count in alike.laws:
-            law = law.scaled(1.0 / alike.deviation) if alike.deviation else _IN_CLEAR
-            sums[law] += count * alike.times
+        for law, count in shown_rounds.laws:
+            law = law.scaled(1.0 / shown_rounds.deviation) if shown_rounds.deviation else _IN_CLEAR
+            sums[law] += count * shown_rounds.times
     return tuple(sums.items())
 
 
-def _quieter(noises: tuple[float, ...], than: tuple[float, ...]) -> bool:
+def _quieter(noises: tuple[float, ...], others: tuple[float, ...]) -> bool:
     """Whether noises are nowhere more, and somewhere less."""
-    return noises != than and all(a <= b for a, b in zip(noises, than, strict=True))
+    return noises != others and all(a <= b for a, b in zip(noises, others, strict=True))
 
 
 def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray) -> Ledger:
     """The ledger of a run.
 
     Args:
-        noise: for layer l = 0…L, float64 (N_l,): the standard deviation that the node adds, when
-            the mechanism has it add some.
+        noise: the standard deviation that each node adds, when the mechanism has it add some:
+            float64 (N_l,) for layer l = 0…L.
         units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
 
     Raises:
@@ -260,23 +256,15 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
     privacy, threat = premises.privacy, premises.threat
     mechanism = get_mechanism(privacy.mechanism)
     laws = lru_cache(maxsize=None)(mechanism.laws(premises))
-    lines = [
-        line
-        for position in mechanism.positions(premises, noise, units)
-        for line in lines_of_split(
-            position, mechanism.releases(premises, position, laws), privacy, laws
-        )
-    ]
+    lines = lines_of_split(mechanism.releases(premises, noise, units, laws), privacy)
     distrusted = distrusted_kinds(threat, premises.network.elected)
     present = {line.kind for line in lines}
-    if "siblings" in distrusted:
-        distrusted |= {"coalition"} & present
     if not distrusted & present:
         raise InputError(
             "threat.distrusted",
             ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
-            + ", ".join(sorted(present - {"trusted_servers", "labels"})),
+            + ", ".join(sorted(present & OBSERVERS.keys())),
         )
     return Ledger(tuple(lines), tuple(premises.plans), distrusted, privacy.delta, privacy.adjacency)
 
@@ -308,19 +296,16 @@ def open_ledger(
         sees: what some kinds of observers see, in words, if it is more than models.
     """
     everybody = Position(
+        replace(network, participation=None),  # nobody counts rounds
         members=tuple(range(network.tree.n_devices)),
         head_layer=0,
         shares=(),
         sampling_rate=1.0,
         unit=1.0,
         noise=0.0,
-        inside=0.0,
-        inside_but_one=0.0,
-        mean=0.0,
-        mean_but_one=None,
-        mean_but_colluders=0.0,
+        inside={},
+        mean={},
         above=(),
-        parent_is_trusted=False,
     )
     kinds = observers(threat.colluding > 0, network.elected)
     return Ledger(
@@ -346,8 +331,8 @@ def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
     all. Devices share a line where they share a position in every network.
 
     Args:
-        ledgers: by the number that a round's plan has for its network; all with the plans of
-            the whole run.
+        ledgers: one a network, by the number that a round's plan has for it; all with the plans
+            of the whole run.
     """
     if len(ledgers) == 1:
         return ledgers[0]
@@ -360,12 +345,12 @@ def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
     _, first, inverse = np.unique(places, axis=0, return_index=True, return_inverse=True)
     ordered = [list(positions_.items()) for positions_ in lines]
     joined = []
-    for alike in np.argsort(first):
-        (own, own_lines), *others = [
-            ordered[network][place] for network, place in enumerate(places[first[alike]])
+    for group in np.argsort(first):
+        (first_position, first_lines), *others = [
+            ordered[network][place] for network, place in enumerate(places[first[group]])
         ]
-        position = replace(own, members=tuple(np.flatnonzero(inverse == alike).tolist()))
-        for line in own_lines.values():
+        position = replace(first_position, members=tuple(np.flatnonzero(inverse == group).tolist()))
+        for line in first_lines.values():
             elsewhere = tuple((other, by_kind[line.kind].deviation) for other, by_kind in others)
             joined.append(replace(line, position=position, elsewhere=elsewhere))
     return replace(ledgers[0], lines=tuple(joined))
@@ -381,22 +366,22 @@ def _lines_by_position(ledger: Ledger) -> dict[Position, dict[str, Release]]:
 
 def undominated(compositions: set[Composition]) -> list[Composition]:
     """Without the subsampled ones that another, of more samples and less noise, dominates."""
-    kept = []
-    alike: dict[int, list[Composition]] = {}
+    result = []
+    by_count: dict[int, list[Composition]] = {}
     for composition in compositions:
-        alone = len(composition) == 1
-        if not alone or not _is_subsampled(composition[0][0]):
-            kept.append(composition)
+        is_single = len(composition) == 1
+        if not is_single or not _is_subsampled(composition[0][0]):
+            result.append(composition)
         else:
             count = composition[0][1]
-            alike.setdefault(count, []).append(composition)
-    for group in alike.values():
-        most = 0.0
+            by_count.setdefault(count, []).append(composition)
+    for group in by_count.values():
+        largest = 0.0
         for composition in sorted(group, key=lambda c: (-c[0][0].moved, -c[0][0].largest)):
-            if composition[0][0].largest > most:
-                most = composition[0][0].largest
-                kept.append(composition)
-    return kept
+            if composition[0][0].largest > largest:
+                largest = composition[0][0].largest
+                result.append(composition)
+    return result
 
 
 def _is_subsampled(law: ShiftLaw) -> bool:

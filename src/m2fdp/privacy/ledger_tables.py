@@ -31,11 +31,11 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
         position = line.position
         releases = 0
         worst = (0.0, 0.0, line.deviation * position.unit)
-        shown = list(ledger.released(line, rounds))
-        for alike in shown:
-            seen_from, noise = line.views[alike.plan.network][0], alike.deviation
-            for law, count in alike.laws:
-                releases += count * alike.times
+        rounds_shown = list(ledger.released(line, rounds))
+        for same_rounds in rounds_shown:
+            seen_from, noise = line.views[same_rounds.plan.network][0], same_rounds.deviation
+            for law, count in same_rounds.laws:
+                releases += count * same_rounds.times
                 shift = law.largest * seen_from.unit
                 ratio = law.largest / noise if noise else law.largest
                 worst = max(worst, (ratio, shift, noise * seen_from.unit))
@@ -49,7 +49,7 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
                 "distrusted": line.kind in ledger.distrusted,
                 "sees": line.sees,
                 "releases": releases,
-                "sampling_rate": position.sampling_rate * _chance(line, shown),
+                "sampling_rate": position.sampling_rate * _chance(line, rounds_shown),
                 "largest_shift": largest_shift,
                 "noise": noise,
                 "epsilon": ledger.epsilon(line, rounds),
@@ -59,7 +59,7 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
                     [
                         line.assumption,
                         *_who_serves(line, ledger, rounds),
-                        *_who_joins(line, shown, rounds),
+                        *_who_joins(line, rounds_shown, rounds),
                         *conditions,
                     ]
                 ).removeprefix("–; "),
@@ -68,10 +68,10 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
     return pd.DataFrame(rows)
 
 
-def _chance(line: Release, shown: Sequence[AlikeRounds]) -> float:
+def _chance(line: Release, rounds_shown: Sequence[AlikeRounds]) -> float:
     """With which the device of a record joins a round, where that hides it."""
     joins = line.position.joins
-    unseen = joins is not None and any(alike.joins_unseen for alike in shown)
+    unseen = joins is not None and any(same_rounds.joins_unseen for same_rounds in rounds_shown)
     return joins if joins is not None and unseen else 1.0
 
 
@@ -82,22 +82,22 @@ def _who_serves(line: Release, ledger: Ledger, rounds: int) -> list[str]:
     if ledger.offices is None:
         return ["as if it served in every round: nobody knows who will be elected"]
     others = ledger.offices.coalition
-    most = ledger.offices.exposure(tuple(range(rounds))).under_coalition
+    most_served = ledger.offices.exposure(tuple(range(rounds))).under_coalition
     return [
-        f"serving in {most[list(line.position.members)].max()} of {rounds} rounds, the most that "
-        f"any {'other' if others == 1 else f'{others} others'} did while one of these devices took "
-        "part"
+        f"serving in {most_served[list(line.position.members)].max()} of {rounds} rounds, the most "
+        f"that any {'other' if others == 1 else f'{others} others'} did while one of these devices "
+        "took part"
     ]
 
 
-def _who_joins(line: Release, shown: Sequence[AlikeRounds], rounds: int) -> list[str]:
+def _who_joins(line: Release, rounds_shown: Sequence[AlikeRounds], rounds: int) -> list[str]:
     """What the observer knows of who joins, where that is left to chance."""
     joins = line.position.joins
     if joins is None or line.by_turns:
         return []
-    if any(alike.joins_unseen for alike in shown):
+    if any(same_rounds.joins_unseen for same_rounds in rounds_shown):
         return [f"never told who joins a round, each with chance {joins:.3g}"]
-    times = sum(alike.times for alike in shown)
+    times = sum(same_rounds.times for same_rounds in rounds_shown)
     return [
         f"as if told who joins a round: counted are {times} of {rounds}, the most of any of these "
         f"devices; {joins * rounds:.3g} are expected"
@@ -119,8 +119,8 @@ def elections_table(network: Network, offices: Offices | None, rounds: int) -> p
     zones = [tree.names[-2][zone] for zone in tree.parents[-1]]
     table = pd.DataFrame({"zone": zones, "device": tree.names[-1]})
     if offices is None:
-        unknown = {"present": nan, "served": nan}
-        return table.assign(**unknown, under_one_other=rounds, under_coalition=rounds)
+        no_counts = {"present": nan, "served": nan}
+        return table.assign(**no_counts, under_one_other=rounds, under_coalition=rounds)
     exposure = offices.exposure(tuple(range(rounds)))
     counts = {name: getattr(exposure, name) for name in names}
     return table.assign(present=offices.present[:rounds].sum(axis=0), **counts)

@@ -78,12 +78,12 @@ class _Losses(DensePLDPmf):
         self.validate_composable(other)
         summed = signal.fftconvolve(self._probs, other._probs)
         mine, its = self._infinity_mass, other._infinity_mass
-        cut, left, beyond = _without_tails(summed, tail_mass_truncation)
+        cut, middle, lost = _without_tails(summed, tail_mass_truncation)
         return _Losses(
             self._discretization,
             self._lower_loss + other._lower_loss + cut,
-            left,
-            mine + its - mine * its + beyond,
+            middle,
+            mine + its - mine * its + lost,
             self._pessimistic_estimate,
         )
 
@@ -98,10 +98,10 @@ class _Losses(DensePLDPmf):
         chances = self._probs[::-1]
         upper = np.concatenate([[self._infinity_mass], chances]).cumsum()
         rough = np.concatenate([[0.0], chances * np.exp(-losses)]).cumsum()
-        over, rough = (upper - delta)[:-1], rough[:-1]
-        counts = (over > 0) & (rough > 0)
+        excess, rough = (upper - delta)[:-1], rough[:-1]
+        counts = (excess > 0) & (rough > 0)
         reached = np.full(self.size, -np.inf)
-        reached[counts] = np.log(over[counts] / rough[counts])
+        reached[counts] = np.log(excess[counts] / rough[counts])
         surely = np.flatnonzero(reached >= losses + _ROUGHLY)
         end = int(surely[0]) if surely.size else self.size
         lower = np.zeros(end + 1)
@@ -110,18 +110,18 @@ class _Losses(DensePLDPmf):
         lower = lower.cumsum()
         maybe = np.flatnonzero(reached[:end] >= losses[:end] - _ROUGHLY)
         for point in maybe.tolist():
-            if lower[point] > 0 and math.log(over[point] / lower[point]) >= losses[point]:
+            if lower[point] > 0 and math.log(excess[point] / lower[point]) >= losses[point]:
                 end = point
                 break
         if upper[end] <= lower[end] + delta:
             return 0.0
         return math.log((upper[end] - delta) / lower[end])
 
-    def _bounds(self, times: int, beyond: float) -> tuple[int, int]:
+    def _bounds(self, times: int, tail_mass: float) -> tuple[int, int]:
         """Between which places of the sum all but so much of the chance lies (Chernoff)."""
         lower, upper = 0, (self.size - 1) * times
         for order, log_moment in self._log_moments:
-            bound = (times * log_moment + math.log(2 / beyond)) / order
+            bound = (times * log_moment + math.log(2 / tail_mass)) / order
             if not math.isfinite(bound):
                 continue
             if order > 0:
@@ -140,12 +140,12 @@ class _Losses(DensePLDPmf):
 
 def _log_mean_exp(values: np.ndarray, chances: np.ndarray) -> float:
     """`scipy.special.logsumexp` of values with weights, in its order, for ordinary numbers."""
-    there = np.where(chances == 0, -np.inf, values)
-    largest = there.max()
-    at_largest = there == largest
+    exponents = np.where(chances == 0, -np.inf, values)
+    largest = exponents.max()
+    at_largest = exponents == largest
     weight = (chances * at_largest).sum()
-    there[at_largest] = -np.inf
-    rest = (chances * np.exp(there - largest)).sum()
+    exponents[at_largest] = -np.inf
+    rest = (chances * np.exp(exponents - largest)).sum()
     if not (weight > 0 and rest >= 0 and math.isfinite(largest)):
         return float(logsumexp(values, b=chances))
     return float(np.log1p(rest / weight) + np.log(weight) + largest)
@@ -159,12 +159,12 @@ def _without_tails(chances: np.ndarray, mass: float) -> tuple[int, np.ndarray, f
     first = _beyond(chances, mass / 2)
     last = max(len(chances) - _beyond(chances[::-1], mass / 2), first + 1)
     before, after = np.sum(chances[:first]), np.sum(chances[last:])
-    left = chances[first:last]
-    left[0] += before
-    return first, left, after
+    middle = chances[first:last]
+    middle[0] += before
+    return first, middle, after
 
 
 def _beyond(chances: np.ndarray, mass: float) -> int:
     """The first place up to which the chances sum to more than the mass."""
-    over = chances.cumsum() > mass
-    return int(over.argmax()) if over.any() else len(chances)
+    exceeds = chances.cumsum() > mass
+    return int(exceeds.argmax()) if exceeds.any() else len(chances)

@@ -25,9 +25,9 @@ def mixture_distribution(
     """An upper bound on the privacy loss of one release whose shift is random.
 
     Args:
-        shifts: over the noise standard deviation.
-        probabilities: of the shifts.
-        spacing: of the grid of losses (Doroshenko et al. 2022, "Connect the dots").
+        shifts: shifts over the noise standard deviation.
+        probabilities: the chance of each shift.
+        spacing: the step of the grid of losses (Doroshenko et al. 2022, "Connect the dots").
     """
     removed, added = (
         _on_grid(_Mixture(1.0, shifts, probabilities, adjacency_type=adjacency), spacing)
@@ -55,18 +55,18 @@ class _Mixture(MixtureGaussianPrivacyLoss):
         shifts = self.sensitivities[moves]
         constants = np.log(self.sampling_probs[moves]) - shifts**2 / 2
         # A loss that only x = infinity has leaves nothing for the sum.
-        left = np.maximum(1.0 - self.sampling_probs[~moves].sum() * np.exp(-losses), 0.0)
+        sums = np.maximum(1.0 - self.sampling_probs[~moves].sum() * np.exp(-losses), 0.0)
         x = np.full(len(losses), np.inf)
-        exists = left > 0
-        target = losses[exists] + np.log(left[exists])
-        found = ((constants - target[:, None]) / shifts).max(axis=1)
+        exists = sums > 0
+        target = losses[exists] + np.log(sums[exists])
+        roots = ((constants - target[:, None]) / shifts).max(axis=1)
         for _ in range(_MOST_STEPS):
-            terms = constants - shifts * found[:, None]
+            terms = constants - shifts * roots[:, None]
             step = (logsumexp(terms, axis=1) - target) / (softmax(terms, axis=1) @ shifts)
-            found += step
+            roots += step
             if np.max(step, initial=0.0) < precision:
                 break
-        x[exists] = found
+        x[exists] = roots
         return x if removed else -x
 
 

@@ -32,16 +32,9 @@ from math import inf, sqrt
 
 from m2fdp.privacy import sight
 from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
-from m2fdp.privacy.positions import ModelNoise, Position
+from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.releases import (
-    Account,
-    AlikeRounds,
-    Laws,
-    Release,
-    in_clear,
-    trusted_above,
-)
+from m2fdp.privacy.releases import Account, AlikeRounds, Laws, Release, in_clear, trusted_above
 from m2fdp.privacy.sight import Reading, readings
 from m2fdp.schedule.rounds import RoundPlan
 
@@ -49,18 +42,42 @@ from m2fdp.schedule.rounds import RoundPlan
 Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
-_IN_ORDER = (
-    "trusted_servers",
-    "servers",
-    "uplinks",
-    "cloud",
-    "siblings",
-    "coalition",
-    "far_devices",
-    "public",
-    "downlinks",
-    "colluders",
-)
+
+
+@dataclass(frozen=True)
+class ModelNoise:
+    """The noise about a device's model in a tree of two tiers, in the model's own unit.
+
+    Pairs are of a local aggregation at the device's edge server, and of a global one.
+
+    Attributes:
+        share: p, rho of the device at its edge server.
+        edge_share: q, rho of the edge server at the cloud.
+        own: deviations of the device's own noise.
+        added: variances that the edge server adds to its broadcast, and to its message.
+        mean: variances of the noise of all devices of the edge server in its mean.
+        mean_but_one: what the loudest sibling, who knows its own, leaves of that; None without
+            siblings.
+        mean_but_coalition: what the loudest siblings that tell each other leave of it.
+        cloud: the variance that the cloud adds to its broadcast.
+        total: the variance of all noise in what the cloud broadcasts.
+        total_but_edge: what the cloud and all below other edge servers draw of that.
+        total_but_far: what the loudest device elsewhere leaves of it; None without any.
+        total_but_servers: what the untrusted servers elsewhere leave of it; None without any.
+    """
+
+    share: float
+    edge_share: float
+    own: tuple[float, float]
+    added: tuple[float, float]
+    mean: tuple[float, float]
+    mean_but_one: tuple[float, float] | None
+    mean_but_coalition: tuple[float, float]
+    cloud: float
+    total: float
+    total_but_edge: float
+    total_but_far: float | None
+    total_but_servers: float | None
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,7 @@ class BallLaw:
     """How far a record moves a clipped model.
 
     Attributes:
-        rate: of a record in a step.
+        rate: chance of a record to be in a step.
         adjacency: two worlds that replace a record part by 2C as well, by C from between them,
             which is what the accountant counts from.
     """
@@ -105,8 +122,8 @@ class EveryRelease:
     """An account of all that is shown.
 
     Attributes:
-        local: of local aggregations; None = they are not shown.
-        total: of global ones.
+        local: what local aggregations show; None = they are not shown.
+        total: what global ones show.
         unit: the position's.
     """
 
@@ -175,8 +192,8 @@ class ModelLines:
     """The lines of one position, put together.
 
     Attributes:
-        law: of its records.
-        laws: for who reads lines of all mechanisms alike.
+        law: law of the position's records.
+        laws: the same for who reads lines of all mechanisms alike.
     """
 
     premises: Premises
@@ -190,29 +207,34 @@ class ModelLines:
         """2C."""
         return 2 * self.premises.privacy.clipping_norm
 
+    @property
+    def edge_is_trusted(self) -> bool:
+        """Whether the edge server is."""
+        return bool(self.position.network.trust[1][self.position.ancestor(1)])
+
     def all(self) -> list[Release]:
         """All lines of the position."""
-        found = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
-        colluding = self.premises.threat.colluding
-        if colluding and found["siblings"] is not None:
-            told = self.line("coalition", self.beside(self.noise.mean_but_coalition))
+        lines_of = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
+        colluding, noise = self.premises.threat.colluding, self.noise
+        if colluding and noise.mean_but_one is not None:
+            coalition = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
-            found["coalition"] = replace(told, observer=who)
-        lines = (found.get(kind) for kind in _IN_ORDER)
-        return [*(line for line in lines if line is not None), *self.caught()]
+            lines_of[sight.COALITION] = replace(coalition, observer=who)
+        in_order = (lines_of.get(kind) for kind in sight.OF_MODELS)
+        return [*(line for line in in_order if line is not None), *self.caught()]
 
     def of(self, reading: Reading) -> Release | None:
         """The line of an observer; None = there is none."""
         noise, kind, row = self.noise, reading.kind, reading.row
         if reading.at == "below":
             if row.up == sight.TO_TRUSTED:
-                return trusted_above(self.position, "clipped models", self.laws)
+                return trusted_above(self.position, kind, "clipped models", self.laws)
             if noise.own == (0.0, 0.0):
                 clear = "un-noised models on their way to the edge server"
                 return in_clear(self.position, kind, clear, self.laws)
             return self.line(kind, self.own())
         if row.drew == sight.COLLUDING:
-            return self.line(kind, *(self.cloud() if noise.edge_is_trusted else (self.own(),)))
+            return self.line(kind, *(self.cloud() if self.edge_is_trusted else (self.own(),)))
         if row.up == sight.TO_CLOUD:
             return self.line(kind, *self.cloud(), rests=_AS_IF_SEEN)
         if reading.at == "head" and row.up != sight.NOTHING:
@@ -244,8 +266,10 @@ class ModelLines:
         """Of the broadcasts of the edge server and of the cloud, behind so much of the noise in
         the edge server's mean."""
         noise = self.noise
-        local, total = (left + added for left, added in zip(mean, noise.added, strict=True))
-        total = noise.elsewhere + noise.edge_share**2 * total
+        local, total = (
+            remaining + added for remaining, added in zip(mean, noise.added, strict=True)
+        )
+        total = noise.total_but_edge + noise.edge_share**2 * total
         return self.every((noise.share, local), (noise.share * noise.edge_share, total))
 
     def beyond(self, left: float) -> tuple[EveryRelease, EveryRelease]:
@@ -262,7 +286,7 @@ class ModelLines:
         noise, said = self.noise, self.premises.privacy.exposures
         lines = []
         # Those before a global aggregation may hold less noise: who catches uplinks says how many.
-        if said.uplinks is not None and said.cloud_rounds is not None and not noise.edge_is_trusted:
+        if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
             at_cloud = said.cloud_rounds
             local, total = noise.own
             some = self.some(
@@ -270,14 +294,16 @@ class ModelLines:
                 (at_cloud, total**2),
             )
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
-            lines.append(self.line("uplinks_caught", self.own(), some, sees=sees))
+            lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
             some = self.some(
                 (said.downlinks, noise.mean[0] + noise.added[0]),
                 (said.cloud_downlinks, noise.total),
             )
             sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
-            lines.append(self.line("downlinks_caught", self.beside(noise.mean), some, sees=sees))
+            lines.append(
+                self.line(sight.DOWNLINKS_CAUGHT, self.beside(noise.mean), some, sees=sees)
+            )
         return lines
 
     def every(self, local: Seen | None, total: Seen) -> EveryRelease:
@@ -299,8 +325,8 @@ class ModelLines:
         rests: str = "–",
     ) -> Release:
         """Of an observer, by its accounts."""
-        there = 1 in self.premises.traffic.layers
-        leasts = [one.least(there) for one in accounts if isinstance(one, EveryRelease)]
+        has_local = 1 in self.premises.traffic.layers
+        leasts = [one.least(has_local) for one in accounts if isinstance(one, EveryRelease)]
         return Release(
             self.position,
             kind,
@@ -315,14 +341,15 @@ class ModelLines:
 
     def alone(self, kind: str) -> EveryRelease:
         """Of the noise on the device's own path alone, as if all other noise were told."""
-        noise, up = self.noise, sight.KINDS[kind].up
-        if up not in (sight.NOTHING, sight.TO_CLOUD) and not noise.edge_is_trusted:
+        noise, reads = self.noise, sight.KINDS[kind].up
+        if reads not in (sight.NOTHING, sight.TO_CLOUD) and not self.edge_is_trusted:
             return self.own()
         share, at_cloud = noise.share, noise.edge_share
         local, total = (
-            (share * own) ** 2 + added for own, added in zip(noise.own, noise.added, strict=True)
+            (share * deviation) ** 2 + added
+            for deviation, added in zip(noise.own, noise.added, strict=True)
         )
-        if up not in (sight.TO_CLOUD, sight.TO_ITS_READER):
+        if reads not in (sight.TO_CLOUD, sight.TO_ITS_READER):
             broadcast = at_cloud**2 * total + noise.cloud
             return self.every((share, local), (share * at_cloud, broadcast))
         return self.every((share, local) if local else None, (share if local else 1.0, total))

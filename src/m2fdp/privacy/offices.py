@@ -37,13 +37,13 @@ class Offices:
 
 @lru_cache(maxsize=256)
 def _exposure(offices: Offices, rounds: tuple[int, ...]) -> Exposure:
-    here = list(rounds)
+    chosen = list(rounds)
     n_devices = len(offices.zones)
     counts = np.zeros((3, n_devices), dtype=np.int64)
     for zone in range(offices.leaders.shape[1]):
         members = np.flatnonzero(offices.zones == zone)
-        leaders = offices.leaders[here, zone]
+        leaders = offices.leaders[chosen, zone]
         places = np.where(leaders < 0, -1, np.searchsorted(members, leaders))
-        of_zone = exposure(offices.present[here][:, members], places, offices.coalition)
+        of_zone = exposure(offices.present[chosen][:, members], places, offices.coalition)
         counts[:, members] = of_zone.served, of_zone.under_one_other, of_zone.under_coalition
     return Exposure(*counts)

@@ -11,7 +11,7 @@ class Clear:
     """Files and entries of MLflow that tell of private records, or of what must stay secret.
 
     Attributes:
-        tells: of what.
+        tells: what they tell of.
         datasets: names in the catalog.
         others: what the catalog has not: files of the cell, and of MLflow `metric NAME`,
             `tag NAME`, `parameter NAME`, `input FIELD` of a data set and `run FIELD`; `*` is

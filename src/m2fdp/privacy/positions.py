@@ -2,135 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.variance import certain_inside, family_variances, loudest_inside
-from m2fdp.topology.network import Network, no_noise
+from m2fdp.privacy.routes import Route
+from m2fdp.privacy.sight import BESIDE, COLLUDING, ELECTED, NOBODY
+from m2fdp.privacy.variance import certain_inside, family_variance, loudest_inside
+from m2fdp.topology.network import Network
 from m2fdp.topology.sums import readers
 
 
-@dataclass(frozen=True)
-class ModelNoise:
-    """The noise about a device's model in a tree of two tiers, in the model's own unit.
-
-    Pairs are of a local aggregation at the device's edge server, and of a global one.
-
-    Attributes:
-        share: rho of the device at its edge server.
-        edge_share: rho of the edge server at the cloud.
-        own: deviations of the device's own noise.
-        mean: variances of the noise of all devices of the edge server in its mean.
-        mean_but_one: what the loudest sibling, who knows its own, leaves of that; None without
-            siblings.
-        mean_but_coalition: what the loudest siblings that tell each other leave of it.
-        added: variances that the edge server adds to its broadcast, and to its message.
-        cloud: the variance that the cloud adds to its broadcast.
-        total: the variance of all noise in what the cloud broadcasts.
-        elsewhere: how much of that the cloud and all below other edge servers draw.
-        total_but_far: what the loudest device elsewhere leaves of it; None without any.
-        total_but_servers: what the untrusted servers elsewhere leave of it; None without any.
-        edge_is_trusted: whether the edge server is.
-    """
-
-    share: float
-    edge_share: float
-    own: tuple[float, float]
-    mean: tuple[float, float]
-    mean_but_one: tuple[float, float] | None
-    mean_but_coalition: tuple[float, float]
-    added: tuple[float, float]
-    cloud: float
-    total: float
-    elsewhere: float
-    total_but_far: float | None
-    total_but_servers: float | None
-    edge_is_trusted: bool
-
-
 @dataclass(frozen=True, eq=False)
-class Position:
+class Position(Route):
     """Devices in equal positions.
 
     All noises are in the unit of the position's laws, which a record moves its head's message by:
-    noise further up is over the weight that this message has there.
+    noise further up is over the weight that this message has there. Of noise that many nodes draw,
+    an observer may know a part: `mean` and `inside` are keyed by whose noise it knows, in the words
+    of `m2fdp.privacy.sight`.
 
     Attributes:
-        members: the devices, by index.
-        head_layer: the layer of the node whose noise protects them first, their head.
-        shares: rho of the nodes on the path from below the head down to the device.
         sampling_rate: q.
         unit: what shift 1 of the laws means.
         noise: the deviation of the head's own noise.
-        inside: the variance that nodes below the head add to its message.
-        inside_but_one: the same for the worst other device below the head, who knows its own, and
-            all of it where some read what is sent inside when they are elected.
+        inside: the variance that nodes below the head add to its message (NOBODY), and what the
+            worst other device below the head, who knows its own, leaves of it (BESIDE): nothing
+            where some read what is sent inside when they are elected.
         mean: the deviation of what the head and those of its siblings that are heads add to the
-            mean that is read of them.
-        mean_but_one: the same for the worst sibling of the head, who knows its own noise; None
-            without siblings.
-        mean_but_colluders: the same for whom the worst of them tell their noise.
-        mean_but_super_node: the same for the worst of its siblings that are elected, and those who
-            tell it theirs; 0 where none are.
-        above: for layer l = 0…h-1 below the head's h, the variance that its ancestor there adds.
-        parent_is_trusted: whether the head's parent is a trusted server.
-        summed: whether what the head and its siblings send is read as a sum only.
-        shared: whether only their noise together is enough, so that none of them acts on its own.
-        cloud_reads: whether the cloud reads it, past all servers between.
-        elected: whether the head is a lowest server, and these are elected devices.
-        joins: the chance of each device to join a round; None where nothing is left to chance.
+            mean that is read of them (NOBODY), and what is left of it for the worst sibling of the
+            head (BESIDE), for whom the worst of them tell their noise (COLLUDING), and for the
+            worst of devices that are elected, with those who tell it theirs (ELECTED).
+        above: the variance that the head's ancestor of each layer l = 0…h-1 adds, below its own
+            layer h.
         unnoticed: whether nothing that leaves the head shows that a device of the position
             joined: the head is a server, the device adds no noise, and no noise counts less for
             its joining; nor does anybody below the head tell.
-        masked_up: whether nobody but who reads it can make sense of what is sent, on all the way
-            up from the head to the cloud.
-        splits: whether the devices split their model with their parent.
-        models: what noise there is of models that are bounded themselves; None under mechanisms
-            that bound steps.
     """
 
-    members: tuple[int, ...]
-    head_layer: int
-    shares: tuple[float, ...]
     sampling_rate: float
     unit: float
     noise: float
-    inside: float
-    inside_but_one: float
-    mean: float
-    mean_but_one: float | None
-    mean_but_colluders: float
+    inside: Mapping[str, float]
+    mean: Mapping[str, float]
     above: tuple[float, ...]
-    parent_is_trusted: bool
-    summed: bool = False
-    shared: bool = False
-    cloud_reads: bool = False
-    mean_but_super_node: float = 0.0
-    elected: bool = False
-    joins: float | None = None
     unnoticed: bool = False
-    masked_up: bool = False
-    splits: bool = False
-    models: ModelNoise | None = None
-
-    @property
-    def is_device(self) -> bool:
-        """Whether each device is its own head."""
-        return not self.shares
-
-    @property
-    def parent_is_cloud(self) -> bool:
-        """Whether the head's parent is the cloud."""
-        return self.head_layer == 1
-
-    def has_cousins(self, layer: int) -> bool:
-        """Whether devices of other lowest servers share the device's ancestor at a layer, which
-        is the head's or below it."""
-        between = self.shares[layer - self.head_layer : -1]
-        return any(share < 1 for share in between)
 
 
 def position_name(position: Position) -> str:
@@ -148,128 +68,124 @@ def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
 
     Noise and units are those of `m2fdp.privacy.ledger.build_ledger`.
     """
-    network = premises.network
-    depth, sums = network.tree.depth, network.sums
-    table = _by_device(premises, noise, units)
-    _, first, inverse, counts = np.unique(
-        np.round(np.column_stack(list(table.values())), 12),
-        axis=0,
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
+    layers = np.unique(premises.head_layers)
+    table = pd.concat([_of_layer(premises, noise, units, layer) for layer in layers]).sort_index()
+    class_of = table.round(12).groupby(list(table), dropna=False, sort=False).ngroup()
+    classes: dict[int, list[int]] = {}
+    for device, number in enumerate(class_of):
+        classes.setdefault(number, []).append(device)
+    rows = table.to_dict("records")
+    return [
+        _position(premises.network, rows[members[0]], tuple(members))
+        for members in classes.values()
+    ]
+
+
+def _position(network: Network, row: Mapping[Any, Any], members: tuple[int, ...]) -> Position:
+    head = int(row["head_layer"])
+    return Position(
+        network,
+        members,
+        head,
+        tuple(row[f"share {at}"] for at in range(head + 1, network.tree.depth + 1)),
+        row["sampling_rate"],
+        row["unit"],
+        row["noise"],
+        {who: row[f"inside but {who}"] for who in (NOBODY, BESIDE)},
+        {who: row[f"mean but {who}"] for who in (NOBODY, BESIDE, COLLUDING, ELECTED)},
+        tuple(row[f"above {at}"] for at in range(head)),
+        bool(row["unnoticed"]),
     )
-    members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts)[:-1])
-    result = []
-    for device, devices in sorted(zip(first, members, strict=True), key=lambda pair: pair[1][0]):
-        row = {name: values[device] for name, values in table.items()}
-        head = int(row["head_layer"])
-        result.append(
-            Position(
-                members=tuple(devices.tolist()),
-                head_layer=head,
-                shares=tuple(float(row[f"share {at}"]) for at in range(head + 1, depth + 1)),
-                sampling_rate=float(row["sampling_rate"]),
-                unit=float(row["unit"]),
-                noise=float(row["noise"]),
-                inside=float(row["inside"]),
-                inside_but_one=float(row["inside_but_one"]),
-                mean=float(row["mean"]),
-                mean_but_one=None if row["mean_but_one"] < 0 else float(row["mean_but_one"]),
-                mean_but_colluders=float(row["mean_but_colluders"]),
-                mean_but_super_node=float(row["mean_but_super_node"]),
-                above=tuple(float(row[f"above {at}"]) for at in range(head)),
-                parent_is_trusted=bool(row["parent_is_trusted"]),
-                summed=head in sums.layers,
-                shared=head in sums.layers and sums.shared,
-                cloud_reads=head in sums.layers and sums.decode == "cloud",
-                elected=network.elected and head == depth - 1,
-                joins=network.chance,
-                unnoticed=bool(row["unnoticed"]),
-                masked_up=sums.masked_up(head),
-                splits=bool(row.get("splits", False)),
-            )
-        )
-    return result
 
 
-def _by_device(
-    premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
-) -> dict[str, np.ndarray]:
-    """What positions differ in, by name: float64 (N_L,) each."""
-    network, heads, rates = premises.network, premises.heads, premises.sampled
-    colluding = premises.threat.colluding
-    tree, depth = network.tree, network.tree.depth
-    names = ("noise", "inside", "inside_but_one", "mean", "mean_but_colluders")
-    table = {name: np.zeros(tree.n_devices) for name in (*names, "mean_but_super_node")}
-    table |= {"mean_but_one": np.full(tree.n_devices, -1.0)}
-    table |= {"parent_is_trusted": np.zeros(tree.n_devices)}
-    table |= {"unnoticed": np.zeros(tree.n_devices)}
-    table |= {f"above {at}": np.zeros(tree.n_devices) for at in range(depth)}
-    table |= {f"share {at}": np.zeros(tree.n_devices) for at in range(1, depth + 1)}
-    for layer in np.unique(heads[:, 0]):
-        members = np.flatnonzero(heads[:, 0] == layer)
-        nodes, unit = heads[members, 1], units[members]
-        table["noise"][members] = noise[layer][nodes] / unit
-        if layer == 0:  # nobody reads a mean of what the cloud and others broadcast
-            for name in ("mean", "mean_but_colluders"):
-                table[name][members] = table["noise"][members]
-        else:
-            parents = tree.parents[layer - 1]
-            weights = network.shares(layer, network.sums.reader_layer(layer))
-            drawn = list(no_noise(tree))
-            drawn[layer][nodes] = noise[layer][nodes]
-            family = family_variances(network, drawn, layer, colluding)
-            table["mean"][members] = (np.sqrt(family.together) / weights)[nodes] / unit
-            told = (np.sqrt(family.but_colluders) / weights)[nodes] / unit
-            table["mean_but_colluders"][members] = told
-            if network.elected and layer == depth:
-                unknown = family.but_one
-                if colluding:
-                    together = family_variances(network, drawn, layer, colluding + 1)
-                    unknown = together.but_colluders
-                table["mean_but_super_node"][members] = (np.sqrt(unknown) / weights)[nodes] / unit
-            siblings = np.bincount(readers(tree, network.sums, layer))
-            siblings = siblings[readers(tree, network.sums, layer)][nodes] > 1
-            left = (np.sqrt(family.but_one) / weights)[nodes] / unit
-            table["mean_but_one"][members] = np.where(siblings, left, -1.0)
-            table["parent_is_trusted"][members] = network.trust[layer - 1][parents[nodes]]
-        if layer < depth:
-            all_of_it = certain_inside(network, noise, layer)[members]
-            one = loudest_inside(network, noise, layer)[members]
-            if network.chance is not None:  # each device counts on its own noise alone
-                own = network.shares(depth, layer)[members] * noise[depth][members]
-                all_of_it = all_of_it + own**2
-                one = np.zeros_like(one)
-                table["unnoticed"][members] = ~_shows_who_joins(network, colluding)[members]
-            table["inside"][members] = all_of_it / unit**2
-            table["inside_but_one"][members] = np.maximum(all_of_it - one, 0.0) / unit**2
-            if network.elected and layer < depth - 1:
-                table["inside_but_one"][members] = 0.0
-        for at in range(layer):
-            ancestors = tree.ancestors[at][members]
-            share = network.shares(layer, at)[nodes]
-            table[f"above {at}"][members] = (noise[at][ancestors] / share / unit) ** 2
-        for at in range(layer + 1, depth + 1):
-            shares = network.weights[at - 1][tree.ancestors[at][members]]
-            table[f"share {at}"][members] = shares
-    if network.splits is not None:
-        table["splits"] = network.splits.astype(np.float64)
-        # Who is sent its activations sees which records come.
-        rates = np.where(network.splits & (heads[:, 0] == depth), 1.0, rates)
-    columns = {"head_layer": heads[:, 0].astype(np.float64), "sampling_rate": rates, "unit": units}
-    return columns | table
+def _of_layer(
+    premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, layer: int
+) -> pd.DataFrame:
+    """What positions differ in: a row a device whose head is of a layer, which is its index."""
+    network, depth = premises.network, premises.network.tree.depth
+    members = np.flatnonzero(premises.head_layers == layer)
+    path, unit = [nodes[members] for nodes in network.tree.ancestors], units[members]
+    splits = np.zeros(len(members), bool) if network.splits is None else network.splits[members]
+    trusted = network.trust[layer - 1][path[layer - 1]] if layer else False
+    columns = {
+        "head_layer": layer,
+        # Who is sent the activations of a device that splits sees which records come.
+        "sampling_rate": np.where(splits & (layer == depth), 1.0, premises.sampled[members]),
+        "unit": unit,
+        "splits": splits,
+        "parent_is_trusted": trusted,
+        "noise": noise[layer][path[layer]] / unit,
+        "unnoticed": (layer < depth) & _unnoticed(premises)[members],
+        "siblings": _group_sizes(network, layer)[path[layer]] > 1,
+    }
+    for who, variance in _inside(network, noise, layer).items():
+        columns[f"inside but {who}"] = variance[members] / unit**2
+    for who, deviation in _in_mean(premises, noise, layer).items():
+        columns[f"mean but {who}"] = deviation[path[layer]] / unit
+    for at in range(layer):
+        share = network.shares(layer, at)[path[layer]]
+        columns[f"above {at}"] = (noise[at][path[at]] / share / unit) ** 2
+    for at in range(layer + 1, depth + 1):
+        columns[f"share {at}"] = network.weights[at - 1][path[at]]
+    return pd.DataFrame(columns, index=members)
 
 
-def _shows_who_joins(network: Network, colluding: int) -> np.ndarray:
-    """Of which devices somebody above their lowest server is shown whether they join: bool (N_L,).
+def _group_sizes(network: Network, layer: int) -> np.ndarray:
+    """Of how many nodes the reader of each node of a layer reads the messages: int64 (N_layer,)."""
+    if layer == 0:
+        return np.ones(1, dtype=np.int64)
+    of_node = readers(network.tree, network.sums, layer)
+    return np.bincount(of_node)[of_node]
 
-    Noise of the device comes with it. Where a zone's sum is over the weight of those who came, the
-    others' noise counts less for it; and others who draw noise may collude.
+
+def _inside(network: Network, noise: Sequence[np.ndarray], layer: int) -> dict[str, np.ndarray]:
+    """The variance from below each device's ancestor at a layer, by whose part is known: (N_L,)."""
+    depth = network.tree.depth
+    if layer == depth:
+        return dict.fromkeys((NOBODY, BESIDE), np.zeros(network.tree.n_devices))
+    whole = certain_inside(network, noise, layer)
+    largest = loudest_inside(network, noise, layer)
+    if network.chance is not None:  # each device counts on its own noise alone
+        whole = whole + (network.shares(depth, layer) * noise[depth]) ** 2
+        largest = np.zeros_like(largest)
+    if network.elected and layer < depth - 1:
+        largest = whole
+    return {NOBODY: whole, BESIDE: np.maximum(whole - largest, 0.0)}
+
+
+def _in_mean(premises: Premises, noise: Sequence[np.ndarray], layer: int) -> dict[str, np.ndarray]:
+    """The deviation of the noise of a layer's heads in the mean that is read of them, over the
+    weight of each there, by whose part is known: float64 (N_layer,)."""
+    network, colluding = premises.network, premises.threat.colluding
+    if layer == 0:  # nobody reads a mean of what the cloud and others broadcast
+        return dict.fromkeys((NOBODY, BESIDE, COLLUDING, ELECTED), noise[0])
+    heads = premises.heads[premises.head_layers == layer, 1]
+    drawn = np.zeros_like(noise[layer])
+    drawn[heads] = noise[layer][heads]
+    pooled = colluding > 0
+    counts = {NOBODY: (0, False), BESIDE: (1, False), COLLUDING: (colluding, pooled)}
+    elected = network.elected and layer == network.tree.depth
+    counts[ELECTED] = (colluding + 1, pooled) if elected else counts[NOBODY]
+    weights = network.shares(layer, network.sums.reader_layer(layer))
+    return {
+        who: np.sqrt(family_variance(network, drawn, layer, *count)) / weights
+        for who, count in counts.items()
+    }
+
+
+def _unnoticed(premises: Premises) -> np.ndarray:
+    """Which devices join by chance with nobody above their lowest server shown that they do: bool
+    (N_L,).
+
+    Noise of the device would come with it. Where a zone's sum is over the weight of those who came,
+    the others' noise counts less for it; and others who draw noise may collude.
     """
-    shows = network.noise[-1] > 0
-    participation = network.participation
+    network, participation = premises.network, premises.network.participation
+    silent = network.noise[-1] == 0
+    if network.chance is None:
+        return np.zeros_like(silent)
     by_weight = participation is not None and participation.least_weight is not None
-    if not (by_weight or colluding):
-        return shows
+    if not (by_weight or premises.threat.colluding):
+        return silent
     zones = network.tree.parents[-1]
-    return (np.bincount(zones, weights=shows) > 0)[zones]
+    return (np.bincount(zones, weights=~silent) == 0)[zones]

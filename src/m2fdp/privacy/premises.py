@@ -40,8 +40,8 @@ class Traffic:
 
     def last_release(self, head_layer: int) -> int:
         """The lowest layer that any aggregation with a release of a head of a layer ends at."""
-        above = max(head_layer, 1)  # a global aggregation releases what the cloud noises
-        return max(x for x in self.layers if x < above or self.noised_down)
+        bound = max(head_layer, 1)  # a global aggregation releases what the cloud noises
+        return max(x for x in self.layers if x < bound or self.noised_down)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +108,6 @@ def weights_up_to(network: Network, layers: np.ndarray) -> np.ndarray:
     """
     weights = np.ones(network.tree.n_devices)
     for layer in np.unique(layers):
-        here = layers == layer
-        weights[here] = network.shares(network.tree.depth, layer)[here]
+        members = layers == layer
+        weights[members] = network.shares(network.tree.depth, layer)[members]
     return weights

@@ -37,6 +37,15 @@ An elected super-node is a sibling that reads, in the rounds that it serves, wha
 reads: the message of the record's device, or the sum, of which it drew some. In all other rounds
 it is shown what siblings are. Rounds count as served if it served while the record's device took
 part. Devices of other zones may serve these, and know what is sent and added there.
+
+One line with its numbers: two untrusted servers below the cloud, three devices each, mechanism
+`upload` with G = 1, all records in each of 4 rounds of one step. Each device adds noise of
+deviation 6 eta. A record moves its device's message by 2G eta at most, which is the unit: shift 1,
+behind noise of deviation 3. A sibling is handed the global model. Of it v is the mean of the three
+that the server forms: over the record's weight there, 1/3, it holds 3 devices' noise, variance 27.
+The sibling drew 9 of these itself, so that sqrt(18) = 4.243 is left. Four releases that move by
+1 / 4.243 each are one that moves by 2 / 4.243 = 0.471, and that is epsilon 1.866 at delta 1e-5.
+Its server, whose v is the message itself, learns 2 / 3 = 0.667, epsilon 2.753.
 """
 
 from __future__ import annotations
@@ -46,11 +55,10 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Literal
 
-from m2fdp.config import ThreatConfig
 from m2fdp.privacy.accounting import Adjacency, Composition, subsampled
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Traffic
-from m2fdp.privacy.sight import BELOW, BESIDE, COLLUDING, ELECTED, ELSEWHERE, KINDS, SERVERS
+from m2fdp.privacy.sight import BELOW, BESIDE, COLLUDING, ELECTED, ELSEWHERE, KINDS, NOBODY, SERVERS
 from m2fdp.schedule.rounds import RoundPlan
 
 # What others get of messages that are read as a sum only.
@@ -68,9 +76,9 @@ class AlikeRounds:
     """Rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: of the releases of one of them.
+        laws: laws of the releases of one of them.
         times: how many of them count.
-        deviation: of the noise that the observer can't subtract.
+        deviation: deviation of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all; else only
             rounds that it joins count.
     """
@@ -95,10 +103,10 @@ class Release:
         kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
         observer: who, in words.
         sees: what, in words.
-        deviation: of the noise that the observer can't subtract, in the unit of the position's
-            laws; 0 for messages in clear.
+        deviation: deviation of the noise that the observer can't subtract, in the unit of the
+            position's laws; 0 for messages in clear.
         assumption: what the line rests on.
-        laws: of the shifts.
+        laws: laws of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
         otherwise: the deviation in rounds that the observer does not serve, if it does by turns.
         spent: epsilon of a release that is made once, whatever the number of rounds.
@@ -125,12 +133,12 @@ class Release:
         """Position and deviation in each network of the run."""
         return ((self.position, self.deviation), *self.elsewhere)
 
-    def behind(self, left: Callable[[Position, float], float]) -> Release:
+    def behind(self, remaining: Callable[[Position, float], float]) -> Release:
         """The line with each of its deviations replaced."""
-        otherwise = None if self.otherwise is None else left(self.position, self.otherwise)
-        elsewhere = tuple((other, left(other, noise)) for other, noise in self.elsewhere)
-        own = left(self.position, self.deviation)
-        return replace(self, deviation=own, elsewhere=elsewhere, otherwise=otherwise)
+        off_duty = None if self.otherwise is None else remaining(self.position, self.otherwise)
+        others = tuple((other, remaining(other, noise)) for other, noise in self.elsewhere)
+        own_deviation = remaining(self.position, self.deviation)
+        return replace(self, deviation=own_deviation, elsewhere=others, otherwise=off_duty)
 
     @property
     def by_turns(self) -> bool:
@@ -150,48 +158,45 @@ def drawn_at_heads(position: Position, view: View, kind: str) -> float:
     """The deviation, of the noise of heads alone, that a kind of observer can't subtract."""
     if view == "message":
         return position.noise
-    drew, but_one = KINDS[kind].drew, position.mean_but_one
-    if drew == COLLUDING:
-        return position.mean_but_colluders
-    if drew == ELECTED and position.is_device:
-        return position.mean_but_super_node
+    drew = KINDS[kind].drew
+    if drew in (COLLUDING, ELECTED):
+        return position.mean[drew]
     # Devices elsewhere are in the sum that the cloud reads, or may serve in a zone of their own.
-    beside = position.is_device and drew in (BESIDE, *[ELSEWHERE] * position.cloud_reads)
-    if but_one is not None and (beside or (drew == ELSEWHERE and position.elected)):
-        return but_one
-    return position.mean
+    is_sibling = position.is_device and drew in (BESIDE, *[ELSEWHERE] * position.cloud_reads)
+    draws_some = is_sibling or (drew == ELSEWHERE and position.elected)
+    return position.mean[BESIDE if draws_some else NOBODY]
 
 
 def unsubtractable(
-    position: Position, view: View, kind: str, traffic: Traffic, place: str | None = None
+    position: Position, view: View, kind: str, traffic: Traffic, serves: bool = True
 ) -> float:
     """The deviation of all noise that a kind of observer can't subtract, by the one rule.
 
     Args:
-        place: the kind that is shown the same, such as siblings are what a super-node is that
-            does not serve; its own, unless given.
+        serves: whether one that serves by turns does; else it is shown what its kind's
+            `off_duty` says.
     """
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
-    variance, unknown_from = heads * heads, KINDS[place or kind].unknown_from
+    variance, row = heads * heads, KINDS[kind]
+    shown_kind = row if serves else KINDS[row.off_duty]
     if last <= position.head_layer:
-        variance += _inside(position, kind, place, traffic)
-    if unknown_from is not None:
-        always = 0 if last == 0 else last + 1
-        variance += sum(position.above[max(always, unknown_from) :])
+        all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
+        # What its server adds it draws itself, and others tell what they draw.
+        variance += 0.0 if all_known else _inside(position, shown_kind.drew)
+    if shown_kind.unknown_from is not None:
+        first = 0 if last == 0 else last + 1
+        variance += sum(position.above[max(first, shown_kind.unknown_from) :])
     return sqrt(variance)
 
 
-def _inside(position: Position, kind: str, place: str | None, traffic: Traffic) -> float:
-    """The variance of noise from below the head that a kind of observer can't subtract."""
-    drew = KINDS[kind].drew
-    if drew == ELECTED and (place is None or traffic.colluding):
-        return 0.0  # what its server adds it draws itself, and others tell what they draw
-    if KINDS[place or kind].drew in (BESIDE, BELOW):
-        return position.inside_but_one
+def _inside(position: Position, drew: str) -> float:
+    """The variance of noise from below the head that is left for who knows some noise."""
+    if drew in (BESIDE, BELOW):
+        return position.inside[BESIDE]
     # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
     # messages with their noise.
     reads_it = drew == COLLUDING or (drew == SERVERS and position.head_layer == 0)
-    return 0.0 if reads_it else position.inside
+    return 0.0 if reads_it else position.inside[NOBODY]
 
 
 def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Composition | None:
@@ -203,15 +208,15 @@ def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Compo
     and a mixture with what would be without the device keeps that order.
 
     Args:
-        laws: of the releases of a round that it joins.
+        laws: laws of the releases of a round that it joins.
     """
     if sum(count for _, count in laws) == 1:
         return tuple((law.thinned(rate), count) for law, count in laws)
     certain = all(len(law.shifts) == 1 for law, _ in laws)
     if not certain or adjacency == "replace_one":
         return None
-    together = sqrt(sum(count * law.largest**2 for law, count in laws))
-    return ((subsampled(rate, together), 1),)
+    largest = sqrt(sum(count * law.largest**2 for law, count in laws))
+    return ((subsampled(rate, largest), 1),)
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
@@ -224,9 +229,9 @@ def in_words(position: Position, kind: str, laws: Laws) -> Release:
     return Release(position, kind, KINDS[kind].words, WORDS, inf, _MASKED, laws)
 
 
-def trusted_above(position: Position, sees: str, laws: Laws) -> Release:
+def trusted_above(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """The line of the trusted servers below and at a head that is one of them."""
-    line = in_clear(position, "trusted_servers", sees, laws)
+    line = in_clear(position, kind, sees, laws)
     return replace(line, assumption="trusted by declaration")
 
 
@@ -234,29 +239,20 @@ def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Releas
     """The line of the zone's other devices, which are elected by turns.
 
     Args:
-        reader: the line of who reads what devices send, where they noise it, or broadcasts alone.
+        reader: their line as if they were who reads what devices send, where they noise it, or
+            broadcasts alone.
         otherwise: the deviation of what is shown to a device that does not serve.
     """
     position, laws = reader.position, reader.laws
     if traffic.hidden and (position.is_device or position.head_layer == 0):
-        words = in_words(position, "super_nodes", laws)
+        words = in_words(position, reader.kind, laws)
         line = replace(words, sees=f"{WORDS}, and broadcasts", deviation=reader.deviation)
     elif position.is_device:
         line = reader
     else:
-        line = in_clear(position, "super_nodes", "un-noised messages, or their sum", laws)
-    told = [f"{traffic.colluding} others tell it what they draw, and what they see when they serve"]
-    parts = [line.assumption, *told * bool(traffic.colluding)]
+        line = in_clear(position, reader.kind, "un-noised messages, or their sum", laws)
+    collusion = [
+        f"{traffic.colluding} others tell it what they draw, and what they see when they serve"
+    ]
+    parts = [line.assumption, *collusion * bool(traffic.colluding)]
     return replace(line, assumption="; ".join(parts).removeprefix("–; "), otherwise=otherwise)
-
-
-def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[str]:
-    """The kinds of observers that a threat model distrusts; cousins are devices elsewhere too.
-
-    Args:
-        elected: whether super-nodes are; then siblings are super-nodes too.
-    """
-    cousins = ["cousins"] if "far_devices" in threat.distrusted else []
-    colluders = ["colluders"] if threat.colluding else []
-    peers = ["super_nodes"] if elected and "siblings" in threat.distrusted else []
-    return frozenset([*threat.distrusted, *threat.open_links, *cousins, *colluders, *peers])

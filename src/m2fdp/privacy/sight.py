@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from m2fdp.privacy.positions import Position
+from m2fdp.config import ThreatConfig
 from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.routes import Route
 from m2fdp.topology.network import Network
 from m2fdp.topology.sums import SecureSums
 
@@ -53,10 +54,10 @@ def message_of(network: Network, layer: int, node: int) -> Message:
     return replace(message, trusted=bool(network.trust[at][reader]))
 
 
-def sent_by_head(position: Position) -> Message:
-    """What the head of a position sends; what passes a trusted parent counts as read by it."""
-    to_cloud = position.parent_is_cloud or position.cloud_reads
-    return Message(to_cloud, position.parent_is_trusted, "sum" if position.summed else "alone")
+def sent_by_head(route: Route) -> Message:
+    """What the head sends; what passes a trusted parent counts as read by it."""
+    to_cloud = route.parent_is_cloud or route.cloud_reads
+    return Message(to_cloud, route.parent_is_trusted, "sum" if route.summed else "alone")
 
 
 NOTHING = "–"
@@ -106,6 +107,8 @@ class Kind:
         drew: whose noise it knows.
         told: whether it is told which devices join a round, where chance decides.
         stood_for_by: the kinds whose lines hold for it where it has none.
+        off_duty: the kind whose sight it has in rounds that it does not serve, if it serves by
+            turns.
     """
 
     words: str
@@ -114,6 +117,7 @@ class Kind:
     drew: str
     told: bool
     stood_for_by: tuple[str, ...] = ()
+    off_duty: str = ""
 
     def reads(self, message: Message) -> bool:
         """Whether it makes sense of a message, alone or in a sum."""
@@ -123,6 +127,11 @@ class Kind:
     def is_device(self) -> bool:
         """Whether it is a device, or devices together."""
         return self.drew in (BESIDE, BELOW, ELSEWHERE, ELECTED)
+
+    @property
+    def reads_local_broadcasts(self) -> bool:
+        """Whether what servers hand down after local aggregations is the first that it reads."""
+        return self.up == NOTHING and self.handed in (EVERY, BETWEEN)
 
     @property
     def unknown_from(self) -> int | None:
@@ -153,7 +162,12 @@ KINDS = {
         told=False,
     ),
     "super_nodes": Kind(
-        "another device of the zone, when it is elected", IN_OFFICE, EVERY, ELECTED, told=True
+        "another device of the zone, when it is elected",
+        IN_OFFICE,
+        EVERY,
+        ELECTED,
+        told=True,
+        off_duty="siblings",
     ),
     "coalition": Kind("devices of the same server, together", NOTHING, EVERY, COLLUDING, told=True),
     "uplinks_caught": Kind("who catches some uplinks", SOME, NOTHING, NOBODY, told=True),
@@ -162,14 +176,60 @@ KINDS = {
 }
 # Whom `threat` may distrust, in words.
 OBSERVERS = {name: kind.words for name, kind in KINDS.items() if kind.up != TO_TRUSTED}
-# Those that only bounded models have.
-_OF_MODELS = ("coalition", "uplinks_caught", "downlinks_caught")
+# Those that only broadcasts reach: whom a trusted cloud's noise protects from.
+BEYOND_THE_CLOUD = frozenset(
+    kind
+    for kind, row in KINDS.items()
+    if row.up == NOTHING and (row.is_device or row.handed == FINAL)
+)
+# Those that are asked for by name.
+PUBLIC, FAR_DEVICES, AT_CLOUD = "public", "far_devices", "cloud"
+# Whom models that are bounded themselves are read by, in the order of their lines; then those who
+# catch some messages, and siblings that pool what they know.
+OF_MODELS = (
+    "trusted_servers",
+    "servers",
+    "uplinks",
+    "cloud",
+    "siblings",
+    "coalition",
+    "far_devices",
+    "public",
+    "downlinks",
+    "colluders",
+)
+UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION = "uplinks_caught", "downlinks_caught", "coalition"
 
 
 def observers(colluding: bool, elected: bool) -> list[str]:
     """The kinds of observers that there may be, by what `threat` and the network have."""
-    there = {"colluders": colluding, "super_nodes": elected} | dict.fromkeys(_OF_MODELS, False)
-    return [kind for kind in OBSERVERS if there.get(kind, True)]
+    exists = {"colluders": colluding, "super_nodes": elected}
+    exists |= dict.fromkeys((UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION), False)
+    return [kind for kind in OBSERVERS if exists.get(kind, True)]
+
+
+def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[str]:
+    """The kinds of observers that a threat model distrusts: cousins are devices elsewhere too, and
+    siblings may be super-nodes, or pool what they know.
+
+    Args:
+        elected: whether super-nodes are.
+    """
+    implied = {
+        "cousins": "far_devices" in threat.distrusted,
+        "colluders": threat.colluding > 0,
+        "super_nodes": elected and "siblings" in threat.distrusted,
+        COALITION: "siblings" in threat.distrusted,
+    }
+    others = [kind for kind, distrusted in implied.items() if distrusted]
+    return frozenset([*threat.distrusted, *threat.open_links, *others])
+
+
+def receiver(route: Route) -> str:
+    """The kind of observer that is sent what the head releases, as if nobody trusted it."""
+    if route.cloud_reads or route.parent_is_cloud:
+        return AT_CLOUD
+    return "servers" if route.head_layer else PUBLIC
 
 
 def table() -> str:
@@ -205,84 +265,84 @@ class Reading:
         return KINDS[self.kind]
 
 
-def readings(premises: Premises, head: Position) -> tuple[Reading, ...]:
+def readings(premises: Premises, route: Route) -> tuple[Reading, ...]:
     """Everybody who may read something of a position's records, from its head on: above it, beyond,
     and below.
 
     Args:
-        head: the position, whose head everything gets out at.
+        route: the position's, whose head everything gets out at.
     """
-    traffic, device = premises.traffic, head.is_device
-    above = ["servers", "cloud"]
-    if head.parent_is_trusted or head.parent_is_cloud:
-        above = ["cloud", "servers"]
-    if device and head.parent_is_trusted:
-        above = ["trusted_servers", *above]
-    below = ["siblings", "downlinks", "cousins", "uplinks", "trusted_servers"]
+    traffic, device = premises.traffic, route.is_device
+    upwards = ["servers", "cloud"]
+    if route.parent_is_trusted or route.parent_is_cloud:
+        upwards = ["cloud", "servers"]
+    if device and route.parent_is_trusted:
+        upwards = ["trusted_servers", *upwards]
+    downwards = ["siblings", "downlinks", "cousins", "uplinks", "trusted_servers"]
     if device:
-        above += ["trusted_servers"] * (traffic.cloud_is_trusted and not head.parent_is_trusted)
-        below = ["siblings", "uplinks", "downlinks"]
-    kinds = [*above, "far_devices", "colluders", "public", *below, "super_nodes"]
+        upwards += ["trusted_servers"] * (traffic.cloud_is_trusted and not route.parent_is_trusted)
+        downwards = ["siblings", "uplinks", "downlinks"]
+    kinds = [*upwards, "far_devices", "colluders", "public", *downwards, "super_nodes"]
     nobody = {
         "servers": traffic.cloud_is_trusted and not traffic.untrusted_servers,
         "cloud": traffic.cloud_is_trusted,
-        "trusted_servers": device and head.parent_is_trusted and head.cloud_reads,
-        "far_devices": head.head_layer == 0,  # all devices are below it
-        "cousins": not head.has_cousins(head.head_layer),
+        "trusted_servers": device and route.parent_is_trusted and route.cloud_reads,
+        "far_devices": route.head_layer == 0,  # all devices are below it
+        "cousins": not route.has_cousins(route.head_layer),
         "colluders": not traffic.colluding,
         "super_nodes": not traffic.elected,
     }
-    siblings = not device or head.mean_but_one is not None
+    siblings = not device or route.has_siblings
     exists = {
         "servers": traffic.untrusted_servers,
         "siblings": siblings,
         "super_nodes": siblings,
-        "far_devices": not (device and head.parent_is_cloud),  # in a star all are siblings
+        "far_devices": not (device and route.parent_is_cloud),  # in a star all are siblings
     }
     return tuple(
-        Reading(kind, *_place(premises, head, kind), exists.get(kind, True))
+        Reading(kind, *_place(premises, route, kind), exists.get(kind, True))
         for kind in kinds
         if not nobody.get(kind, False)
     )
 
 
-def _place(premises: Premises, head: Position, kind: str) -> tuple[str, At]:
+def _place(premises: Premises, route: Route, kind: str) -> tuple[str, At]:
     """Who an observer is, in words, and where it reads."""
     row = KINDS[kind]
-    if row.up == ON_LINKS and head.is_device:
-        return row.words, "words" if head.masked_up else "head"
-    if row.up == ON_LINKS or (row.up == TO_TRUSTED and not head.is_device):
+    if row.up == ON_LINKS and route.is_device:
+        return row.words, "words" if route.masked_up else "head"
+    if row.up == ON_LINKS or (row.up == TO_TRUSTED and not route.is_device):
         return row.words, "below"
     if row.up == TO_TRUSTED:
-        if head.parent_is_trusted:
+        if route.parent_is_trusted:
             return "its trusted parent", "head"
         return "the trusted cloud", "further"
-    if row.handed in (EVERY, BETWEEN) and not head.is_device:
-        return row.words, _handed_below(premises, head, row)
-    if head.head_layer > 0 and row.reads(sent_by_head(head)):
+    if row.handed in (EVERY, BETWEEN) and not route.is_device:
+        return row.words, _handed_below(premises, route, row)
+    if route.head_layer > 0 and row.reads(sent_by_head(route)):
         who = {TO_SERVERS: "its untrusted parent", TO_CLOUD: "the cloud, its parent"}
-        parents = row.up == TO_SERVERS or (row.up == TO_CLOUD and head.parent_is_cloud)
+        parents = row.up == TO_SERVERS or (row.up == TO_CLOUD and route.parent_is_cloud)
         return who[row.up] if parents else row.words, "head"
     return row.words, "further"
 
 
-def _handed_below(premises: Premises, head: Position, row: Kind) -> At:
+def _handed_below(premises: Premises, route: Route, row: Kind) -> At:
     """Where somebody below a head that is a server reads first: local aggregations, if they carry
     no noise of the head; else as if it were sent the head's message, if nearest to it."""
     traffic = premises.traffic
-    tops = [top for top in traffic.layers if top >= max(head.head_layer, 1)]
-    reached = [top for top in tops if row.handed == EVERY or head.has_cousins(top)]
+    tops = [top for top in traffic.layers if top >= max(route.head_layer, 1)]
+    reached = [top for top in tops if row.handed == EVERY or route.has_cousins(top)]
     if reached and not traffic.noised_down:
         return "local"
-    alone = head.joins is not None and not traffic.noised_down
+    alone = route.joins is not None and not traffic.noised_down
     return "further" if row.handed == BETWEEN or alone else "head"
 
 
-def lines_of(kind: str, there: Collection[str]) -> list[str]:
+def lines_of(kind: str, present: Collection[str]) -> list[str]:
     """The kinds whose lines are an observer's: its own, or the first that stands for it; none where
     there is none.
 
     Args:
         there: the kinds that have lines.
     """
-    return [name for name in (kind, *KINDS[kind].stood_for_by) if name in there][:1]
+    return [name for name in (kind, *KINDS[kind].stood_for_by) if name in present][:1]

@@ -17,6 +17,7 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import LABELS
 from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
+from m2fdp.privacy.sight import OBSERVERS
 
 # The grid of masked sums, over the deviation of their noise.
 LARGEST_GRID = 1e-3
@@ -73,7 +74,7 @@ def summary(
         "accountant": ACCOUNTANT,
         "unit": privacy.unit,
         "adjacency": privacy.adjacency,
-        "drift": get_mechanism(privacy.mechanism).drift(privacy),
+        "drift": _drift(privacy),
         "sampling": "poisson",
         **_joining(ledger, rounds),
         "distrusted": sorted(ledger.bound),
@@ -91,9 +92,20 @@ def summary(
     }
 
 
+def _drift(privacy: PrivacyConfig) -> str:
+    """How far two runs may part."""
+    mechanism = get_mechanism(privacy.mechanism)
+    if mechanism.noises_every_step:
+        return "none, noise at every step"
+    return "none, models are clipped" if mechanism.clipping(privacy).of_models else privacy.drift
+
+
 def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
     """epsilon_2 of G's rule, beside which epsilon_1 is the nominal one."""
-    if privacy.calibration != "paper" or not get_mechanism(privacy.mechanism).sends_models:
+    if (
+        privacy.calibration != "paper"
+        or not get_mechanism(privacy.mechanism).clipping(privacy).of_models
+    ):
         return {}
     return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
 
@@ -150,10 +162,10 @@ def assumptions_of_sums(sums: SecureAggregationConfig, colluding: int) -> list[s
     """What epsilon rests on where messages are read as sums only."""
     if not sums.layers:
         return []
-    told = f", of whom at most {colluding} tell what noise they drew" if colluding else ""
+    colluders = f", of whom at most {colluding} tell what noise they drew" if colluding else ""
     lines = [
         "secure aggregation: parties follow the protocol, and of those who send the reader learns "
-        f"their sum and who is in it, nothing else{told}",
+        f"their sum and who is in it, nothing else{colluders}",
     ]
     if sums.noise == "shared":
         lines.append("no sum is read without the noise of as many honest senders as are counted on")
@@ -173,7 +185,7 @@ def elections_summary(served: pd.DataFrame) -> dict[str, Any]:
     served, and that one other, or the worst others who collude, served it.
 
     Args:
-        served: of `m2fdp.privacy.ledger_tables.elections_table`.
+        served: the table of `m2fdp.privacy.ledger_tables.elections_table`.
     """
     if served.empty:
         return {}
@@ -287,7 +299,7 @@ def warnings(
     exposed: dict[str, float] = {
         kind: value
         for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind not in {*mechanism.ledger.distrusted, "trusted_servers", LABELS} and value > target
+        if kind in OBSERVERS.keys() - mechanism.ledger.distrusted and value > target
     }
     names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
@@ -297,28 +309,26 @@ def warnings(
         lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
     verified = mechanism.epsilon(rounds)
     if verified > target:
-        asked = f"{target:g}" if privacy.noise_multiplier is None else f"{target:.3g}"
-        asked += "".join(f" and {cloud:g}" for cloud in _at_cloud(privacy).values())
+        nominal = f"{target:g}" if privacy.noise_multiplier is None else f"{target:.3g}"
+        nominal += "".join(f" and {cloud:g}" for cloud in _at_cloud(privacy).values())
         kind = "conditional" if conditions else "verified"
-        lines.insert(0, f"{kind} ε {verified:.3g} exceeds the nominal {asked}")
+        lines.insert(0, f"{kind} ε {verified:.3g} exceeds the nominal {nominal}")
     return lines
 
 
 def _paid_by_delta(ledger: Ledger, rounds: int) -> list[str]:
     """A line where delta is much of the chance that a record is ever used, least of all positions:
     of a record that is used, delta over that chance is what the promise may fail with."""
-    shown: dict[Position, list[Composition]] = {}
+    released: dict[Position, list[Composition]] = {}
     for line in ledger.lines:
-        if line.kind in ledger.distrusted and (seen := ledger.composition(line, rounds)):
-            shown.setdefault(line.position, []).append(seen)
-    chances = {
-        position: max(map(chance_of_use, compositions)) for position, compositions in shown.items()
-    }
+        if line.kind in ledger.distrusted and (one := ledger.composition(line, rounds)):
+            released.setdefault(line.position, []).append(one)
+    chances = {position: max(map(chance_of_use, ones)) for position, ones in released.items()}
     rarest = min(chances, key=lambda position: chances[position], default=None)
     if rarest is None or not 0 < chances[rarest] < _FEWEST_DELTAS * ledger.delta:
         return []
     chance = chances[rarest]
-    noise = 1 / max(law.largest for seen in shown[rarest] for law, _ in seen)
+    noise = 1 / max(law.largest for one in released[rarest] for law, _ in one)
     return [
         f"privacy.delta = {ledger.delta:g} is {ledger.delta / chance:.2g} of the chance that a "
         f"record is ever used, {chance:.3g} (devices {position_name(rarest)}): with so much of a "

@@ -39,20 +39,21 @@ _RARE = 1e-10
 
 
 @dataclass(frozen=True)
-class Pull:
-    """What the proximal term does to differences.
+class Steps:
+    """What local steps make of the difference of two models.
 
     Attributes:
-        part: a = eta mu, at most 1.
+        drift: what is known of the loss.
+        growth: 1 + eta·beta, how far a step of a beta-smooth loss spreads two models.
+        part: a = eta mu, the part of the way to its centre that a proximal term takes; at most 1.
         received: whether the centre is the model that was last received; else it is what the
             round began with.
     """
 
+    drift: Drift = "worst_case"
+    growth: float = 1.0
     part: float = 0.0
     received: bool = True
-
-
-NO_PULL = Pull()
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ class Window:
     """The local steps between two public resets.
 
     Attributes:
-        syncs: per step, the layer of the un-noised synchronisation after it, or None; the last
-            step ends in the release, and its entry is None.
+        syncs: the layer of the un-noised synchronisation after each step, or None; the last step
+            ends in the release, and its entry is None.
         release_layer: the layer whose node averages the released model.
     """
 
@@ -90,20 +91,12 @@ def windows(plan: RoundPlan, head_layer: int, downlink_noise: bool) -> list[Wind
 
 
 def record_law(
-    window: Window,
-    head_layer: int,
-    shares: Sequence[float],
-    sampling_rate: float,
-    drift: Drift,
-    growth: float = 1.0,
-    pull: Pull = NO_PULL,
+    window: Window, head_layer: int, shares: Sequence[float], sampling_rate: float, steps: Steps
 ) -> ShiftLaw:
     """The law of a record's shift at the window's release.
 
     Args:
         shares: rho of the nodes on the path from layer h+1 down to the device.
-        growth: 1 + eta·beta, how far a step of a beta-smooth loss spreads two models.
-        pull: of the proximal term.
 
     Returns:
         In units of what one step can move: 2·eta·G for a clipped minibatch gradient, and
@@ -111,27 +104,27 @@ def record_law(
     """
     n = len(window.syncs)
     share = prod(shares[window.release_layer - head_layer :])
-    if drift == "non_expansive":
-        contributions = _carried(window, share, 1.0, pull)
+    if steps.drift == "non_expansive":
+        contributions = _carried(window, share, 1.0, steps)
         return _sum_law(contributions, sampling_rate, cap=fsum(contributions))
     shifts = [
-        _spread(window, head_layer, shares, first, own=1.0, others=1.0, pull=pull)
-        for first in range(1, n + 1)
+        _spread(window, head_layer, shares, [0.0] * first + [1.0] * (n - first), steps)
+        for first in range(n)
     ]
     # First drawn at step k: q (1-q)^(k-1).
     chances = sampling_rate * (1 - sampling_rate) ** np.arange(n)
     worst = _law([0.0, *shifts], [(1 - sampling_rate) ** n, *chances])
-    if drift == "worst_case":
+    if steps.drift == "worst_case":
         return worst
     # The differences of several draws add up at most, each grown since, and none beyond what
     # any model allows; of the two bounds the one with the smaller mean is kept.
-    carried = _carried(window, share, growth, pull)
-    contributions = [min(own, shift) for own, shift in zip(carried, reversed(shifts), strict=True)]
+    grown = _carried(window, share, steps.growth, steps)
+    contributions = [min(pair) for pair in zip(grown, reversed(shifts), strict=True)]
     smooth = _sum_law(contributions, sampling_rate, cap=min(sum(contributions), worst.largest))
     return min(smooth, worst, key=lambda law: law.mean)
 
 
-def _carried(window: Window, share: float, growth: float, pull: Pull) -> list[float]:
+def _carried(window: Window, share: float, growth: float, steps: Steps) -> list[float]:
     """What a draw at step n, n-1, … 1 still moves the release by.
 
     Averages keep the weighted sum D of differences, so each draw counts with j's share in it. With
@@ -141,12 +134,12 @@ def _carried(window: Window, share: float, growth: float, pull: Pull) -> list[fl
     of_models, of_centers = share, 0.0
     result = []
     for sync in reversed(window.syncs):
-        if sync is not None and pull.part and pull.received:
+        if sync is not None and steps.part and steps.received:
             of_models, of_centers = of_models + of_centers, 0.0
         result.append(of_models)
-        if pull.part and pull.received:
-            of_centers += pull.part * of_models
-        of_models *= growth - pull.part
+        if steps.part and steps.received:
+            of_centers += steps.part * of_models
+        of_models *= growth - steps.part
     return result
 
 
@@ -156,42 +149,33 @@ def device_law(window: Window, head_layer: int, shares: Sequence[float]) -> Shif
     Every device's update between synchronisations is clipped to eta·S, the unit. The device's
     own update is there or not, so it adds 1; another device's differs by up to 2.
     """
-    return ShiftLaw(
-        (_spread(window, head_layer, shares, 1, own=1.0, others=2.0, unit="sync"),), (1.0,)
-    )
+    added = [0.0 if sync is None else 2.0 for sync in window.syncs]
+    added[-1] = 2.0
+    return ShiftLaw((_spread(window, head_layer, shares, added, Steps()),), (1.0,))
 
 
 def _spread(
-    window: Window,
-    head_layer: int,
-    shares: Sequence[float],
-    first: int,
-    own: float,
-    others: float,
-    unit: Literal["step", "sync"] = "step",
-    pull: Pull = NO_PULL,
+    window: Window, head_layer: int, shares: Sequence[float], added: Sequence[float], steps: Steps
 ) -> float:
-    """The release's shift when the difference starts at step `first`.
+    """The release's shift.
 
-    `own` and `others` are what a step, or a whole stretch between synchronisations, adds to
-    the device's own difference and to that of any other device that already differs.
+    Args:
+        added: what each step adds to the difference of any other device that already differs;
+            where that is something, it adds 1 to the device's own.
     """
-    depth = head_layer + len(shares)
     # differences[i]: of the kin at layer head_layer + i; the last is the device itself.
-    differences = np.zeros(depth - head_layer + 1)
+    differences = np.zeros(len(shares) + 1)
     centers = np.zeros_like(differences)
-    n = len(window.syncs)
-    for step, sync in enumerate(window.syncs, start=1):
-        ends = step == n or sync is not None
-        if step >= first and (unit == "step" or ends):
+    for sync, of_others in zip(window.syncs, added, strict=True):
+        if of_others:
             tainted = differences > 0
-            if pull.part:
-                differences += pull.part * (centers - differences)
-            differences[:-1][tainted[:-1]] += others
-            differences[-1] += own
+            if steps.part:
+                differences += steps.part * (centers - differences)
+            differences[:-1][tainted[:-1]] += of_others
+            differences[-1] += 1.0
         if sync is not None:
             differences[sync - head_layer :] = _average(differences, shares, sync - head_layer)
-            if pull.received:  # by all devices, each from its own server of the layer
+            if steps.received:  # by all devices, each from its own server of the layer
                 centers = differences.copy()
     return float(_average(differences, shares, window.release_layer - head_layer))
 
@@ -233,17 +217,17 @@ def _law(shifts: Sequence[float], chances: Sequence[float]) -> ShiftLaw:
     for shift, chance in zip(shifts, chances, strict=True):
         key = round(shift, 12)
         sums[key] = sums.get(key, 0.0) + chance
-    kept = sorted((shift, chance) for shift, chance in sums.items() if chance > 0)
-    if len(kept) > _MOST_SHIFTS:
-        kept = _coarser(kept)
-    total = sum(chance for _, chance in kept)
-    return ShiftLaw(tuple(s for s, _ in kept), tuple(c / total for _, c in kept))
+    pairs = sorted((shift, chance) for shift, chance in sums.items() if chance > 0)
+    if len(pairs) > _MOST_SHIFTS:
+        pairs = _coarser(pairs)
+    total = sum(chance for _, chance in pairs)
+    return ShiftLaw(tuple(s for s, _ in pairs), tuple(c / total for _, c in pairs))
 
 
-def _coarser(kept: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    shifts, chances = np.array(kept).T
-    beyond = chances[::-1].cumsum()[::-1]
-    usual = shifts[beyond > _RARE].max()
+def _coarser(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    shifts, chances = np.array(pairs).T
+    tails = chances[::-1].cumsum()[::-1]
+    usual = shifts[tails > _RARE].max()
     grid = np.append(np.linspace(0.0, usual, _MOST_SHIFTS - 1), shifts[-1])
     places = np.searchsorted(grid, shifts - 1e-12)
     sums = np.bincount(places, weights=chances, minlength=len(grid))

@@ -13,7 +13,6 @@ price by it. A promise holds only where all of them agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,8 +26,8 @@ def mean_variances(
     """The variance of the noise in the mean that each server forms of what its children send.
 
     Args:
-        deviations: for layer l = 0…L (index l), (N_l,), of the noise that each node adds to its
-            message; those of layers up to `top` play no part.
+        deviations: deviations of the noise that each node adds to its message, (N_l,) for layer
+            l = 0…L (index l); those of layers up to `top` play no part.
         sent: (N_L,), which devices send, or how often each does: then variances are expected ones.
         top: the layer up to which models travel.
 
@@ -60,10 +59,10 @@ def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
     loudest ones do; and of sums that the device's own message is not in, all may be lost.
 
     Args:
-        deviations: as in `mean_variances`.
+        deviations: the nodes' own, as in `mean_variances`.
     """
     tree, sums = network.tree, network.sums
-    quietest = _quietest(network, deviations)
+    quietest = (*deviations[:-1], _quietest(network, deviations[-1]))
     if not (sums.layers and sums.dropout):
         variances = mean_variances(network, quietest, network.odds)[layer]
         return variances[tree.ancestors[layer]]
@@ -77,81 +76,51 @@ def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
         present = tree.n_children(at - 1)
         if at == tree.depth:
             present = network.present
-        there = present[parents] - (sizes - sums.fewest(at, sizes))
-        beside = with_quietest(parents, messages, there - 1) - messages
-        of_path = (squares * drawn)[nodes] + squares[nodes] * of_path + np.maximum(beside, 0)[nodes]
+        members = present[parents] - (sizes - sums.fewest(at, sizes))
+        of_siblings = with_quietest(parents, messages, members - 1) - messages
+        of_path = (
+            (squares * drawn)[nodes] + squares[nodes] * of_path + np.maximum(of_siblings, 0)[nodes]
+        )
         of_others = np.zeros(tree.n_nodes(at - 1))
         if at not in sums.layers or sums.decode == "cloud":
-            least = np.where(there > 0, with_quietest(parents, messages, there - 1), 0.0)
+            least = np.where(members > 0, with_quietest(parents, messages, members - 1), 0.0)
             of_others += np.inf
             np.minimum.at(of_others, parents, least)
     return of_path
 
 
-@dataclass(frozen=True, eq=False)
-class Family:
-    """What the nodes of one layer add to the mean that is read of them, float64 (N_layer,) each.
+def family_variance(
+    network: Network, drawn: np.ndarray, layer: int, known: int = 0, told: bool = False
+) -> np.ndarray:
+    """What the nodes of one layer add to the mean that is read of them, as each can count on it:
+    the variance that so many of the others, the loudest, leave of it, float64 (N_layer,).
 
-    Of each node with those that its reader reads together, in rounds that it takes part in.
-
-    Attributes:
-        together: the variance of their noise.
-        but_one: what the loudest of the others, who knows its own noise, leaves of it.
-        but_colluders: what the loudest ones that tell theirs leave of it.
-    """
-
-    together: np.ndarray
-    but_one: np.ndarray
-    but_colluders: np.ndarray
-
-
-def family_variances(
-    network: Network, deviations: Sequence[np.ndarray], layer: int, colluding: int = 0
-) -> Family:
-    """What the nodes of one layer add to the mean that is read of them, as each can count on it.
-
-    Where some of a group may be missing, these are the loudest ones; of devices that join by
-    chance all others may.
+    Of each node with those that its reader reads together, in rounds that it takes part in. Where
+    some of a group may be missing, these are the loudest ones; of devices that join by chance all
+    others may.
 
     Args:
-        deviations: as in `mean_variances`; only those of the layer count.
-        colluding: how many of a group tell what noise they drew.
+        drawn: float64 (N_layer,), deviations.
+        known: how many know what they drew.
+        told: whether they tell each other, and may fall silent in a sum for that.
     """
-    tree = network.tree
-    parents = tree.parents[layer - 1]
+    tree, parents = network.tree, network.tree.parents[layer - 1]
+    read = (network.shares(layer, network.sums.reader_layer(layer)) * drawn) ** 2
     if layer == tree.depth and network.chance is not None:
-        alone = (network.shares(layer, network.sums.reader_layer(layer)) * deviations[layer]) ** 2
-        return Family(alone, alone, alone)
+        return np.asarray(read)
     if layer in network.sums.layers:
-        top = network.sums.reader_layer(layer)
-        own = (network.shares(layer, top) * deviations[layer]) ** 2
-        groups, sizes = readers(tree, network.sums, layer), network.group_sizes(layer)
-        fewest = network.sums.fewest(layer, sizes)
-        with_colluders = network.sums.fewest(layer, sizes, colluding)
-        return Family(
-            with_quietest(groups, own, fewest - 1),
-            with_quietest(groups, own, fewest - 2),
-            with_quietest(groups, own, with_colluders - 1 - colluding),
-        )
+        fewest = network.sums.fewest(layer, network.group_sizes(layer), known if told else 0)
+        return with_quietest(readers(tree, network.sums, layer), read, fewest - 1 - known)
     weights = network.weights[layer - 1]
     if layer == tree.depth and network.participants is not None:
-        own = (weights * deviations[layer]) ** 2
-        quietest = (weights * _quietest(network, deviations)[layer]) ** 2
-        present = network.present[parents]
-        together, but_one, but_colluders = (
-            own + quietest * np.maximum(present - 1 - gone, 0) for gone in (0, 1, colluding)
-        )
-        return Family(together, but_one, but_colluders)
-    of_layer = [np.zeros(tree.n_nodes(at)) for at in range(tree.depth + 1)]
-    of_layer[layer] = deviations[layer]
-    everybody = np.ones(tree.n_devices)
-    together = mean_variances(network, of_layer, everybody, layer - 1)[0][parents]
-    own = weights**2 * deviations[layer] ** 2
-    but_one = np.maximum(together - _loudest_sibling(parents, own), 0)
-    if not colluding:
-        return Family(together, but_one, together)
-    siblings = tree.n_children(layer - 1)[parents]
-    return Family(together, but_one, with_quietest(parents, own, siblings - 1 - colluding))
+        quietest = (weights * _quietest(network, drawn)) ** 2
+        others = np.maximum(network.present[parents] - 1 - known, 0)
+        return np.asarray((weights * drawn) ** 2 + quietest * others)
+    variance = weights**2 * drawn**2
+    if told:
+        return with_quietest(parents, variance, tree.n_children(layer - 1)[parents] - 1 - known)
+    in_mean = np.bincount(parents, weights=variance)[parents]
+    return np.maximum(in_mean - _loudest_sibling(parents, variance), 0) if known else in_mean
 
 
 def with_quietest(groups: np.ndarray, variance: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -174,21 +143,21 @@ def loudest_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
         For each device, float64 (N_L,): the largest variance that any other device below the same
         ancestor adds to its message; 0 if there is none.
     """
-    own = (network.shares(network.tree.depth, layer) * deviations[-1]) ** 2
-    return _loudest_sibling(network.tree.ancestors[layer], own)
+    of_devices = (network.shares(network.tree.depth, layer) * deviations[-1]) ** 2
+    return _loudest_sibling(network.tree.ancestors[layer], of_devices)
 
 
-def _quietest(network: Network, deviations: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The deviations with each device's replaced by the least of its siblings and its own, or by
-    none where all of them may be missing."""
+def _quietest(network: Network, drawn: np.ndarray) -> np.ndarray:
+    """For each device the least of its siblings' deviations and its own, or none where all of them
+    may be missing: float64 (N_L,)."""
     if network.chance is not None:
-        return (*deviations[:-1], np.zeros_like(deviations[-1]))
+        return np.zeros_like(drawn)
     if network.participants is None:
-        return tuple(deviations)
+        return drawn
     parents = network.tree.parents[-1]
-    least = np.full(network.tree.n_nodes(network.tree.depth - 1), np.inf)
-    np.minimum.at(least, parents, deviations[-1])
-    return (*deviations[:-1], least[parents])
+    smallest = np.full(network.tree.n_nodes(network.tree.depth - 1), np.inf)
+    np.minimum.at(smallest, parents, drawn)
+    return smallest[parents]
 
 
 def _loudest_sibling(parents: np.ndarray, variance: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import exposed_splits
 from m2fdp.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
 from m2fdp.privacy.releases import Release
+from m2fdp.privacy.sight import PUBLIC
 from m2fdp.privacy.zones import Releases, Zones, zone_epsilons
 from m2fdp.topology.network import Network, heads_of
 
@@ -175,19 +176,19 @@ def _turns(zone_of: np.ndarray, present: np.ndarray) -> np.ndarray:
 
 def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
     """Of a position's devices, in units of the most that one of them is, as the ledger counts them
-    for trusted servers, who are told who joins, and for the public where nothing shows it."""
+    for the public where something shows who joins, and where nothing does."""
     largest = largest_shift(line, ledger, 0)
-    unnoticed = replace(line.position, unnoticed=True)
 
-    def counted(kind: str) -> Composition:
+    def counted(unnoticed: bool) -> Composition:
         sums: Counter[ShiftLaw] = Counter()
-        as_if = replace(line, kind=kind, position=unnoticed, otherwise=None)
+        position = replace(line.position, unnoticed=unnoticed)
+        as_if = replace(line, kind=PUBLIC, position=position, otherwise=None)
         for alike in ledger.released(as_if, rounds):
             for law, count in alike.laws:
                 sums[law.scaled(1.0 / largest)] += count * alike.times
         return tuple(sums.items())
 
-    return Releases(counted("trusted_servers"), counted("public"))
+    return Releases(counted(unnoticed=False), counted(unnoticed=True))
 
 
 def _one_adder(zones: Zones, network: Network, privacy: PrivacyConfig) -> float:

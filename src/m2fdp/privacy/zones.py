@@ -26,7 +26,7 @@ import pandas as pd
 from m2fdp.privacy.accounting import Adjacency, Composition, epsilon, scaled
 from m2fdp.privacy.ledger import undominated
 from m2fdp.privacy.releases import WORDS
-from m2fdp.privacy.sight import ON_LINKS, READS, TO_SERVERS, message_in
+from m2fdp.privacy.sight import AT_CLOUD, ON_LINKS, PUBLIC, READS, TO_SERVERS, message_in
 from m2fdp.privacy.variance import with_quietest
 from m2fdp.topology.sums import OPEN, SecureSums
 
@@ -44,9 +44,9 @@ class Zones:
         super_nodes: float64 (s,), that super-nodes add to theirs.
         cloud: that the cloud adds to what it broadcasts.
         on_line: float64 (n,), how often each device takes part.
-        attendance: where not all are there in every round, who is in which, bool (R, n), and
-            float64 (n,), the variance that each device there adds to its zone's sum for certain, as
-            the others may count on it; None = all are, with what they add.
+        attendance: who is in which round, bool (R, n), where not all are in every one, and the
+            variance that each device there adds to its zone's sum for certain, as the others may
+            count on it, float64 (n,); None = all are, with what they add.
         elected: whether super-nodes are devices of the zone, who draw what it adds.
         sums: which messages of devices (2) and super-nodes (1) are read as sums only.
         colluding: how many devices, or super-nodes, pool what they know.
@@ -158,8 +158,8 @@ class Releases:
     """What of a device's gets out over a run, in units of what it moves a message by.
 
     Attributes:
-        told: to those who know in which rounds it took part.
-        unseen: to those who never do; the same where nobody joins by chance.
+        told: what those are shown who know in which rounds it took part.
+        unseen: what those are who never do; the same where nobody joins by chance.
     """
 
     told: Composition
@@ -253,92 +253,93 @@ def views(zones: Zones) -> list[View]:
     if zones.attendance is None:
         return _views_of(_Round(zones, zones.in_zone))
     attendance, others = zones.attendance
-    always = there = np.array(inf)
+    in_any_round = in_its_rounds = np.array(inf)
     for present in attendance:
-        found = _views_of(_Round(zones, np.where(present, others, 0.0)))
-        variances = np.stack([view.variance for view in found])
-        always = np.minimum(always, variances)
+        views_of_round = _views_of(_Round(zones, np.where(present, others, 0.0)))
+        variances = np.stack([view.variance for view in views_of_round])
+        in_any_round = np.minimum(in_any_round, variances)
         counts = present | np.isnan(variances)
-        there = np.minimum(there, np.where(counts, variances, inf))
+        in_its_rounds = np.minimum(in_its_rounds, np.where(counts, variances, inf))
     result = []
-    for view, in_all, in_its in zip(found, always, there, strict=True):
-        told = view.told | (in_all == 0)
-        result.append(replace(view, variance=np.where(told, in_its, in_all), told=told))
+    for view, in_any, in_its in zip(views_of_round, in_any_round, in_its_rounds, strict=True):
+        told = view.told | (in_any == 0)
+        result.append(replace(view, variance=np.where(told, in_its, in_any), told=told))
     return result
 
 
-def _views_of(here: _Round) -> list[View]:
+def _views_of(its_round: _Round) -> list[View]:
     """Of one round."""
-    zones = here.zones
+    zones = its_round.zones
     weights, shows = zones.global_weights, zones.devices > 0
-    broadcast = here.in_all + zones.of_servers
-    peers = broadcast - zones.to_cloud[zones.zone_of] * here.known(1)
-    far = broadcast - here.loudest_elsewhere
+    broadcast = its_round.in_all + zones.of_servers
+    peers = broadcast - zones.to_cloud[zones.zone_of] * its_round.known(1)
+    far = broadcast - its_round.loudest_elsewhere
     result = [
-        _at_the_super_node(here, "super-node", 0),
-        _at_the_super_node(here, "elected super-node", 1),
-        *_at_the_cloud(here),
+        _at_the_super_node(its_round, "super-node", 0),
+        _at_the_super_node(its_round, "elected super-node", 1),
+        *_at_the_cloud(its_round),
         _on_the_lower_link(zones),
         View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(shows)),
         View("devices elsewhere", _BROADCAST, far, weights, shows),
-        View("public", _BROADCAST, broadcast, weights, shows),
+        View(PUBLIC, _BROADCAST, broadcast, weights, shows),
     ]
     if not zones.colluding:
         return result
     who = f"super-node with {zones.colluding} devices of the zone"
-    return [*result, _at_the_super_node(here, who, zones.colluding)]
+    return [*result, _at_the_super_node(its_round, who, zones.colluding)]
 
 
-_BROADCAST = "the broadcast"
+_BROADCAST, _MESSAGE = "the broadcast", "the device's message"
+_UPPER_LINK = "listener between super-node and cloud"
+_LOWER_LINK = "listener between device and super-node"
 
 
-def _at_the_super_node(here: _Round, observer: str, knows: int) -> View:
+def _at_the_super_node(its_round: _Round, observer: str, knows: int) -> View:
     """Somebody in its place, who knows what so many devices drew, the loudest but the owner."""
-    zones, known = here.zones, here.known(knows)
+    zones, known = its_round.zones, its_round.known(knows)
     weights, told = zones.device_weights, np.ones(len(known), dtype=bool)
     sent = message_in(zones.sums, 2)
     if not READS[TO_SERVERS](sent):  # it is handed every broadcast, and knows what it added itself
-        own = zones.to_cloud[zones.zone_of] * known + zones.of_super_nodes[zones.zone_of]
-        left = here.in_all + zones.of_servers - own
-        return View(observer, f"{WORDS}, and broadcasts", left, zones.global_weights, told)
+        drawn = zones.to_cloud[zones.zone_of] * known + zones.of_super_nodes[zones.zone_of]
+        variance = its_round.in_all + zones.of_servers - drawn
+        return View(observer, f"{WORDS}, and broadcasts", variance, zones.global_weights, told)
     if sent.form == "alone":
-        return View(observer, "the device's message", zones.in_zone, weights, told)
-    return View(observer, "the sum of the zone's messages", here.in_zone - known, weights, told)
+        return View(observer, _MESSAGE, zones.in_zone, weights, told)
+    return View(
+        observer, "the sum of the zone's messages", its_round.in_zone - known, weights, told
+    )
 
 
-def _at_the_cloud(here: _Round) -> list[View]:
+def _at_the_cloud(its_round: _Round) -> list[View]:
     """The cloud, alone and with super-nodes of other zones, and who listens below it."""
-    zones, of_zone = here.zones, here.zones.zone_of
-    shows = zones.devices > 0
-    listener = "listener between super-node and cloud"
-    weights = zones.global_weights
+    zones, of_zone = its_round.zones, its_round.zones.zone_of
+    shows, weights = zones.devices > 0, zones.global_weights
     if READS[ON_LINKS](message_in(zones.sums, 1)):
-        variance = here.in_zone + (zones.super_nodes**2)[of_zone]
-        seen = ("the zone's message", variance, zones.device_weights, shows)
-        return [View("cloud", *seen), View(listener, *seen)]
-    variance = here.in_all + float(zones.of_super_nodes.sum())
+        variance = its_round.in_zone + (zones.super_nodes**2)[of_zone]
+        zone_message = ("the zone's message", variance, zones.device_weights, shows)
+        return [View(observer, *zone_message) for observer in (AT_CLOUD, _UPPER_LINK)]
+    sees = "the sum over all zones"
+    variance = its_round.in_all + float(zones.of_super_nodes.sum())
     result = [
-        View("cloud", "the sum over all zones", variance, weights, shows),
-        View(listener, WORDS, np.full_like(weights, inf), weights, shows),
+        View(AT_CLOUD, sees, variance, weights, shows),
+        View(_UPPER_LINK, WORDS, np.full_like(weights, inf), weights, shows),
     ]
     if zones.colluding and 1 in zones.sums.layers:
         drawn = zones.of_super_nodes
         others = np.full(len(drawn), len(drawn) - 1)
-        left = with_quietest(np.zeros_like(others), drawn, others - zones.colluding)
-        left = np.where(others > 0, left, np.nan)
+        quietest = with_quietest(np.zeros_like(others), drawn, others - zones.colluding)
+        variance = its_round.in_all + np.where(others > 0, quietest, np.nan)[of_zone]
         who = f"cloud with {zones.colluding} super-nodes of other zones"
-        variance = here.in_all + left[of_zone]
-        result.append(View(who, "the sum over all zones", variance, weights, shows))
+        result.append(View(who, sees, variance, weights, shows))
     return result
 
 
 def _on_the_lower_link(zones: Zones) -> View:
     """Somebody who hears every device send, or not."""
-    observer, weights = "listener between device and super-node", zones.device_weights
-    told = np.ones(len(weights), dtype=bool)
+    weights, told = zones.device_weights, np.ones(len(zones.zone_of), dtype=bool)
     if READS[ON_LINKS](message_in(zones.sums, 2)):
-        return View(observer, "the device's message", zones.in_zone, weights, told)
-    return View(observer, WORDS, np.full_like(weights, inf), weights, told)
+        return View(_LOWER_LINK, _MESSAGE, zones.in_zone, weights, told)
+    return View(_LOWER_LINK, WORDS, np.full_like(weights, inf), weights, told)
 
 
 def zone_epsilons(
@@ -351,7 +352,7 @@ def zone_epsilons(
     """What every observer learns of the devices of every kind of zone: a row each.
 
     Args:
-        releases: of devices.
+        releases: the different ones of devices.
         releases_of: int64 (n,), which of them are a device's; the first, unless given.
 
     Returns:

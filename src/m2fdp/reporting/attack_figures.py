@@ -16,13 +16,14 @@ from m2fdp.reporting import style
 _MOST_PICTURES, _MOST_ROWS = 8, 8
 _SIDE = 0.85  # inches of a picture
 _WORDS = 4.6  # inches left of them
+_LOWEST_RATE = 1e-4  # of true and false positives that are drawn
 
 
 def attack_figure(record: Mapping[str, Any]) -> Figure:
-    """Of whatever the attack was.
+    """What an attack has found, whatever it was.
 
     Args:
-        record: of `m2fdp.experiments.results.Attacked`.
+        record: the record of an `m2fdp.experiments.results.Attacked`.
     """
     return memberships(record) if "memberships" in record else reconstructions(record)
 
@@ -45,7 +46,7 @@ def board(title: str, records: Mapping[str, Mapping[str, Any]]) -> Figure:
     """What one observer reconstructs of the first message in several runs, a row each.
 
     Args:
-        records: by what the rows are called.
+        records: each run's record by its row's name.
     """
     rows = []
     for name, record in records.items():
@@ -81,18 +82,18 @@ def _pictures(
     figure = style.new_figure(
         max(_WORDS + _SIDE * width, 8.0), 1.0 + (2 * _SIDE + 0.15) * max(len(rows), 1)
     )
-    figure.suptitle(title, fontsize=style.TITLE_SIZE, color=style.INK, x=0.01, ha="left")
-    figure.supxlabel(note, fontsize=style.TICK_SIZE, color=style.INK, x=0.01, ha="left")
+    style.headline(figure, title)
+    style.foot(figure, note)
     grid = figure.add_gridspec(
         2 * max(len(rows), 1), 1 + width, width_ratios=[_WORDS / _SIDE, *[1.0] * width]
     )
     for number, (words, pictures) in enumerate(rows):
-        beside = figure.add_subplot(grid[2 * number : 2 * number + 2, 0])
-        beside.axis("off")
-        beside.text(0, 0.5, words, va="center", fontsize=style.LABEL_SIZE, color=style.INK)
+        margin = figure.add_subplot(grid[2 * number : 2 * number + 2, 0])
+        margin.axis("off")
+        style.write(margin, 0, 0.5, words, style.LABEL_SIZE, ha="left")
         for place, picture in enumerate(pictures[:width]):
-            for below, kind in enumerate(("truth", "found")):
-                axes = figure.add_subplot(grid[2 * number + below, 1 + place])
+            for line, kind in enumerate(("truth", "found")):
+                axes = figure.add_subplot(grid[2 * number + line, 1 + place])
                 _show(axes, picture[kind])
     return figure
 
@@ -109,31 +110,23 @@ def memberships(record: Mapping[str, Any]) -> Figure:
     """Members that are found over others that are taken for some, and what the ledger allows."""
     figure = style.new_figure(7.0, 5.0)
     axes = figure.subplots()
-    least = 1e-4
-    axes.plot([least, 1], [least, 1], color=style.COLOURS[0], linestyle=":", label="guessing")
+    ends = [_LOWEST_RATE, 1]
+    axes.plot(ends, ends, color=style.COLOURS[0], linestyle=":", label="guessing")
     for number, membership in enumerate(record["memberships"]):
-        fpr, tpr, most = np.array(membership["curve"])
+        fpr, tpr, bound = np.array(membership["curve"])
         colour = style.COLOURS[1 + number]
         name = record["observers"][membership["observer"]]
-        axes.plot(
-            fpr, np.maximum(tpr, least), color=colour, label=f"{name}: AUC {membership['auc']:.3f}"
-        )
-        epsilon = upper_bound(float(membership["epsilon"]))
-        axes.plot(
-            fpr, most, color=colour, linestyle="--", label=f"the most there can be: ε ≤ {epsilon}"
-        )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(least, 1)
-    axes.set_ylim(least, 1.05)
+        label = f"{name}: AUC {membership['auc']:.3f}"
+        axes.plot(fpr, np.maximum(tpr, _LOWEST_RATE), color=colour, label=label)
+        label = f"the most there can be: ε ≤ {upper_bound(float(membership['epsilon']))}"
+        axes.plot(fpr, bound, color=colour, linestyle="--", label=label)
+    axes.set(xscale="log", yscale="log", xlim=(_LOWEST_RATE, 1), ylim=(_LOWEST_RATE, 1.05))
     style.tidy(axes, "others taken for members", "members found")
-    axes.set_title(
+    style.title(
+        axes,
         f"LiRA: {record['algorithm']} on {record['dataset']}, {record['targets']:,} records, "
         f"{record['shadows']} shadows",
-        fontsize=style.TITLE_SIZE,
-        color=style.INK,
-        loc="left",
     )
-    figure.supxlabel(record["note"], fontsize=style.TICK_SIZE, color=style.INK, x=0.01, ha="left")
+    style.foot(figure, record["note"])
     axes.legend(fontsize=style.TICK_SIZE, frameon=False, loc="lower right")
     return figure

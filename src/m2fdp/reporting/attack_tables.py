@@ -11,33 +11,33 @@ from rich.text import Text
 
 from m2fdp.formatting import lower_bound, promised_epsilon, upper_bound
 from m2fdp.reporting.attack_figures import counted, share
+from m2fdp.reporting.terminal import new_table, show
+
+_OF_MESSAGES = ("images", "PSNR", "blind", "SSIM", "labels", "ε at most")
+_FOUND = ("AUC", "at most", "found at 1 %", "at most", "found at 0.1 %", "at most")
+_OF_MEMBERS = (*_FOUND, "ε at least", "ε at most")
 
 
-def print_attack(record: Mapping[str, Any], console: Console) -> None:
+def print_attack(record: Mapping[str, Any], console: Console | None = None) -> None:
     """What was taken, with epsilon beside every number, and what it does not show.
 
     Args:
-        record: of `m2fdp.experiments.results.Attacked`.
+        record: the record of an `m2fdp.experiments.results.Attacked`.
     """
     who = ", ".join(record["observers"].values())
     bound = upper_bound(promised_epsilon(record))
-    result = Table(
-        title=Text(f"{record['method']} by {who}; the run's {record['guarantee']} ε is {bound}"),
-        title_justify="left",
-        caption=Text(record["note"]),
-        caption_justify="left",
-    )
+    title = f"{record['method']} by {who}; the run's {record['guarantee']} ε is {bound}"
     if "memberships" in record:
+        result = new_table(title, ["observer"], _OF_MEMBERS, record["note"])
         _fill_memberships(result, record)
     else:
+        result = new_table(title, ["message"], _OF_MESSAGES, record["note"])
         _fill_messages(result, record)
-    console.print(result, crop=False)
+    show(result, console)
 
 
 def _fill_messages(result: Table, record: Mapping[str, Any]) -> None:
-    result.add_column("message", min_width=24)
-    for name in ("images", "PSNR", "blind", "SSIM", "labels", "ε at most"):
-        result.add_column(name, justify="right", no_wrap=True)
+    result.columns[0].min_width = 24
     for message in record["messages"]:
         result.add_row(
             Text(f"{message['sees']} of {counted(message)}"),
@@ -51,10 +51,6 @@ def _fill_messages(result: Table, record: Mapping[str, Any]) -> None:
 
 
 def _fill_memberships(result: Table, record: Mapping[str, Any]) -> None:
-    result.add_column("observer")
-    names = ("AUC", "at most", "found at 1 %", "at most", "found at 0.1 %", "at most")
-    for name in (*names, "ε at least", "ε at most"):
-        result.add_column(name, justify="right", no_wrap=True)
     for row in record["memberships"]:
         result.add_row(
             Text(record["observers"][row["observer"]]),

@@ -21,7 +21,7 @@ def convergence_bounds(table: pd.DataFrame, title: str) -> Figure:
     """Theorem 1 as printed, and what its proof's steps give, each beside the mean it bounds.
 
     Args:
-        table: of `m2fdp.convergence.tables.bound_table`. Terms that are not positive, as (a1)
+        table: rows of `m2fdp.convergence.tables.bound_table`. Terms that are not positive, as (a1)
             of a run whose loss has grown, have no place on the logarithmic axis.
     """
     figure = style.new_figure(10.0, 4.6)
@@ -44,24 +44,11 @@ def convergence_bounds(table: pd.DataFrame, title: str) -> Figure:
                 markevery=(number * step // len(_TERMS), step),
                 label=label,
             )
-        axes.plot(
-            table["round"],
-            table[mean],
-            color=style.INK,
-            linewidth=2,
-            label="measured: mean ‖∇F‖²",
-        )
+        measured = {"color": style.INK, "linewidth": 2, "label": "measured: mean ‖∇F‖²"}
+        axes.plot(table["round"], table[mean], **measured)
         axes.set_yscale("log")
         style.tidy(axes, "round T", "" if prefix else "mean ‖∇F‖² over rounds 1…T", whole_x=True)
-        axes.set_title(name, fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
-    figure.suptitle(title, fontsize=style.TITLE_SIZE, color=style.INK, x=0.01, ha="left")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=len(labels),
-        fontsize=style.TICK_SIZE,
-        frameon=False,
-    )
+        style.title(axes, name, style.LABEL_SIZE)
+    style.headline(figure, title)
+    style.legend_below(figure, panels[0].get_legend_handles_labels(), len(_TERMS) + 1)
     return figure

@@ -12,13 +12,13 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
+from m2fdp.config import PrivacyConfig
 from m2fdp.experiments import Experiment
 from m2fdp.formatting import nominal, promised_epsilon, quantity, upper_bound
-from m2fdp.privacy.mechanisms import Mechanism, get_mechanism
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.sight import KINDS
 from m2fdp.reporting.tables import markdown
 
-_WHO = {name: row.words for name, row in KINDS.items()}
 _NEIGHBOURS = {
     "add_remove": "is there or is not",
     "zero_out": "is there or is replaced by nothing",
@@ -86,16 +86,16 @@ class Card:
         """
         return f"# {self.title}\n\n{self.body(figures)}"
 
-    def body(self, figures: Sequence[str] = (), without: Collection[str] = ()) -> str:
+    def body(self, figures: Sequence[str] = (), omitted: Collection[str] = ()) -> str:
         """The same without the title, for a page that has one.
 
         Args:
-            figures: as for `markdown`.
-            without: headings of sections that are left out.
+            figures: paragraphs in Markdown, as in `markdown`.
+            omitted: headings of sections that are left out.
         """
         parts: list[str] = []
         for place, section in enumerate(self.sections):
-            if section.heading in without:
+            if section.heading in omitted:
                 continue
             if place == _OPENING:
                 parts += figures
@@ -126,19 +126,17 @@ class Card:
 
         links = "".join(f"- [{FIGURES.get(name, name)}]({name})\n" for name in figures)
         text = self.markdown() + (f"\n## Figures\n\n{links}" if links else "")
-        shown = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+        body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
         return (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             f"<title>{html.escape(self.title)}</title><style>{_STYLE}</style></head>\n"
-            f"<body>\n{shown}</body></html>\n"
+            f"<body>\n{body}</body></html>\n"
         )
 
 
 def subject_of(experiment: Experiment) -> dict[str, Any]:
     """What is trained on what, as texts and numbers for `privacy_card`."""
     config, network = experiment.config, experiment.plan.network
-    layers = [len(nodes) for nodes in network.trust[1:]]
-    trusted = [int(nodes.sum()) for nodes in network.trust[1:]]
     sizes = experiment.samples.sizes
     return {
         "algorithm": get_algorithm(config.algorithm).title,
@@ -149,8 +147,7 @@ def subject_of(experiment: Experiment) -> dict[str, Any]:
         "evaluated_on": config.training.evaluate_on,
         "records_a_device": (int(sizes.min()), int(sizes.max())),
         "devices": network.tree.n_devices,
-        "servers": layers,
-        "trusted": trusted,
+        "layers": [(len(nodes), int(nodes.sum())) for nodes in network.trust[1:]],
         "model": config.model.name,
         "parameters": experiment.model.n_parameters,
         "features": config.features.map,
@@ -170,40 +167,39 @@ def privacy_card(
     """The card of a run.
 
     Args:
-        subject: of `subject_of`.
+        subject: what `subject_of` returns.
         promised: the content of privacy_summary.json.
         reached: the content of run_summary.json; None where nothing was trained.
-        ledger: with the columns of `m2fdp.privacy.ledger_tables.ledger_table`; None where nothing
-            is private.
-        command: that repeats the run.
+        ledger: rows of `m2fdp.privacy.ledger_tables.ledger_table`; None where nothing is private.
+        command: what repeats the run.
         split: SHA-256 of the manifest.
     """
-    sections = [Section("", _lead(subject, promised, reached))]
-    sections.append(Section("", table=_numbers(promised, reached, subject)))
+    sections = [
+        Section("", _lead(subject, promised, reached)),
+        Section("", table=_numbers(promised, reached)),
+    ]
     if promised["guarantee"] == "none":
-        sections.append(
-            Section("What is promised", f"Nothing: {promised.get('note', 'no privacy')}.")
-        )
+        nothing = f"Nothing: {promised.get('note', 'no privacy')}."
+        sections.append(Section("What is promised", nothing))
     else:
         sections += _of_privacy(promised, ledger)
     sections.append(Section("What was trained", table=_trained(subject, promised)))
-    on = f"On the split whose SHA-256 is `{split}`, in" if split else "In"
-    sections.append(Section("Repeat it", f"{on} the project's folder:", code=command))
-    return Card(
-        f"{subject['algorithm']} on {subject['dataset']}, seed {subject['seed']}", tuple(sections)
-    )
+    place = f"On the split whose SHA-256 is `{split}`, in" if split else "In"
+    sections.append(Section("Repeat it", f"{place} the project's folder:", code=command))
+    title = f"{subject['algorithm']} on {subject['dataset']}, seed {subject['seed']}"
+    return Card(title, tuple(sections))
 
 
 def _lead(
     subject: Mapping[str, Any], promised: Mapping[str, Any], reached: Mapping[str, Any] | None
 ) -> str:
     model = f"A {subject['model']} model of {subject['parameters']:,} parameters"
-    where = f"{subject['devices']:,} devices{_below(subject)}"
+    network = f"{subject['devices']:,} devices{_below(subject)}"
     if reached is None:
-        done = f"{model} over {where} is what this run is about; it trains none"
+        done = f"{model} over {network} is what this run is about; it trains none"
     else:
         done = (
-            f"{model} was trained over {where} for {reached['rounds']:,} rounds. It labels "
+            f"{model} was trained over {network} for {reached['rounds']:,} rounds. It labels "
             f"**{reached['accuracy']:.1%}** of {subject['evaluated']:,} {subject['evaluated_on']} "
             "records rightly"
         )
@@ -214,13 +210,11 @@ def _lead(
 
 def _below(subject: Mapping[str, Any]) -> str:
     """` below 10 servers, 5 of them trusted,`, or nothing in a star."""
-    n, trusted = sum(subject["servers"]), sum(subject["trusted"])
+    n, trusted = (sum(layer[i] for layer in subject["layers"]) for i in (0, 1))
     return f" below {n:,} servers, {trusted:,} of them trusted," if n else ""
 
 
-def _numbers(
-    promised: Mapping[str, Any], reached: Mapping[str, Any] | None, subject: Mapping[str, Any]
-) -> pd.DataFrame:
+def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> pd.DataFrame:
     rows = []
     if reached is not None:
         rows += [
@@ -244,13 +238,14 @@ def _numbers(
 
 def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> list[Section]:
     epsilon = promised_epsilon(promised)
-    distrusted = " and ".join(_WHO.get(kind, kind) for kind in promised["distrusted"]) or "nobody"
+    distrusted = " and ".join(map(_who, promised["distrusted"])) or "nobody"
     factor = upper_bound(math.exp(epsilon)) if epsilon < 100 else "e^ε"
+    guarantee = _GUARANTEES[promised["guarantee"]]
     says = (
         f"Whether {_UNITS[promised['unit']]} {_NEIGHBOURS[promised['adjacency']]}, those who are "
         f"distrusted ({distrusted}) see whatever they may see: at most {factor} times as likely in "
         f"the one case as in the other, but for a chance of {promised['delta']:g}. "
-        f"{_GUARANTEES[promised['guarantee']][0].upper()}{_GUARANTEES[promised['guarantee']][1:]}."
+        f"{guarantee[0].upper()}{guarantee[1:]}."
     )
     nominal_epsilon = float(promised["epsilon_nominal"])
     if epsilon > nominal_epsilon * (1 + 1e-6):
@@ -261,7 +256,7 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     planned = promised.get("rounds_planned", promised["rounds"])  # older files lack it
     how = pd.DataFrame(
         [
-            ("noise on", _noised(get_mechanism(promised["mechanism"]))),
+            ("noise on", _noised(promised["mechanism"])),
             ("amount set by", promised["calibration"]),
             ("clipping norm", f"{promised['clipping_norm']:g}"),
             ("neighbours", promised["adjacency"]),
@@ -277,15 +272,17 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     ]
     if own_code := promised.get("own_code"):
         sections.insert(1, Section("Code of your own", _OF_OWN_CODE, table=_own_code(own_code)))
-    if outside := promised.get("outside_the_promise"):
-        sections.append(Section("What is outside the promise", items=tuple(outside)))
+    if exclusions := promised.get("outside_the_promise"):
+        sections.append(Section("What is outside the promise", items=tuple(exclusions)))
     return [*sections, Section("How the noise was set", table=how)]
 
 
-def _noised(mechanism: Mechanism) -> str:
+def _noised(name: str) -> str:
+    mechanism = get_mechanism(name)
     if mechanism.noises_every_step:
         return "every local step's gradient"
-    what = "clipped weights that leave" if mechanism.sends_models else "every model that leaves"
+    of_models = mechanism.clipping(PrivacyConfig()).of_models
+    what = "clipped weights that leave" if of_models else "every model that leaves"
     return f"{what} trusted ground"
 
 
@@ -306,14 +303,14 @@ def _own_code(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def _more(promised: Mapping[str, Any]) -> str:
     """Who could learn more than the distrusted."""
     bound = promised_epsilon(promised)
-    more = [
-        f"{_WHO.get(kind, kind)} (ε {_bound(value)})"
+    greater = [
+        f"{_who(kind)} (ε {_bound(value)})"
         for kind, value in promised["epsilon_by_observer"].items()
         if float(value) > bound * (1 + 1e-6)
     ]
-    if not more:
+    if not greater:
         return "Nobody learns more than the distrusted do."
-    return f"Not distrusted, and could learn more: **{', '.join(more)}**."
+    return f"Not distrusted, and could learn more: **{', '.join(greater)}**."
 
 
 def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> pd.DataFrame:
@@ -321,7 +318,7 @@ def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> pd.D
     rows = []
     for kind, value in promised["epsilon_by_observer"].items():
         row = {
-            "observer": _WHO.get(kind, kind),
+            "observer": _who(kind),
             "distrusted": "yes" if kind in promised["distrusted"] else "",
             "ε at most": _bound(value),
         }
@@ -335,32 +332,29 @@ def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> pd.D
 
 
 def _trained(subject: Mapping[str, Any], promised: Mapping[str, Any]) -> pd.DataFrame:
-    least, most = subject["records_a_device"]
-    servers = ", ".join(
-        f"{trusted:,} of {n:,}"
-        for n, trusted in zip(subject["servers"], subject["trusted"], strict=True)
-    )
+    smallest, largest = subject["records_a_device"]
+    model = f"{subject['model']}, {subject['parameters']:,} parameters"
+    servers = ", ".join(f"{trusted:,} of {n:,}" for n, trusted in subject["layers"])
+    servers = servers and f"; trusted servers by layer: {servers}"
     rows = [
         ("algorithm", f"{subject['algorithm']}, seed {subject['seed']}"),
         (
             "data",
             f"{subject['dataset']}: {subject['records']:,} training records, dealt "
-            f"{subject['partition']}, {least:,} to {most:,} a device",
+            f"{subject['partition']}, {smallest:,} to {largest:,} a device",
         ),
-        (
-            "model",
-            f"{subject['model']}, {subject['parameters']:,} parameters, on {subject['features']}",
-        ),
-        (
-            "network",
-            f"{subject['devices']:,} devices"
-            + (f"; trusted servers by layer: {servers}" if servers else ""),
-        ),
+        ("model", f"{model}, on {subject['features']}"),
+        ("network", f"{subject['devices']:,} devices{servers}"),
         ("local steps a round", f"{subject['local_steps']:,}"),
     ]
     if fitted := promised.get("features_fitted_on"):
         rows.append(("features fitted on", ", ".join(fitted)))
     return pd.DataFrame(rows, columns=["", "value"])
+
+
+def _who(kind: str) -> str:
+    """A kind of observer in words; one that only older files know by its name."""
+    return KINDS[kind].words if kind in KINDS else kind
 
 
 def _bound(value: float | str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from m2fdp.claims.intervals import SLACK
@@ -16,11 +15,12 @@ from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
 from m2fdp.formatting import parameter, quantity, verified
 from m2fdp.reporting.tables import markdown
+from m2fdp.reporting.terminal import new_table, show
 
 
 def displayed(judged: pd.DataFrame) -> pd.DataFrame:
     """Judged claims as texts: a row a claim, a column a version, in the order of the study."""
-    shown = verdicts(judged).rename(
+    frame = verdicts(judged).rename(
         columns={"paper": "paper says", "reason": "reason if it does not hold"}
     )
     versions = judged["version"].cat.remove_unused_categories().cat.categories
@@ -30,20 +30,20 @@ def displayed(judged: pd.DataFrame) -> pd.DataFrame:
             row["claim"]: ": ".join(filter(None, (measured_text(row), row["verdict"])))
             for row in rows
         }
-        cells = [texts.get(claim, "–") for claim in shown["claim"]]
-        shown.insert(3 + i, _heading(version), cells)
-    return shown
+        cells = [texts.get(claim, "–") for claim in frame["claim"]]
+        frame.insert(3 + i, _heading(version), cells)
+    return frame
 
 
 def to_markdown(judged: pd.DataFrame) -> str:
     """What `displayed` shows, in Markdown."""
-    shown = displayed(judged)
-    return markdown(shown, list(shown.columns))
+    frame = displayed(judged)
+    return markdown(frame, list(frame.columns))
 
 
 def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
     """Judged claims in the terminal: under each, what every version measures."""
-    result = Table(title=Text(title), title_justify="left")
+    result = new_table(title)
     # Room for the longest versions' names and for "open; holds at verified"; the rest of a narrow
     # terminal is for what is measured.
     result.add_column("claim", max_width=29)
@@ -64,7 +64,7 @@ def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
         if overall["reason"]:
             result.add_row(Text("  reason"), Text(overall["reason"]), "")
         result.add_section()
-    console.print(result, crop=False)
+    show(result, console)
 
 
 def measured_text(row: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -9,7 +11,7 @@ from matplotlib.figure import Figure
 
 from m2fdp.reporting import style
 
-_RATES = {"mebibyte": "MiB/s", "megabit": "Mbit/s"}
+RATES = {"mebibyte": "MiB/s", "megabit": "Mbit/s"}
 _DTFL, _ORACLE, _FEDAVG, _SPLITFED, _FEDGKT = (style.COLOURS[i] for i in (3, 2, 0, 5, 4))
 _PRINTED, _OWN = style.COLOURS[1], style.COLOURS[3]
 _WIDTH = 0.38  # of a bar beside another
@@ -26,22 +28,21 @@ def tiers_over_rounds(table: pd.DataFrame) -> Figure:
     """Who trains how much, and what the rounds take, over the rounds of the plan.
 
     Args:
-        table: of `m2fdp.tiering.tables.rounds_table`.
+        table: rows of `m2fdp.tiering.tables.rounds_table`.
     """
     figure = style.new_figure(8.0, 6.0)
     times, tiers = figure.subplots(2, 1, sharex=True)
-    for column, label, colour, line in _LINES:
-        times.plot(table["round"], table[column], color=colour, linestyle=line, label=label)
+    _plot_lines(times, table, "round", marker="")
     times.set_yscale("log")
     style.tidy(times, "", "seconds of a round")
-    _legend_below(figure, times, len(_LINES))
+    style.legend_below(figure, times.get_legend_handles_labels(), len(_LINES))
     names = [name for name in table.columns if name.startswith("tier_")]
     shades = np.linspace(0.15, 0.95, len(names))
-    below = np.zeros(len(table))
+    bottoms = np.zeros(len(table))
     for name, shade in zip(names, shades, strict=True):
         blue = (1 - shade, 1 - 0.6 * shade, 1 - 0.3 * shade)
-        tiers.bar(table["round"], table[name], 1.0, below, color=blue, label=name[5:])
-        below = below + table[name]
+        tiers.bar(table["round"], table[name], 1.0, bottoms, color=blue, label=name[5:])
+        bottoms = bottoms + table[name]
     tiers.legend(title="tier", fontsize=style.TICK_SIZE, loc="center left", bbox_to_anchor=(1, 0.5))
     style.tidy(tiers, "round", "clients", whole_x=True)
     _title(figure, table, "Tiers over rounds")
@@ -52,7 +53,7 @@ def both_units(table: pd.DataFrame) -> Figure:
     """Seconds over FedAvg's by what a rate counts, a panel a model.
 
     Args:
-        table: of `m2fdp.tiering.tables.units_table`.
+        table: rows of `m2fdp.tiering.tables.units_table`.
     """
     figure = style.new_figure(10.0, 4.2)
     models = list(dict.fromkeys(table["model"]))
@@ -60,7 +61,7 @@ def both_units(table: pd.DataFrame) -> Figure:
     for axes, model in zip(panels, models, strict=True):
         rows = table[table["model"] == model]
         names = list(dict.fromkeys(rows["algorithm"]))
-        for place, (unit, rate) in enumerate(_RATES.items()):
+        for place, (unit, rate) in enumerate(RATES.items()):
             chosen = rows[rows["rate_unit"] == unit].set_index("algorithm").loc[names]
             bars = axes.bar(
                 _side_by_side(len(names), place),
@@ -75,9 +76,9 @@ def both_units(table: pd.DataFrame) -> Figure:
         style.tidy(axes, "", "a round over FedAvg's" if axes is panels[0] else "")
         broken = [name.replace(" ", "\n") for name in names]
         axes.set_xticks(range(len(names)), broken, fontsize=7)
-        _name(axes, f"times of {model}")
+        style.title(axes, f"times of {model}", style.LABEL_SIZE)
     panels[0].legend(fontsize=style.TICK_SIZE, frameon=False)
-    _headline(figure, "D's ten clients at the start")
+    style.headline(figure, "D's ten clients at the start")
     return figure
 
 
@@ -85,8 +86,8 @@ def one_tier_for_all(table: pd.DataFrame) -> Figure:
     """D Table 1, over FedAvg's total: a run's seconds as printed beside a round's by the clock.
 
     Args:
-        table: of `m2fdp.tiering.tables.table_1`; tier 0 is FedAvg. The reading of rates in MiB/s
-            is drawn.
+        table: rows of `m2fdp.tiering.tables.table_1`; tier 0 is FedAvg. Those of rates
+            in MiB/s are drawn.
     """
     figure = style.new_figure(10.0, 4.2)
     panels = figure.subplots(1, 2, sharey=True)
@@ -100,24 +101,17 @@ def one_tier_for_all(table: pd.DataFrame) -> Figure:
                 ("", "round_s", _OWN, "clock, a round"),
             )
         ):
-            at = _side_by_side(len(rows), place)
-            computation = rows[f"{prefix}computation_s"] / fedavg[total]
-            sent = rows[f"{prefix}communication_s"] / fedavg[total]
-            axes.bar(at, computation, _WIDTH, color=colour, label=f"computation ({who})")
-            axes.bar(
-                at,
-                sent,
-                _WIDTH,
-                computation,
-                color=colour,
-                alpha=0.4,
-                label=f"communication ({who})",
-            )
+            at, bottoms = _side_by_side(len(rows), place), np.zeros(len(rows))
+            for part, alpha in (("computation", 1.0), ("communication", 0.4)):
+                seconds = rows[f"{prefix}{part}_s"] / fedavg[total]
+                look = {"color": colour, "alpha": alpha, "label": f"{part} ({who})"}
+                axes.bar(at, seconds, _WIDTH, bottoms, **look)
+                bottoms = bottoms + seconds
         names = ["FedAvg" if tier == 0 else f"tier {tier}" for tier in rows["tier"]]
         axes.set_xticks(range(len(rows)), names, rotation=30)
         style.tidy(axes, "", "seconds over FedAvg's" if axes is panels[0] else "")
-        _name(axes, f"case {case}")
-    _legend_below(figure, panels[0], 2)
+        style.title(axes, f"case {case}", style.LABEL_SIZE)
+    style.legend_below(figure, panels[0].get_legend_handles_labels(), 2)
     _title(figure, table, "D Table 1: all clients in one tier of six")
     return figure
 
@@ -126,15 +120,12 @@ def normalised_times(table: pd.DataFrame) -> Figure:
     """D Table 2: times by tier over tier 1's, as measured by D and by FLOPs.
 
     Args:
-        table: of `m2fdp.tiering.tables.table_2`.
+        table: rows of `m2fdp.tiering.tables.table_2`.
     """
     figure = style.new_figure(8.0, 3.8)
     for axes, side in zip(figure.subplots(1, 2), ("client", "server"), strict=True):
-        for column, colour, label in (
-            (f"printed_{side}", _PRINTED, "D Table 2"),
-            (side, _OWN, "by FLOPs"),
-        ):
-            axes.plot(table["tier"], table[column], color=colour, marker="o", label=label)
+        lines = ((f"printed_{side}", "D Table 2", _PRINTED, "-"), (side, "by FLOPs", _OWN, "-"))
+        _plot_lines(axes, table, "tier", lines)
         axes.set_ylim(bottom=0)
         axes.legend(fontsize=style.TICK_SIZE, frameon=False)
         style.tidy(axes, "tier of six", f"{side}'s time over tier 1's", whole_x=True)
@@ -146,25 +137,20 @@ def rounds_by_clients(table: pd.DataFrame) -> Figure:
     """D Table 4: a tenth of 20 to 200 clients, who share the same records.
 
     Args:
-        table: of `m2fdp.tiering.tables.table_4`.
+        table: rows of `m2fdp.tiering.tables.table_4`.
     """
     figure = style.new_figure(9.0, 4.0)
     seconds, ratios = figure.subplots(1, 2)
-    for column, label, colour, line in _LINES:
-        seconds.plot(
-            table["clients"], table[column], color=colour, linestyle=line, marker="o", label=label
-        )
+    _plot_lines(seconds, table, "clients")
     seconds.set_yscale("log")
     seconds.legend(fontsize=style.TICK_SIZE, frameon=False)
     style.tidy(seconds, "clients", "mean seconds of a round")
-    for column, label, colour, line in (
+    lines = (
         ("printed_dtfl_over_fedavg", "D, totals to the target", _PRINTED, "-"),
         ("dtfl_over_fedavg", "clock, a round", _DTFL, "-"),
         ("oracle_over_fedavg", "clock, times known before", _ORACLE, "-."),
-    ):
-        ratios.plot(
-            table["clients"], table[column], color=colour, linestyle=line, marker="o", label=label
-        )
+    )
+    _plot_lines(ratios, table, "clients", lines)
     ratios.set_ylim(bottom=0)
     ratios.legend(fontsize=style.TICK_SIZE, frameon=False)
     style.tidy(ratios, "clients", "DTFL over FedAvg")
@@ -176,27 +162,21 @@ def splits(table: pd.DataFrame) -> Figure:
     """D Table 11: what each cut leaves the client, and sends; the last M cuts are tiers 1 … M.
 
     Args:
-        table: of `m2fdp.tiering.tables.table_11`.
+        table: rows of `m2fdp.tiering.tables.table_11`.
     """
     rows = table[table["tiers"] == table["tiers"].max()]
     figure = style.new_figure(9.0, 4.0)
     work, sent = figure.subplots(1, 2)
     at = np.arange(len(rows))
-    work.barh(at, rows["client_mflop"], color=_OWN, label="client")
-    work.barh(
-        at,
-        rows["server_mflop"],
-        left=rows["client_mflop"],
-        color=_FEDAVG,
-        alpha=0.5,
-        label="server",
-    )
+    client = rows["client_mflop"]
+    work.barh(at, client, color=_OWN, label="client")
+    work.barh(at, rows["server_mflop"], left=client, color=_FEDAVG, alpha=0.5, label="server")
     style.tidy(work, "MFLOP a record, forward and backward", "the client's modules")
     for place, (column, colour, what) in enumerate(
         (("record_bytes", _PRINTED, "a record"), ("model_bytes", _ORACLE, "the model"))
     ):
-        beside = _side_by_side(len(rows), place)
-        sent.barh(beside, rows[column] / 2**10, _WIDTH, color=colour, label=f"of {what}")
+        bars = _side_by_side(len(rows), place)
+        sent.barh(bars, rows[column] / 2**10, _WIDTH, color=colour, label=f"of {what}")
     sent.set_xscale("log")
     style.tidy(sent, "KiB sent", "")
     for axes in (work, sent):
@@ -212,26 +192,17 @@ def rounds_by_tiers(table: pd.DataFrame) -> Figure:
     """D Fig. 3: a round's mean over the number of tiers, in both cases.
 
     Args:
-        table: of `m2fdp.tiering.tables.figure_3`.
+        table: rows of `m2fdp.tiering.tables.figure_3`.
     """
     figure = style.new_figure(9.0, 4.0)
     panels = figure.subplots(1, 2)
     for axes, case in zip(panels, table["case"].unique(), strict=True):
         rows = table[table["case"] == case]
-        for column, label, colour, line in _LINES:
-            if column in rows:
-                axes.plot(
-                    rows["tiers"],
-                    rows[column],
-                    color=colour,
-                    linestyle=line,
-                    marker="o",
-                    label=label,
-                )
+        _plot_lines(axes, rows, "tiers")
         axes.set_ylim(bottom=0)
         style.tidy(axes, "M, tiers", "mean seconds of a round", whole_x=True)
-        _name(axes, f"case {case}")
-    _legend_below(figure, panels[0], 3)
+        style.title(axes, f"case {case}", style.LABEL_SIZE)
+    style.legend_below(figure, panels[0].get_legend_handles_labels(), 3)
     _title(figure, table, "D Fig. 3: the number of tiers")
     return figure
 
@@ -241,25 +212,15 @@ def _side_by_side(count: int, place: int) -> np.ndarray:
     return np.arange(count) + 0.4 * (place - 0.5)
 
 
-def _name(axes: Axes, text: str) -> None:
-    axes.set_title(text, fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
+def _plot_lines(
+    axes: Axes, table: pd.DataFrame, x: str, lines: Sequence[tuple] = _LINES, marker: str = "o"
+) -> None:
+    """The columns that a table has of some, each with its label, colour and line, over one."""
+    for column, label, colour, line in lines:
+        if column in table:
+            look = {"color": colour, "linestyle": line, "marker": marker, "label": label}
+            axes.plot(table[x], table[column], **look)
 
 
 def _title(figure: Figure, table: pd.DataFrame, text: str) -> None:
-    _headline(figure, f"{text} (times of {table['model'].iloc[0]})")
-
-
-def _headline(figure: Figure, text: str) -> None:
-    figure.suptitle(text, fontsize=style.TITLE_SIZE, color=style.INK, x=0.01, ha="left")
-
-
-def _legend_below(figure: Figure, axes: Axes, columns: int) -> None:
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=columns,
-        fontsize=style.TICK_SIZE,
-        frameon=False,
-    )
+    style.headline(figure, f"{text} (times of {table['model'].iloc[0]})")

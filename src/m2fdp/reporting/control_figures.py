@@ -27,7 +27,7 @@ def planned_rounds(plan: pd.DataFrame) -> Figure:
     """K, participation, step size and the three prices over the rounds.
 
     Args:
-        plan: of `m2fdp.experiments.control.planned_rounds`, with at least one round.
+        plan: rows of `m2fdp.experiments.control.planned_rounds`, with at least one round.
     """
     figure = style.new_figure(9.0, 6.0)
     panels = figure.subplots(2, 2, sharex=True)
@@ -47,7 +47,7 @@ def planned_rounds(plan: pd.DataFrame) -> Figure:
         else:
             axes.set_yscale("log")
         style.tidy(axes, "round" if number > 1 else "", "", whole_x=True)
-        axes.set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left")
+        style.title(axes, title)
         if len(lines) > 1:
             axes.legend(fontsize=style.LABEL_SIZE, frameon=False)
     return figure

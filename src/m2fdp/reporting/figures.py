@@ -26,7 +26,7 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
 
     Args:
         round_metrics: one row an evaluated round, with round, accuracy and epsilon.
-        title: of the run.
+        title: what the run is called.
         guarantee: what its epsilon is, in a word.
     """
     rounds = round_metrics["round"]
@@ -40,7 +40,7 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
         rounds, round_metrics["accuracy"], color=style.COLOURS[3], marker=marker, markersize=4
     )
     style.tidy(panels[0], "" if private else "round", "accuracy", whole_x=True)
-    panels[0].set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left")
+    style.title(panels[0], title)
     if private:
         panels[1].plot(
             [0, *rounds],
@@ -74,27 +74,15 @@ def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
         size = float(np.clip(72 * side / n / 3.2, 4.5, 9.0))
         for row, column in product(range(n), range(n)):
             if matrix[row, column]:
-                axes.text(
-                    column,
-                    row,
-                    f"{matrix[row, column]}",
-                    fontsize=size,
-                    ha="center",
-                    va="center",
-                    color="white" if shares[row, column] > 0.5 else style.INK,
-                )
+                ink = "white" if shares[row, column] > 0.5 else style.INK
+                style.write(axes, column, row, f"{matrix[row, column]}", size, ink)
     style.tidy(axes, "predicted label", "true label")
     axes.grid(visible=False)
     step = 1 if numbered else 10
     axes.set_xticks(range(0, n, step), labels[::step])
     axes.set_yticks(range(0, n, step), labels[::step])
     correct, total = int(np.trace(matrix)), int(matrix.sum())
-    axes.set_title(
-        f"Accuracy {correct / total:.3f}: {correct:,} of {total:,} records",
-        fontsize=style.TITLE_SIZE,
-        color=style.INK,
-        loc="left",
-    )
+    style.title(axes, f"Accuracy {correct / total:.3f}: {correct:,} of {total:,} records")
     style.colour_bar(figure, image, axes, "share of the true label")
     return figure
 
@@ -122,13 +110,12 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
     )
     sizes_axes.set_ylim(bottom=0)
     style.tidy(sizes_axes, "", "records")
-    sizes_axes.set_title(
+    style.title(
+        sizes_axes,
         "Training records by device and label\n"
         "Simulation diagnostic: un-noised counts of private records, "
         "not for publication under DP",
-        fontsize=style.LABEL_SIZE,
-        color=style.INK,
-        loc="left",
+        style.LABEL_SIZE,
     )
     image = axes.imshow(
         counts.to_numpy().T, cmap="Blues", aspect="auto", vmin=0, interpolation="nearest"
@@ -171,9 +158,9 @@ def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFram
     """Label, look and means over seeds of each line, baselines first."""
     swept = swept_columns(history.columns, HISTORY_COLUMNS)
     for algorithm in sorted(history["algorithm"].unique(), key=style.position):
-        own = history[history["algorithm"] == algorithm]
-        varied = [name for name in swept if own[name].nunique(dropna=False) > 1]
-        groups = own.groupby(varied, dropna=False) if varied else [((), own)]
+        rows = history[history["algorithm"] == algorithm]
+        varied = [name for name in swept if rows[name].nunique(dropna=False) > 1]
+        groups = rows.groupby(varied, dropna=False) if varied else [((), rows)]
         for variant, (values, runs) in enumerate(groups):
             parts = [
                 parameter(value) if name in TAGS else f"{name} = {parameter(value)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections import Counter
@@ -23,29 +24,29 @@ _DIGEST_LENGTH = 8
 def differences(config: Config) -> dict[str, Any]:
     """The dotted keys in which a configuration is not the default one, with its values; None
     where the default has a key that it has not."""
-    own, usual = _plain(config), _plain(Config())
-    blocks = {key for key in own if any(other.startswith(f"{key}.") for other in usual)}
+    values, usual = _plain(config), _plain(Config())
+    blocks = {key for key in values if any(other.startswith(f"{key}.") for other in usual)}
     gone = {
         key: None
-        for key in usual.keys() - own.keys()
+        for key in usual.keys() - values.keys()
         if not any(key.startswith(f"{block}.") for block in blocks)
     }
-    changed = {key: value for key, value in own.items() if key not in usual or usual[key] != value}
+    changed = {k: value for k, value in values.items() if k not in usual or usual[k] != value}
     # An empty block is written as null, which clears it.
     return {key: None if value == {} else value for key, value in (gone | changed).items()}
 
 
-def run_name(config: Config, given: Iterable[str] = ()) -> str:
+def run_name(config: Config, typed: Iterable[str] = ()) -> str:
     """`m2fdp-digits-epsilon_2.0-seed_3`: algorithm, data set, all that is no default, and seed.
 
     Runs of different configurations have different names: what the name can't say in full, it ends
     with a digest of.
 
     Args:
-        given: dotted keys that come first, such as those that a user has typed.
+        typed: dotted keys that come first, as those that a user has typed do.
     """
     changed = {key: value for key, value in differences(config).items() if key not in _ALWAYS}
-    first = [key for key in dict.fromkeys(given) if key in changed]
+    first = [key for key in dict.fromkeys(typed) if key in changed]
     parts, whole = [], True
     for key in dict.fromkeys([*first, *changed]):
         if _is_place(changed[key]):
@@ -57,15 +58,12 @@ def run_name(config: Config, given: Iterable[str] = ()) -> str:
     algorithm, exact_algorithm = _label(config.algorithm)
     dataset, exact_dataset = _label(config.dataset.name)
     whole = whole and exact_algorithm and exact_dataset
-    shown: list[str] = []
-    for part in parts:
-        if sum(map(len, shown)) + len(part) > LONGEST:
-            break
-        shown.append(part)
-    if left := len(parts) - len(shown):
-        shown.append(f"{left}_more")
-    ends = [f"seed_{config.seed}"] + ([] if whole and not left else [_digest(config)])
-    return "-".join([algorithm, dataset, *shown, *ends])
+    lengths = itertools.accumulate(map(len, parts))
+    listed = [part for part, length in zip(parts, lengths, strict=True) if length <= LONGEST]
+    if omitted := len(parts) - len(listed):
+        listed.append(f"{omitted}_more")
+    ends = [f"seed_{config.seed}"] + ([] if whole and not omitted else [_digest(config)])
+    return "-".join([algorithm, dataset, *listed, *ends])
 
 
 def command(config: Config, pipelines: Iterable[str] = ()) -> str:
@@ -135,5 +133,5 @@ def _leaves() -> Mapping[str, int]:
 def _short(key: str) -> str:
     """A key's last part where no other key has it and it says what of, else all of it."""
     leaf = key.rpartition(".")[2]
-    told = _leaves()[leaf] == 1 and leaf != "enabled" and not leaf.isdigit()
-    return leaf if told and key in _plain(Config()) else key
+    clear = _leaves()[leaf] == 1 and leaf != "enabled" and not leaf.isdigit()
+    return leaf if clear and key in _plain(Config()) else key

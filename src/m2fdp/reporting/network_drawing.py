@@ -35,8 +35,6 @@ WIDEST_PITCH = 1.1  # between siblings in a small tree
 NARROWEST_PITCH = 0.068  # below it a layer is packed
 FAMILY_GAP = 0.6  # between the children of two parents, in pitches
 LAYER_GAP = 0.85  # from the lower end of a layer to the upper end of the next
-MARK = {"cloud": 0.4, "server": 0.2, "device": 0.14}  # largest diameters
-FILL = {"cloud": 1.0, "server": 0.64, "device": 0.78}  # and as shares of the pitch
 NUMBER_HEIGHT = 0.18  # of the number below a block
 LEGEND_ROW = 0.27
 LEGEND_COLUMN = 2.4
@@ -47,24 +45,43 @@ FONT = 8.0
 SMALL_FONT = 6.5
 
 
+class Shape(NamedTuple):
+    """How nodes of a kind are drawn."""
+
+    largest: float  # diameter
+    share: float  # of the pitch
+    in_legend: int  # points
+
+
+SHAPES = {
+    "cloud": Shape(0.4, 1.0, 11),
+    "server": Shape(0.2, 0.64, 8),
+    "device": Shape(0.14, 0.78, 8),
+}
+# Marker and outline by what a node is called.
+MARKS = {
+    "trusted cloud": ("h", TRUSTED),
+    "untrusted cloud": ("h", UNTRUSTED),
+    "trusted server": ("s", TRUSTED),
+    "untrusted server": ("D", UNTRUSTED),
+    "device": ("o", DEVICE),
+}
+
+
 class NodeMark(NamedTuple):
     """How a node is drawn, and what that says."""
 
-    kind: str
+    kind: str  # of `SHAPES`
     trusted: bool
     adds_noise: bool
 
     @property
-    def colour(self) -> str:
-        if self.kind == "device":
-            return DEVICE
-        return TRUSTED if self.trusted else UNTRUSTED
+    def marker(self) -> str:
+        return MARKS[self.title][0]
 
     @property
-    def marker(self) -> str:
-        if self.kind == "server":
-            return "s" if self.trusted else "D"
-        return {"cloud": "h", "device": "o"}[self.kind]
+    def colour(self) -> str:
+        return MARKS[self.title][1]
 
     @property
     def fill(self) -> str:
@@ -72,9 +89,8 @@ class NodeMark(NamedTuple):
 
     @property
     def title(self) -> str:
-        if self.kind == "device":
-            return "device"
-        return f"{'trusted' if self.trusted else 'untrusted'} {self.kind}"
+        trust = "trusted" if self.trusted else "untrusted"
+        return self.kind if self.kind == "device" else f"{trust} {self.kind}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +98,9 @@ class _Layer:
     """The nodes of a layer in groups: one a node, or packed by parent and state.
 
     Attributes:
-        names: of the nodes.
+        names: the nodes' names.
         group: int64 (nodes,), the group of each node.
-        states: of the groups.
+        states: the groups' states.
         parents: int64 (groups,), the group above.
         packed: whether groups hold several nodes.
     """
@@ -105,9 +121,7 @@ class _Layer:
 
     @property
     def height(self) -> float:
-        if self.packed:
-            return PACKED_HEIGHT[self.kind]
-        return MARK[self.kind]
+        return PACKED_HEIGHT[self.kind] if self.packed else SHAPES[self.kind].largest
 
 
 def draw_network(table: pd.DataFrame) -> Figure:
@@ -117,7 +131,7 @@ def draw_network(table: pd.DataFrame) -> Figure:
     heavy line up is a node whose message carries fresh noise.
 
     Args:
-        table: as `m2fdp.topology.network.network_table` makes it.
+        table: rows of `m2fdp.topology.network.network_table`.
 
     Returns:
         A figure whose scatter artists hold one mark a node; their `gid` is the node's state,
@@ -126,10 +140,10 @@ def draw_network(table: pd.DataFrame) -> Figure:
     layers = _layers(table)
     centres, widths = _columns(layers)
     centres = [GUTTER + x for x in centres]
-    heights, y = _rows(layers)
+    y = _rows(layers)
     names = _shown_names(layers[-1], centres[-1])
     number = NUMBER_HEIGHT * layers[-1].packed
-    below = MARGIN + max(map(_text_width, names), default=number)
+    depth_below = MARGIN + max(map(_text_width, names), default=number)
     states = list(dict.fromkeys(state for layer in layers for state in layer.states))
     width = MARGIN + max(
         GUTTER + _tree_width(layers[-1]),
@@ -138,7 +152,7 @@ def draw_network(table: pd.DataFrame) -> Figure:
     columns = max(1, int(width // LEGEND_COLUMN))
     entries = _legend_entries(states)
     legend_height = -(-len(entries) // columns) * LEGEND_ROW + 0.1
-    bottom = y[-1] - heights[-1] / 2 - below - legend_height
+    bottom = y[-1] - layers[-1].height / 2 - depth_below - legend_height
 
     figure = Figure(figsize=(width, -bottom), dpi=DPI)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(bottom, 0), frame_on=False)
@@ -175,21 +189,17 @@ def _layers(table: pd.DataFrame) -> list[_Layer]:
     group_of: dict[str, int] = {}
     for depth, rows in table.groupby("layer"):
         names = rows["node"].tolist()
-        above = [0] if depth == 0 else [group_of[parent] for parent in rows["parent"]]
-        states = [
-            NodeMark(kind, bool(trusted), bool(noise))
-            for kind, trusted, noise in zip(
-                rows["kind"], rows["trusted"], rows["adds_noise"], strict=True
-            )
-        ]
-        gaps = FAMILY_GAP * (len(set(above)) - 1)
+        parents = [0] if depth == 0 else [group_of[parent] for parent in rows["parent"]]
+        columns = (rows[name].tolist() for name in ("kind", "trusted", "adds_noise"))
+        states = list(map(NodeMark, *columns))
+        gaps = FAMILY_GAP * (len(set(parents)) - 1)
         packed = (len(names) + gaps) * NARROWEST_PITCH > TREE_WIDTH
-        keys = list(zip(above, states, strict=True)) if packed else list(enumerate(states))
+        keys = list(zip(parents, states, strict=True)) if packed else list(enumerate(states))
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         group = np.array([numbers[key] for key in keys])
         first = np.unique(group, return_index=True)[1]
-        parents = np.array(above)[first]
-        layers.append(_Layer(names, group, [states[i] for i in first], parents, packed))
+        marks = [states[i] for i in first]
+        layers.append(_Layer(names, group, marks, np.array(parents)[first], packed))
         group_of = dict(zip(names, group.tolist(), strict=True))
     return layers
 
@@ -212,20 +222,19 @@ def _columns(layers: Sequence[_Layer]) -> tuple[list[np.ndarray], list[np.ndarra
     spans = [(scale * (right - share), scale * right)]
     for layer in reversed(layers[1:]):
         starts = np.unique(layer.parents, return_index=True)[1]
-        left, right = spans[-1]
-        spans.append((np.minimum.reduceat(left, starts), np.maximum.reduceat(right, starts)))
+        low, high = spans[-1]
+        spans.append((np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)))
     spans.reverse()
-    return [(left + right) / 2 for left, right in spans], [right - left for left, right in spans]
+    return [(low + high) / 2 for low, high in spans], [high - low for low, high in spans]
 
 
-def _rows(layers: Sequence[_Layer]) -> tuple[list[float], list[float]]:
-    """Height of every layer and the middle of it, from the upper edge down."""
-    heights = [layer.height for layer in layers]
+def _rows(layers: Sequence[_Layer]) -> list[float]:
+    """The middle of every layer, from the upper edge down."""
     middles, top = [], -MARGIN
-    for height in heights:
-        middles.append(top - height / 2)
-        top -= height + LAYER_GAP
-    return heights, middles
+    for layer in layers:
+        middles.append(top - layer.height / 2)
+        top -= layer.height + LAYER_GAP
+    return middles
 
 
 def _marks(
@@ -234,7 +243,8 @@ def _marks(
     """Where each node's mark is, and the marks' diameter in inches."""
     if not layer.packed:
         pitch = np.diff(centres).min() if len(centres) > 1 else np.inf
-        diameter = min(MARK[layer.kind], FILL[layer.kind] * pitch)
+        shape = SHAPES[layer.kind]
+        diameter = min(shape.largest, shape.share * pitch)
         return centres, np.full(len(centres), level), diameter
     pitch = PACKED_PITCH
     while (_n_columns(widths, pitch) < 1).any() or (
@@ -270,13 +280,8 @@ def _draw_marks(axes: Axes, layer: _Layer, x: np.ndarray, y: np.ndarray, diamete
             edgecolor=state.colour,
             linewidth=min(1.4, 0.14 * points),
             zorder=3,
-            gid=_gid(state),
+            gid=" ".join([*reversed(state.title.split()), *["noise"] * state.adds_noise]),
         )
-
-
-def _gid(state: NodeMark) -> str:
-    trust = [] if state.kind == "device" else ["trusted" if state.trusted else "untrusted"]
-    return " ".join([state.kind, *trust, *["noise"] * state.adds_noise])
 
 
 def _draw_edges(
@@ -287,15 +292,15 @@ def _draw_edges(
     depth: int,
 ) -> None:
     """Lines up from the groups of a layer; heavy where the message carries fresh noise."""
-    above, layer = layers[depth - 1], layers[depth]
-    start = y[depth - 1] - above.packed * (above.height / 2 + NUMBER_HEIGHT)
+    upper, layer = layers[depth - 1], layers[depth]
+    start = y[depth - 1] - upper.packed * (upper.height / 2 + NUMBER_HEIGHT)
     end = y[depth] + layer.packed * layer.height / 2
     # Upright at both ends, so that no line runs through the names beside the marks.
-    along = np.linspace(0, 1, 33)
-    across = along**2 * (3 - 2 * along)
+    progress = np.linspace(0, 1, 33)
+    across = progress**2 * (3 - 2 * progress)
     x_start, x_end = centres[depth - 1][layer.parents, None], centres[depth][:, None]
     x = x_start + (x_end - x_start) * across
-    segments = np.stack([x, np.broadcast_to(start + (end - start) * along, x.shape)], axis=2)
+    segments = np.stack([x, np.broadcast_to(start + (end - start) * progress, x.shape)], axis=2)
     noised = np.array([state.adds_noise for state in layer.states])
     for chosen, colour, width in ((~noised, EDGE, 0.8), (noised, NOISE, 1.3)):
         axes.add_collection(
@@ -387,8 +392,8 @@ def _text_width(text: str) -> float:
 def _layer_label(depth: int, layer: _Layer) -> str:
     sizes = layer.sizes
     count = len(layer.names)
-    if layer.kind == "cloud":
-        return f"layer {depth}: the cloud"
+    if depth == 0:
+        return f"layer {depth}: the {layer.kind}"
     lines = [f"layer {depth}: {count:,} {layer.kind}{'s' * (count > 1)}"]
     if layer.kind == "server":
         trusted = sum(int(n) for n, s in zip(sizes, layer.states, strict=True) if s.trusted)
@@ -401,14 +406,18 @@ def _layer_label(depth: int, layer: _Layer) -> str:
 
 def _legend_entries(states: Sequence[NodeMark]) -> list[Line2D]:
     """One entry a shape that occurs, and one for noise if anybody adds it."""
-    shapes = {state.title: state for state in sorted(states, key=_legend_rank)}
+
+    def rank(state: NodeMark) -> tuple[int, bool]:
+        return list(SHAPES).index(state.kind), state.trusted
+
+    shapes = {state.title: state for state in sorted(states, key=rank)}
     entries = [
         Line2D(
             [],
             [],
             linestyle="none",
             marker=state.marker,
-            markersize=8 if state.kind != "cloud" else 11,
+            markersize=SHAPES[state.kind].in_legend,
             markerfacecolor=PALE[state.colour],
             markeredgecolor=state.colour,
             markeredgewidth=1.2,
@@ -430,7 +439,3 @@ def _legend_entries(states: Sequence[NodeMark]) -> list[Line2D]:
             )
         )
     return entries
-
-
-def _legend_rank(state: NodeMark) -> tuple[int, bool]:
-    return ("cloud", "server", "device").index(state.kind), state.trusted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -39,14 +40,9 @@ def draw(
     and the panel says how many they are. A line that several panels share looks the same in all.
 
     Args:
-        layout: checked by `m2fdp.reporting.panels.check_layout`.
-        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
+        layout, measured, labels: see `m2fdp.reporting.panels.panel_contents`, whose errors these
+            are, too.
         history: one row a run and evaluated round, of `m2fdp.studies.tracked_runs.load_history`.
-        labels: the arms' texts, in the order in which lines are listed; arms without one are
-            listed after them, by their names.
-
-    Raises:
-        InputError: as `m2fdp.reporting.panels.panel_contents`.
     """
     contents = panel_contents(layout, measured, labels)
     looks = _looks(contents)
@@ -77,11 +73,12 @@ def _looks(contents: Sequence[Content]) -> dict[str, style.Look]:
         key=lambda line: (line.order, line.label),
     ):
         algorithms[line.label] = algorithms.get(line.label, frozenset()) | line.algorithms
-    if all(len(own) == 1 for own in algorithms.values()) and len(set(algorithms.values())) > 1:
-        of_algorithm = [next(iter(own)) for own in algorithms.values()]
+    one_each = all(len(names) == 1 for names in algorithms.values())
+    if one_each and len(set(algorithms.values())) > 1:
+        singles = [next(iter(names)) for names in algorithms.values()]
         return {
-            label: style.look(name, of_algorithm[:number].count(name))
-            for number, (label, name) in enumerate(zip(algorithms, of_algorithm, strict=True))
+            label: style.look(name, singles[:number].count(name))
+            for number, (label, name) in enumerate(zip(algorithms, singles, strict=True))
         }
     return {label: style.palette_look(number) for number, label in enumerate(algorithms)}
 
@@ -97,35 +94,22 @@ def _draw_panel(
 ) -> None:
     panel = content.panel
     style.tidy(axes, content.x_label, MEASURES[panel.y].label, whole_x=panel.x == ROUND)
-    axes.set_title(
-        textwrap.fill(panel.title, int((width - 0.8) / _CHARACTER)),
-        fontsize=style.TITLE_SIZE,
-        color=style.INK,
-        loc="left",
-    )
+    style.title(axes, textwrap.fill(panel.title, int((width - 0.8) / _CHARACTER)))
     if content.lack:
         axes.set(xticks=[], yticks=[])
-        axes.text(
-            0.5,
-            0.5,
-            content.lack,
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
-            color=style.COLOURS[0],
-            fontsize=style.LABEL_SIZE,
-        )
+        grey, axes_points = style.COLOURS[0], axes.transAxes
+        style.write(axes, 0.5, 0.5, content.lack, style.LABEL_SIZE, grey, transform=axes_points)
         return
     if content.categories:
         _draw_bars(axes, content, looks, width, tell_seeds)
     elif panel.x in OVER_A_RUN:
         for line in content.lines:
-            own = history[history["run_id"].isin(line.run_ids)]
-            means = over_seeds(own)
+            rounds = history[history["run_id"].isin(line.run_ids)]
+            means = over_seeds(rounds)
             number = list(looks).index(line.label)
             x = means["round"]
             if panel.x == DELAY:  # a round's seconds differ a little between seeds
-                x = x.map(own.groupby("round")[DELAY].mean())
+                x = x.map(rounds.groupby("round")[DELAY].mean())
             draw_band(axes, x, means, looks[line.label], number, line.label)
     else:
         _draw_points(axes, content, looks)
@@ -153,16 +137,9 @@ def _draw_points(axes: Axes, content: Content, looks: Mapping[str, style.Look]) 
         )
         lacking = points[points["measured"] < points["seeds"]]
         for x, point in lacking.iterrows():
-            axes.annotate(
-                f"{point['measured']:.0f} of {point['seeds']:.0f}",
-                (x, 0),
-                xycoords=axes.get_xaxis_transform(),
-                xytext=(0, 2 + _ROW_POINTS * row),
-                textcoords="offset points",
-                ha="center",
-                color=look.colour,
-                fontsize=_SMALL,
-            )
+            note = f"{point['measured']:.0f} of {point['seeds']:.0f}"
+            height = 2 + _ROW_POINTS * row
+            _note(axes, note, (x, 0), height, look.colour, xycoords=axes.get_xaxis_transform())
         row += len(lacking) > 0
 
 
@@ -178,7 +155,7 @@ def _draw_bars(
     bar = 0.8 / n_groups
     for number, line in enumerate(content.lines):
         look = looks[line.label]
-        alike = [label for label in looks if looks[label].colour == look.colour]
+        of_colour = [label for label in looks if looks[label].colour == look.colour]
         group = 0 if content.names_itself else number
         places = [
             content.categories.index(x) + (group - (n_groups - 1) / 2) * bar
@@ -193,7 +170,7 @@ def _draw_bars(
             yerr=line.points["std"],
             color=look.colour,
             edgecolor="white",
-            hatch=_HATCHES[alike.index(line.label) % len(_HATCHES)],
+            hatch=_HATCHES[of_colour.index(line.label) % len(_HATCHES)],
             capsize=3,
             ecolor=style.INK,
             label=line.label,
@@ -211,19 +188,27 @@ def _draw_bars(
                 note = f"n = {seeds}"
             else:
                 continue
-            axes.annotate(
-                note,
-                (place, top),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="center",
-                color=style.INK,
-                fontsize=_SMALL,
-            )
+            _note(axes, note, (place, top), 3, style.INK)
     _name_categories(axes, content.categories, width)
     axes.margins(y=0.12)
     axes.set_ylim(bottom=0)
     axes.grid(visible=False, axis="x")
+
+
+def _note(
+    axes: Axes, text: str, point: tuple[Any, float], points: float, colour: str, **options: Any
+) -> None:
+    """A small text so many points above a point."""
+    axes.annotate(
+        text,
+        point,
+        xytext=(0, points),
+        textcoords="offset points",
+        ha="center",
+        color=colour,
+        fontsize=_SMALL,
+        **options,
+    )
 
 
 def _fit_values(axes: Axes, content: Content) -> None:
@@ -237,8 +222,8 @@ def _fit_values(axes: Axes, content: Content) -> None:
         margin = _MARGIN * np.ptp(places)
         limits = np.array([places[0] - margin, places[-1] + margin])
         axes.set_xlim(*(np.exp(limits) if content.panel.log_x else limits))
-    least = _LEAST_GAP * np.ptp(places)
-    if len(values) <= _MOST_TICKS and (np.diff(places) >= least).all():
+    gap = _LEAST_GAP * np.ptp(places)
+    if len(values) <= _MOST_TICKS and (np.diff(places) >= gap).all():
         axes.set_xticks(values, [f"{value:g}" for value in values])
         axes.xaxis.set_minor_locator(NullLocator())
 
@@ -267,16 +252,16 @@ def _align(panels: Sequence[tuple[Axes, Content]]) -> None:
         if not content.lack and not content.categories:
             kind = (content.panel.y, content.panel.x in OVER_A_RUN)
             kinds.setdefault(kind, []).append(axes)
-    for alike in kinds.values():
-        low = min(axes.get_ylim()[0] for axes in alike)
-        high = max(axes.get_ylim()[1] for axes in alike)
+    for group in kinds.values():
+        low = min(axes.get_ylim()[0] for axes in group)
+        high = max(axes.get_ylim()[1] for axes in group)
         margin = _MARGIN * (high - low)  # no marker is cut off in a panel of lesser span
-        low = min(low, *(axes.dataLim.y0 - margin for axes in alike))
-        high = max(high, *(axes.dataLim.y1 + margin for axes in alike))
+        low = min(low, *(axes.dataLim.y0 - margin for axes in group))
+        high = max(high, *(axes.dataLim.y1 + margin for axes in group))
         notes = max(
-            len({text.xyann[1] for text in axes.texts if hasattr(text, "xyann")}) for axes in alike
+            len({text.xyann[1] for text in axes.texts if hasattr(text, "xyann")}) for axes in group
         )
-        for axes in alike:
+        for axes in group:
             axes.set_ylim(low - 0.07 * notes * (high - low), high)
 
 
@@ -311,25 +296,25 @@ def _add_own_legends(
     """Below each panel's axis label, wherever that is."""
     figure.draw_without_rendering()
     width, height = figure.get_size_inches()
-    most = 0
+    n_rows = 0
     for axes, content in named:
         handles, labels = _entries(axes, [content], tell_seeds)
         columns = legend_columns(labels, axes.bbox.width / figure.dpi)
-        most = max(most, -(-len(labels) // columns))
+        n_rows = max(n_rows, -(-len(labels) // columns))
         labelled = axes.xaxis.get_tightbbox() or axes.bbox
-        below = (axes.bbox.y0 - labelled.y0) / figure.dpi
+        depth = (axes.bbox.y0 - labelled.y0) / figure.dpi
         axes.legend(
             handles,
             labels,
             loc="upper left",
             bbox_to_anchor=(0, 0),
-            bbox_transform=axes.transAxes + ScaledTranslation(0, -below, figure.dpi_scale_trans),
+            bbox_transform=axes.transAxes + ScaledTranslation(0, -depth, figure.dpi_scale_trans),
             ncols=columns,
             fontsize=style.TICK_SIZE,
             frameon=False,
             handlelength=3.2,
         )
-    figure.set_size_inches(width, height + 0.25 * most * rows)
+    figure.set_size_inches(width, height + 0.25 * n_rows * rows)
 
 
 def _entries(axes: Axes, contents: Sequence[Content], tell_seeds: bool) -> tuple[list, list[str]]:

@@ -100,26 +100,22 @@ def check_layout(
     """Refuse a layout that a study's runs can't fill, whatever their results.
 
     Args:
-        columns: in which the runs differ: arm, version, dotted keys of parameters.
-        target_accuracy: of the study; None = none.
+        columns: what the runs differ in: arm, version, dotted keys of parameters.
+        target_accuracy: the study's target; None = none.
 
     Raises:
         InputError: naming the first wrong key, and what is valid.
     """
-    known = [*dict.fromkeys((*_ALWAYS, *columns))]
-    shown = [*OVER_A_RUN, *known, *SIZES]
+    fixed = [*dict.fromkeys((*_ALWAYS, *columns))]
+    drawable = [*OVER_A_RUN, *fixed, *SIZES]
     for column in layout.names:
-        if column not in shown:
-            raise InputError("figure.names", column, f"is none of {', '.join(shown)}")
+        _check_one_of("figure.names", column, drawable)
     for number, panel in enumerate(layout.panels):
         key = f"figure.panels.{number}"
-        for name, column, valid in (
-            ("x", panel.x, shown),
-            ("lines", panel.lines, known),
-            *((f"where.{column}", column, known) for column in panel.where),
-        ):
-            if column not in valid:
-                raise InputError(f"{key}.{name}", column, f"is none of {', '.join(valid)}")
+        _check_one_of(f"{key}.x", panel.x, drawable)
+        _check_one_of(f"{key}.lines", panel.lines, fixed)
+        for column in panel.where:
+            _check_one_of(f"{key}.where.{column}", column, fixed)
         measures = {"y": panel.y} | ({"x": panel.x} if panel.x in SIZES else {})
         for name, measure in measures.items():
             try:
@@ -127,10 +123,15 @@ def check_layout(
             except InputError as error:
                 raise InputError(f"{key}.{name}", measure, error.remedy) from None
         if panel.x in OVER_A_RUN and panel.y != "accuracy":
-            over = "rounds" if panel.x == ROUND else "seconds"
-            raise InputError(f"{key}.y", panel.y, f"over {over} only accuracy is drawn")
+            axis = "rounds" if panel.x == ROUND else "seconds"
+            raise InputError(f"{key}.y", panel.y, f"over {axis} only accuracy is drawn")
         if panel.log_x and panel.x in NAMES:
             raise InputError(f"{key}.log_x", True, f"{panel.x} has no numbers")
+
+
+def _check_one_of(key: str, name: str, valid: Collection[str]) -> None:
+    if name not in valid:
+        raise InputError(key, name, f"is none of {', '.join(valid)}")
 
 
 def panel_contents(
@@ -167,13 +168,9 @@ def _content(
     Raises:
         InputError: naming the key of the panel.
     """
-    for name, column, valid in (
-        ("x", panel.x, [*OVER_A_RUN, *runs.columns]),
-        ("y", panel.y, [measure for measure in MEASURES if measure in runs]),
-        ("lines", panel.lines, runs.columns),
-    ):
-        if column not in valid:
-            raise InputError(f"{key}.{name}", column, f"is none of {', '.join(valid)}")
+    _check_one_of(f"{key}.x", panel.x, [*OVER_A_RUN, *runs.columns])
+    _check_one_of(f"{key}.y", panel.y, [measure for measure in MEASURES if measure in runs])
+    _check_one_of(f"{key}.lines", panel.lines, runs.columns)
     try:
         selected = select_runs(runs, panel.where)
     except InputError as error:
@@ -183,8 +180,8 @@ def _content(
     if selected.empty:
         return Content(panel, x_label, (), ())
     # Over a run a line has but one number of seeds.
-    over = panel.x in OVER_A_RUN
-    x = pd.Series(0.0, index=selected.index) if over else _numbers(selected[panel.x])
+    one_point = panel.x in OVER_A_RUN
+    x = pd.Series(0.0, index=selected.index) if one_point else _numbers(selected[panel.x])
     categories: tuple[str, ...] = ()
     if x is None:
         if panel.log_x:
@@ -204,7 +201,7 @@ def _content(
         x_label,
         tuple(
             sorted(
-                (_line(str(label), own, panel, labels) for label, own in drawn.groupby(_LINE)),
+                (_line(str(label), rows, panel, labels) for label, rows in drawn.groupby(_LINE)),
                 key=lambda line: (line.order, line.label),
             )
         ),

@@ -23,8 +23,8 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     """Epsilon of every position of a data owner (rows) for every kind of observer (columns).
 
     Args:
-        ledger: with the columns of `m2fdp.privacy.ledger_tables.ledger_table`. Where there are many
-            positions, those that lose most are drawn.
+        ledger: rows of `m2fdp.privacy.ledger_tables.ledger_table`. Where there are many positions,
+            those that lose most are drawn.
     """
     lines = worst_positions(ledger, MAPPED_POSITIONS)
     cells = lines.pivot_table(
@@ -36,10 +36,10 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     figure = style.new_figure(3.6 + 1.05 * n_columns, 1.6 + 0.42 * n_rows)
     axes = figure.subplots()
     finite = values[np.isfinite(values) & (values > 0)]
-    least, most = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
-    scale = LogNorm(least / 1.5, most * 1.5)
+    low, high = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
+    scale = LogNorm(low / 1.5, high * 1.5)
     image = axes.imshow(
-        np.where(np.isfinite(values), np.maximum(values, least), np.nan),
+        np.where(np.isfinite(values), np.maximum(values, low), np.nan),
         cmap="Oranges",
         norm=scale,
         aspect="auto",
@@ -61,7 +61,7 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     n_all = ledger["position"].nunique()
     if n_rows < n_all:
         title += f": the {n_rows} of {n_all} positions that lose most"
-    axes.set_title(title, fontsize=style.TITLE_SIZE, color=style.INK, loc="left")
+    style.title(axes, title)
     style.colour_bar(figure, image, axes, "ε")
     return figure
 
@@ -98,8 +98,8 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
     title = "ε over the rounds by observer"
     if infinite:
         title += "\n∞ (messages in clear): " + ", ".join(infinite)
-    axes.set_title(title, fontsize=style.LABEL_SIZE, color=style.INK, loc="left")
-    figure.legend(loc="outside lower center", ncols=2, fontsize=style.TICK_SIZE, frameon=False)
+    style.title(axes, title, style.LABEL_SIZE)
+    style.legend_below(figure, axes.get_legend_handles_labels(), 2)
     return figure
 
 
@@ -121,14 +121,7 @@ def audit_bounds(bounds: pd.DataFrame) -> Figure:
         rows = np.arange(n) + offset
         axes.barh(rows, bounds[column], height=0.22, color=colour, label=name)
         for row, value in zip(rows, bounds[column], strict=True):
-            axes.text(
-                value,
-                row,
-                f" {written(value)}",
-                va="center",
-                fontsize=style.TICK_SIZE,
-                color=style.INK,
-            )
+            style.write(axes, value, row, f" {written(value)}", style.TICK_SIZE, ha="left")
     # Linear up to the least target, so that a lower bound of zero has its place.
     axes.set_xscale("symlog", linthresh=float(bounds["epsilon_nominal"].min()))
     axes.set_xlim(0, 3 * float(bounds[["epsilon_upper", "epsilon_nominal"]].max().max()))
@@ -139,13 +132,9 @@ def audit_bounds(bounds: pd.DataFrame) -> Figure:
     axes.set_yticks(range(n), labels)
     axes.invert_yaxis()
     style.tidy(axes, "ε", "")
-    axes.set_title(
-        f"Audit at T = {bounds['rounds'].iloc[0]}, {bounds['confidence'].iloc[0]:.0%} confidence",
-        fontsize=style.TITLE_SIZE,
-        color=style.INK,
-        loc="left",
-    )
-    figure.legend(loc="outside lower center", ncols=3, fontsize=style.TICK_SIZE, frameon=False)
+    confidence = f"{bounds['confidence'].iloc[0]:.0%} confidence"
+    style.title(axes, f"Audit at T = {bounds['rounds'].iloc[0]}, {confidence}")
+    style.legend_below(figure, axes.get_legend_handles_labels(), 3)
     return figure
 
 
@@ -164,13 +153,7 @@ def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNor
                 linewidth=0,
             )
         )
-    axes.text(
-        column,
-        row,
-        "–" if np.isnan(value) else upper_bound(value),
-        fontsize=style.TICK_SIZE,
-        ha="center",
-        va="center",
-        color="white" if np.isinf(value) or scale(value) > 0.6 else style.INK,
-        fontweight="bold" if np.isinf(value) else "normal",
-    )
+    text = "–" if np.isnan(value) else upper_bound(value)
+    ink = "white" if np.isinf(value) or scale(value) > 0.6 else style.INK
+    weight = "bold" if np.isinf(value) else "normal"
+    style.write(axes, column, row, text, style.TICK_SIZE, ink, fontweight=weight)

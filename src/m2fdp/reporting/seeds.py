@@ -55,9 +55,9 @@ def draw_band(
     """A line of mean accuracies in a band of one standard deviation.
 
     Args:
-        x: of the rows of `means`.
-        means: of `over_seeds`.
-        number: of the line in its figure.
+        x: the places of the rows of `means`.
+        means: rows of `over_seeds`.
+        number: the line's place in its figure, from 0.
     """
     step = max(1, len(means) // 8)
     axes.plot(
@@ -90,17 +90,8 @@ def legend_below(
     columns = legend_columns(labels, width)
     rows = -(-len(labels) // columns) + (title is not None)
     figure.set_size_inches(width, height + 0.25 * rows)
-    figure.legend(
-        handles,
-        labels,
-        title=title,
-        title_fontsize=style.TICK_SIZE,
-        loc="outside lower center",
-        ncols=columns,
-        fontsize=style.TICK_SIZE,
-        frameon=False,
-        handlelength=3.2,
-    )
+    look = {"title": title, "title_fontsize": style.TICK_SIZE, "handlelength": 3.2}
+    style.legend_below(figure, (handles, labels), columns, **look)
 
 
 def legend_columns(labels: Sequence[str], width: float) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LogNorm
@@ -103,6 +106,42 @@ def tidy(axes: Axes, x_label: str, y_label: str, *, whole_x: bool = False) -> No
         axes.xaxis.set_major_locator(
             MaxNLocator(10, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
         )
+
+
+def title(axes: Axes, text: str, size: float = TITLE_SIZE) -> None:
+    """What a panel shows, above its left edge."""
+    axes.set_title(text, fontsize=size, color=INK, loc="left")
+
+
+def write(
+    axes: Axes, x: float, y: float, text: str, size: float, colour: str = INK, **options: Any
+) -> None:
+    """A text that is centred upon a point, if the options do not say otherwise."""
+    options = {"ha": "center"} | options
+    axes.text(x, y, text, fontsize=size, color=colour, va="center", **options)
+
+
+def headline(figure: Figure, text: str) -> None:
+    """What the whole figure shows, above all panels."""
+    figure.suptitle(text, fontsize=TITLE_SIZE, color=INK, x=0.01, ha="left")
+
+
+def foot(figure: Figure, text: str) -> None:
+    """A note below all panels."""
+    figure.supxlabel(text, fontsize=TICK_SIZE, color=INK, x=0.01, ha="left")
+
+
+def legend_below(
+    figure: Figure, entries: tuple[Sequence[Artist], Sequence[str]], columns: int, **options: Any
+) -> None:
+    """One legend below all panels.
+
+    Args:
+        entries: handles and labels, as `Axes.get_legend_handles_labels` returns them.
+    """
+    handles, labels = entries
+    options |= {"ncols": columns, "fontsize": TICK_SIZE, "frameon": False}
+    figure.legend(handles, labels, loc="outside lower center", **options)
 
 
 def plain_log(axis: Axis) -> None:

@@ -23,8 +23,10 @@ from m2fdp.formatting import (
     upper_bound,
     verified,
 )
+from m2fdp.reporting.clock_figures import RATES
 from m2fdp.reporting.seeds import refuse_twice
 from m2fdp.reporting.style import position
+from m2fdp.reporting.terminal import new_table, show
 
 TABLE_COLUMNS = (
     "algorithm",
@@ -105,14 +107,14 @@ def displayed(table: pd.DataFrame) -> pd.DataFrame:
 
 def to_markdown(table: pd.DataFrame) -> str:
     """A comparison table in Markdown; numbers are aligned to the right."""
-    shown = displayed(table)
-    return markdown(shown, _text_columns(shown))
+    frame = displayed(table)
+    return markdown(frame, _text_columns(frame))
 
 
-def markdown(shown: pd.DataFrame, texts: Collection[str]) -> str:
+def markdown(frame: pd.DataFrame, texts: Collection[str]) -> str:
     """A frame of texts in Markdown; columns that are not among `texts` are aligned to the right."""
-    rules = ["---" if name in texts else "---:" for name in shown.columns]
-    lines = [list(shown.columns), rules, *shown.to_numpy().tolist()]
+    rules = ["---" if name in texts else "---:" for name in frame.columns]
+    lines = [list(frame.columns), rules, *frame.to_numpy().tolist()]
     return "".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
     )
@@ -120,31 +122,31 @@ def markdown(shown: pd.DataFrame, texts: Collection[str]) -> str:
 
 def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
     """A comparison table in the terminal."""
-    shown = displayed(table)
-    texts = _text_columns(shown)
-    result = Table(title=Text(title), title_justify="left")
+    frame = displayed(table)
+    texts = _text_columns(frame)
+    result = new_table(title)
     whole = ("algorithm", VERSION, ARM, ACCURACY)  # in a narrow terminal the others may wrap
-    for name in shown.columns:
+    for name in frame.columns:
         result.add_column(
             name,
             justify="left" if name in texts else "right",
             no_wrap=name in whole,
-            min_width=max(map(len, [*name.split(), *(shown[name] if name in whole else ())])),
+            min_width=max(map(len, [*name.split(), *(frame[name] if name in whole else ())])),
         )
-    for row in shown.to_numpy().tolist():
+    for row in frame.to_numpy().tolist():
         result.add_row(*map(Text, row))
-    console.print(result, crop=False)  # no column is lost, however narrow the terminal
+    show(result, console)
 
 
-def worst_positions(ledger: pd.DataFrame, most: int) -> pd.DataFrame:
+def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     """A ledger's lines with one a position and observer, of the positions that lose most.
 
     Positions of one name differ in what only accountants care about; the largest epsilon of
     them stands for all.
 
     Args:
-        ledger: with the columns of `m2fdp.privacy.ledger_tables.ledger_table`.
-        most: how many positions are kept: the worst for each kind of observer, distrusted
+        ledger: rows of `m2fdp.privacy.ledger_tables.ledger_table`.
+        count: how many positions stay: the worst for each kind of observer, distrusted
             ones first, then those with the largest epsilons. They stay in the ledger's order.
 
     Returns:
@@ -157,22 +159,20 @@ def worst_positions(ledger: pd.DataFrame, most: int) -> pd.DataFrame:
     ranked = lines.sort_values(["distrusted", "epsilon"], ascending=False, kind="stable")
     # Of every kind of observer the worst first, so that no kind is missing.
     ranked = pd.concat([ranked.drop_duplicates("kind"), ranked])
-    kept = ranked["position"].drop_duplicates()[:most]
-    return lines[lines["position"].isin(kept)].reset_index(drop=True)
+    chosen = ranked["position"].drop_duplicates()[:count]
+    return lines[lines["position"].isin(chosen)].reset_index(drop=True)
 
 
-def print_ledger(ledger: pd.DataFrame, console: Console) -> None:
+def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     """A privacy ledger in the terminal: under each position, who learns how much about it."""
-    shown = worst_positions(ledger, PRINTED_POSITIONS)
+    worst = worst_positions(ledger, PRINTED_POSITIONS)
     title = f"Privacy ledger at δ = {ledger['delta'].iloc[0]:g} ({ledger['adjacency'].iloc[0]})"
-    n_shown, n_all = shown["position"].nunique(), ledger["position"].nunique()
+    n_shown, n_all = worst["position"].nunique(), ledger["position"].nunique()
     if n_shown < n_all:
         title += f", the {n_shown} of {n_all} positions that lose most"
-    result = Table(title=Text(title), title_justify="left")
-    result.add_column("observer")
-    for name, width in (("distrusted", 10), ("releases", 8), ("noise", 7), ("ε", 7)):
-        result.add_column(name, justify="right", no_wrap=True, min_width=width)
-    for place, lines in shown.groupby("position", sort=False):
+    numbers = ("distrusted", "releases", "noise", "ε")
+    result = new_table(title, ["observer"], numbers, digits=7)
+    for place, lines in worst.groupby("position", sort=False):
         result.add_row(Text(f"{place} (devices: {lines['devices'].max():,})", "bold"))
         for line in lines.to_dict("records"):
             result.add_row(
@@ -183,29 +183,24 @@ def print_ledger(ledger: pd.DataFrame, console: Console) -> None:
                 upper_bound(line["epsilon"]),
             )
         result.add_section()
-    console.print(result, crop=False)
+    show(result, console)
 
 
-def print_audit(bounds: pd.DataFrame, console: Console) -> None:
+def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
     """An audit in the terminal: what each observer learns at least, at most, and should.
 
     Args:
-        bounds: with the columns of `m2fdp.adversaries.Bounds`, a row an observer.
+        bounds: a row an observer, with the columns of `m2fdp.adversaries.Bounds`.
     """
     first = bounds.iloc[0]
-    result = Table(
-        title=Text(f"Audit at T = {first['rounds']}, δ = {first['delta']:g}"),
-        title_justify="left",
-        caption=Text(
-            f"Each lower bound holds at {first['confidence']:.0%} confidence; with "
-            f"{first['repetitions']:,} repetitions of each world none can pass "
-            f"{lower_bound(first['largest_lower'])}."
-        ),
-        caption_justify="left",
+    result = new_table(
+        f"Audit at T = {first['rounds']}, δ = {first['delta']:g}",
+        ["observer, and the devices it observes"],
+        ["releases", "ε at least", "ε at most", "ε nominal"],
+        f"Each lower bound holds at {first['confidence']:.0%} confidence; with "
+        f"{first['repetitions']:,} repetitions of each world none can pass "
+        f"{lower_bound(first['largest_lower'])}.",
     )
-    result.add_column("observer, and the devices it observes")
-    for name in ("releases", "ε at least", "ε at most", "ε nominal"):
-        result.add_column(name, justify="right", no_wrap=True, min_width=len(name))
     for row in bounds.to_dict("records"):
         result.add_row(
             Text(f"{row['observer']}: {row['position']}"),
@@ -214,14 +209,14 @@ def print_audit(bounds: pd.DataFrame, console: Console) -> None:
             upper_bound(row["epsilon_upper"]),
             nominal(row["epsilon_nominal"]),
         )
-    console.print(result, crop=False)
+    show(result, console)
 
 
-def print_result(summary: Mapping[str, Any], console: Console) -> None:
+def print_result(summary: Mapping[str, Any], console: Console | None = None) -> None:
     """What a run has reached, in the terminal.
 
     Args:
-        summary: of `m2fdp.pipelines.evaluation.nodes.summarise`.
+        summary: what `m2fdp.pipelines.evaluation.nodes.summarise` returns.
     """
     title = get_algorithm(summary["algorithm"]).title
     result = Table.grid(padding=(0, 2))
@@ -235,7 +230,7 @@ def print_result(summary: Mapping[str, Any], console: Console) -> None:
         ("delay", f"{quantity(summary['delay_s'])} s"),
     ):
         result.add_row(Text(name), Text(value))
-    console.print(result, crop=False)
+    show(result, console)
 
 
 def _promise(summary: Mapping[str, Any]) -> str:
@@ -244,35 +239,57 @@ def _promise(summary: Mapping[str, Any]) -> str:
         return "∞ for everybody, no privacy"
     bound = upper_bound(promised_epsilon(summary))
     kind = "verified" if summary["privacy"] == "verified" else "conditional: privacy_summary.json"
-    asked = nominal(summary["epsilon_nominal"])
-    return f"{bound} ({kind}), nominal {asked}, δ = {summary['delta']:g}"
+    target = nominal(summary["epsilon_nominal"])
+    return f"{bound} ({kind}), nominal {target}, δ = {summary['delta']:g}"
 
 
-def print_bound(table: pd.DataFrame, console: Console) -> None:
+def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
     """The bounds after the last round in the terminal, beside the means that they bound.
 
     Args:
-        table: of `m2fdp.convergence.tables.bound_table`.
+        table: rows of `m2fdp.convergence.tables.bound_table`.
     """
     last = table.iloc[-1]
-    result = Table(
-        title=Text(f"Mean squared gradient norm over {last['round']:,.0f} rounds"),
-        title_justify="left",
-    )
-    result.add_column("bound")
-    for name in ("at most", "measured"):
-        result.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+    title = f"Mean squared gradient norm over {last['round']:,.0f} rounds"
+    result = new_table(title, ["bound"], ["at most", "measured"])
     for name, bound, measured in (
         ("Theorem 1 as printed; plain mean", "bound", "mean_gradient_norm_sq"),
         ("proven here; mean weighted by step size", "proven_bound", "weighted_gradient_norm_sq"),
     ):
         result.add_row(Text(name), upper_bound(last[bound]), f"{last[measured]:.3g}")
-    console.print(result, crop=False)
+    show(result, console)
 
 
-def _text_columns(shown: pd.DataFrame) -> list[str]:
+def print_clock(units: pd.DataFrame, rounds: pd.DataFrame, console: Console | None = None) -> None:
+    """Seconds of a round in both readings of D's rates, and the mean of the configured plan.
+
+    Args:
+        units: rows of `m2fdp.tiering.tables.units_table`.
+        rounds: rows of `m2fdp.tiering.tables.rounds_table`.
+    """
+    numbers = [name for rate in RATES.values() for name in (rate, "of FedAvg's")]
+    result = new_table("Seconds of a round of D's ten clients", ["times of", "algorithm"], numbers)
+    for (model, algorithm), rows in units.groupby(["model", "algorithm"], sort=False):
+        by_unit = rows.set_index("rate_unit")
+        cells = []
+        for unit in RATES:
+            row = by_unit.loc[unit]
+            cells += [f"{row['round_s']:.1f}", f"{row['over_fedavg']:.3f}"]
+        result.add_row(str(model), str(algorithm), *cells)
+    show(result, console)
+    mean = rounds[["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s", "fedgkt_s"]].mean()
+    show(
+        f"{len(rounds)} rounds planned, times of {rounds['model'].iloc[0]}: on average "
+        f"{mean['dtfl_s']:.1f} s (times known before: {mean['oracle_s']:.1f} s, FedAvg "
+        f"{mean['fedavg_s']:.1f} s, SplitFed {mean['splitfed_s']:.1f} s, FedGKT "
+        f"{mean['fedgkt_s']:.1f} s).",
+        console,
+    )
+
+
+def _text_columns(frame: pd.DataFrame) -> list[str]:
     """The algorithm and the swept parameters."""
-    return list(shown.columns[: shown.columns.get_loc(ACCURACY)])
+    return list(frame.columns[: frame.columns.get_loc(ACCURACY)])
 
 
 def _mean_and_std(mean: float, std: float, seeds: int) -> str:

@@ -31,11 +31,11 @@ class Candidate(Protocol):
     def commit(self) -> bytes:
         """To a nonce, a fresh one each time."""
 
-    def reveal(self, shown: Mapping[int, bytes]) -> bytes | None:
+    def reveal(self, others: Mapping[int, bytes]) -> bytes | None:
         """The nonce; None = nothing comes.
 
         Args:
-            shown: by number, the nonces that others have shown before.
+            others: the nonces that others have revealed before, by number.
         """
 
 
@@ -47,18 +47,13 @@ class Election:
         leader: the winner's number.
         left_out: who did not show what they had committed to, in the order of the draws.
         draws: 1, and one more for each that had to be repeated.
-        messages: between the candidates, `NONCE_BYTES` each.
+        messages: how many candidates have sent each other, of `NONCE_BYTES` each.
     """
 
     leader: int
     left_out: tuple[int, ...]
     draws: int
     messages: int
-
-    @property
-    def n_bytes(self) -> int:
-        """Of all messages."""
-        return self.messages * NONCE_BYTES
 
 
 def elect(
@@ -67,7 +62,7 @@ def elect(
     """An election among devices that do what they should.
 
     Args:
-        numbers: of the candidates.
+        numbers: the candidates' numbers.
         nonces: so many random bytes; those of a keyed generator make a result that repeats.
         silent: candidates that fall silent once they have committed.
 
@@ -90,16 +85,16 @@ def hold(candidates: Sequence[Candidate]) -> Election:
         others = len(candidates) - 1
         commitments = {one.number: one.commit() for one in candidates}
         messages += len(candidates) * others
-        shown: dict[int, bytes] = {}
+        nonces: dict[int, bytes] = {}
         for one in candidates:
-            nonce = one.reveal(MappingProxyType(shown))
+            nonce = one.reveal(MappingProxyType(nonces))
             messages += others if nonce is not None else 0
             if nonce is not None and opens(commitments[one.number], nonce, one.number):
-                shown[one.number] = nonce
-        if len(shown) == len(candidates):
-            return Election(winner(shown), tuple(left_out), draws, messages)
-        left_out += [one.number for one in candidates if one.number not in shown]
-        candidates = [one for one in candidates if one.number in shown]
+                nonces[one.number] = nonce
+        if len(nonces) == len(candidates):
+            return Election(winner(nonces), tuple(left_out), draws, messages)
+        left_out += [one.number for one in candidates if one.number not in nonces]
+        candidates = [one for one in candidates if one.number in nonces]
     raise NobodyElected(f"all {len(left_out)} candidates have left the election")
 
 
@@ -120,11 +115,6 @@ def winner(nonces: Mapping[int, bytes]) -> int:
     """The candidate at the place that the nonces add up to."""
     numbers = sorted(nonces)
     return numbers[sum(int.from_bytes(nonce) for nonce in nonces.values()) % len(numbers)]
-
-
-def election_bytes(n_candidates: int) -> int:
-    """Of an election that nobody leaves: each sends 2 messages to each other."""
-    return 2 * n_candidates * (n_candidates - 1) * NONCE_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,12 +143,12 @@ def exposure(present: np.ndarray, leaders: np.ndarray, coalition: int = 1) -> Ex
             serve most while a device takes part are its worst ones.
     """
     n = present.shape[1]
-    together = np.zeros((n, n), dtype=np.int64)  # leader, device
+    counts = np.zeros((n, n), dtype=np.int64)  # leader, device
     held = leaders >= 0
-    np.add.at(together, leaders[held], present[held].astype(np.int64))
-    np.fill_diagonal(together, 0)
+    np.add.at(counts, leaders[held], present[held].astype(np.int64))
+    np.fill_diagonal(counts, 0)
     served = np.bincount(leaders[held], minlength=n)
-    worst_first = -np.sort(-together, axis=0)
+    worst_first = -np.sort(-counts, axis=0)
     return Exposure(served, worst_first[0], worst_first[:coalition].sum(axis=0))
 
 
@@ -175,5 +165,5 @@ class _Device:
         self.nonce = self.nonces(NONCE_BYTES)
         return commitment(self.nonce, self.number)
 
-    def reveal(self, shown: Mapping[int, bytes]) -> bytes | None:
+    def reveal(self, others: Mapping[int, bytes]) -> bytes | None:
         return None if self.silent else self.nonce

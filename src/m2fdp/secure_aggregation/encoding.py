@@ -27,10 +27,10 @@ from m2fdp.secure_aggregation.terms import SLACK, Input, Terms
 _LOUDEST = 8  # deviations; a Gaussian coordinate is louder with probability 1.2e-15
 
 
-def refusal(given: Input, terms: Terms) -> str | None:
+def refusal(entry: Input, terms: Terms) -> str | None:
     """Why a member must not mask this; None = it may. No reason tells a value."""
     n_parameters, scale = terms.n_parameters, terms.scale
-    vector = np.asarray(given.vector, dtype=np.float64)
+    vector = np.asarray(entry.vector, dtype=np.float64)
     if vector.shape != (n_parameters,):
         return f"its shape is {vector.shape}, not ({n_parameters},)"
     if not np.isfinite(vector).all():
@@ -38,9 +38,9 @@ def refusal(given: Input, terms: Terms) -> str | None:
     with np.errstate(over="ignore"):
         if np.linalg.norm(vector) > scale.bound * (1 + SLACK):
             return "its norm is above the bound"
-    if given.noise is None:
+    if entry.noise is None:
         return None
-    noise = np.asarray(given.noise, dtype=np.float64)
+    noise = np.asarray(entry.noise, dtype=np.float64)
     if noise.shape != (n_parameters,):
         return f"its noise has the shape {noise.shape}, not ({n_parameters},)"
     # NaN is not below anything.
@@ -49,16 +49,16 @@ def refusal(given: Input, terms: Terms) -> str | None:
     return None
 
 
-def encode(given: Input, terms: Terms) -> np.ndarray:
+def encode(entry: Input, terms: Terms) -> np.ndarray:
     """The integers of an input that `refusal` lets pass: uint32 (M,)."""
     points, room = terms.points, (2**31 - 1) // terms.group.n_members
-    vector = np.asarray(given.vector, dtype=np.float64)
-    if given.noise is None:
+    vector = np.asarray(entry.vector, dtype=np.float64)
+    if entry.noise is None:
         # The slack of the bound must not use up the room of the sum.
         room = int(points * terms.scale.bound)
         grid = truncated(vector, points)
     else:
-        grid = np.rint((vector + np.asarray(given.noise, dtype=np.float64)) * points)
+        grid = np.rint((vector + np.asarray(entry.noise, dtype=np.float64)) * points)
     np.clip(grid, -room, room, out=grid)
     return grid.astype(np.int64).astype(np.uint32)
 

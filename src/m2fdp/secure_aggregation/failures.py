@@ -32,29 +32,39 @@ class ProtocolError(Exception):
     """Somebody does not do what the protocol says."""
 
 
-class KeyRefused(ProtocolError):
+class _OfMember(ProtocolError):
+    """What one member does, or is asked for, and why not."""
+
+    what = "member {}"
+
+    def __init__(self, member: int, reason: str) -> None:
+        self.member, self.reason = member, reason
+        super().__init__(f"{self.what.format(member)}: {reason}")
+
+
+class KeyRefused(_OfMember):
     """A public key that no honest member has: somebody else's too, or one of low order."""
 
-    def __init__(self, member: int, reason: str) -> None:
-        self.member, self.reason = member, reason
-        super().__init__(f"the keys of member {member}: {reason}")
+    what = "the keys of member {}"
 
 
-class InputRefused(ProtocolError):
+class InputRefused(_OfMember):
     """A member does not mask what it has; to the others it falls silent."""
 
-    def __init__(self, member: int, reason: str) -> None:
-        self.member, self.reason = member, reason
-        super().__init__(f"the input of member {member}: {reason}")
+    what = "the input of member {}"
 
 
-class MessageRefused(ProtocolError):
+class MessageRefused(_OfMember):
     """A message to the server of somebody who was not asked for it, or has sent it, or that is not
     what was asked for: the round ends."""
 
-    def __init__(self, member: int, reason: str) -> None:
-        self.member, self.reason = member, reason
-        super().__init__(f"the message of member {member}: {reason}")
+    what = "the message of member {}"
+
+
+class UnmaskRefused(_OfMember):
+    """A member gives no shares: the request would show more than one sum of enough members."""
+
+    what = "member {} unmasks nothing"
 
 
 class TamperedShare(ProtocolError):
@@ -63,14 +73,6 @@ class TamperedShare(ProtocolError):
     def __init__(self, sender: int, recipient: int) -> None:
         self.sender, self.recipient = sender, recipient
         super().__init__(f"the share that member {sender} sealed for member {recipient}")
-
-
-class UnmaskRefused(ProtocolError):
-    """A member gives no shares: the request would show more than one sum of enough members."""
-
-    def __init__(self, member: int, reason: str) -> None:
-        self.member, self.reason = member, reason
-        super().__init__(f"member {member} unmasks nothing: {reason}")
 
 
 class OutOfTurn(ProtocolError):

@@ -87,16 +87,16 @@ def unseal(key: bytes, sender: int, recipient: int, sealed: bytes) -> bytes:
 
 def copied(public: Mapping[int, tuple[bytes, ...]]) -> list[int]:
     """The members with a public key that is shown twice; who has copied it can't be told."""
-    shown = Counter(key for own in public.values() for key in own)
-    return [member for member, own in public.items() if any(shown[key] > 1 for key in own)]
+    times = Counter(key for pair in public.values() for key in pair)
+    return [member for member, pair in public.items() if any(times[key] > 1 for key in pair)]
 
 
 def refused_keys(public: Mapping[int, tuple[bytes, ...]]) -> dict[int, str]:
     """By member, why its public keys are refused."""
     refused = dict.fromkeys(copied(public), COPIED)
-    for member, own in public.items():
+    for member, pair in public.items():
         try:
-            for key in own:
+            for key in pair:
                 agree(_PROBE, key, member)
         except KeyRefused as error:
             refused[member] = error.reason

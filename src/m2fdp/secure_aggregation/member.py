@@ -30,7 +30,6 @@ class Member:
     A step that raises is its last: whatever else it is asked for, it refuses.
 
     Args:
-        terms: of the round.
         number: 0…n-1.
         entropy: so many random bytes that nobody can foresee.
     """
@@ -78,18 +77,16 @@ class Member:
             [point(member) for member in self._roster],
             self._entropy,
         )
-        of = dict(zip(self._roster, held, strict=True))
-        self._held[self.number] = (of[self.number][0], of[self.number][1])
+        by_member = dict(zip(self._roster, held, strict=True))
+        self._held[self.number] = (by_member[self.number][0], by_member[self.number][1])
         self._next = Stage.VECTOR
-        return SealedShares(
-            self.number,
-            tuple(
-                (v, keys.seal(self._sealing_keys[v], self.number, v, b"".join(of[v])))
-                for v in others
-            ),
+        sealed = (
+            (v, keys.seal(self._sealing_keys[v], self.number, v, b"".join(by_member[v])))
+            for v in others
         )
+        return SealedShares(tuple(sealed), self.number)
 
-    def mask(self, mailbox: Mailbox, given: Input) -> MaskedVector:
+    def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
         """Its vector and noise under its own mask and one for each other who has shared.
 
         Raises:
@@ -105,10 +102,10 @@ class Member:
             text = keys.unseal(self._sealing_keys[sender], sender, self.number, sealed)
             self._held[sender] = (text[: shares.SHARE_BYTES], text[shares.SHARE_BYTES :])
         self._terms.group.require(len(self._held))
-        reason = encoding.refusal(given, self._terms)
+        reason = encoding.refusal(entry, self._terms)
         if reason is not None:
             raise InputRefused(self.number, reason)
-        words = encoding.encode(given, self._terms)
+        words = encoding.encode(entry, self._terms)
         masks.add_own_mask(words, masks.own_key(self._own_seed, self._terms))
         for other in self._others(self._held):
             public = self._roster[other].masking
@@ -150,8 +147,8 @@ class Member:
     def _read(self, roster: Roster) -> None:
         self._roster = {one.sender: one for one in roster.keys}
         self._terms.group.require(len(self._roster))
-        own = self._roster.get(self.number)
-        if own != PublicKeys(self.number, self._sealing.public, self._masking.public):
+        on_roster = self._roster.get(self.number)
+        if on_roster != PublicKeys(self.number, self._sealing.public, self._masking.public):
             raise KeyRefused(self.number, "not its own on the roster")
         copied = keys.copied({u: (one.sealing, one.masking) for u, one in self._roster.items()})
         if copied:

@@ -41,29 +41,27 @@ class Roster:
 
 
 @dataclass(frozen=True)
-class SealedShares:
-    """Member to server: (recipient, shares of its two secrets) for each other member."""
-
-    sender: int
+class _Parcels:
     parcels: tuple[tuple[int, bytes], ...]
 
     @property
     def n_bytes(self) -> int:
-        """All parcels."""
+        """All parcels and whose they are."""
         return sum(ID_BYTES + len(sealed) for _, sealed in self.parcels)
 
 
 @dataclass(frozen=True)
-class Mailbox:
+class SealedShares(_Parcels):
+    """Member to server: (recipient, shares of its two secrets) for each other member."""
+
+    sender: int
+
+
+@dataclass(frozen=True)
+class Mailbox(_Parcels):
     """Server to member: (sender, sealed shares) of each other member who has sent some."""
 
     recipient: int
-    parcels: tuple[tuple[int, bytes], ...]
-
-    @property
-    def n_bytes(self) -> int:
-        """All parcels."""
-        return sum(ID_BYTES + len(sealed) for _, sealed in self.parcels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,12 +92,8 @@ class UnmaskRequest:
 
 @dataclass(frozen=True)
 class UnmaskShares:
-    """Survivor to server: its shares, by member.
-
-    Attributes:
-        own_masks: of the seeds of the survivors' own masks.
-        masking_keys: of the private keys of those who fell silent.
-    """
+    """Survivor to server: its shares, by member, of the seeds of the survivors' own masks, and of
+    the private keys of those who fell silent."""
 
     sender: int
     own_masks: Mapping[int, bytes] = field(repr=False)

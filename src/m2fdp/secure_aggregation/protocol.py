@@ -31,7 +31,7 @@ class Sum:
     Attributes:
         values: float64 (M,), the sum of the survivors' vectors and noise, on the grid.
         survivors: whose.
-        refused: by member, why its keys or its input were.
+        refused: why the keys or the input of each refused member were.
         turnout: how many came how far.
         messages: how many were sent, by members and by the server.
         members_bytes: that all members have sent.
@@ -62,8 +62,8 @@ def secure_sum(
         inputs: (n,), of each member; None = it has nothing to send and falls silent before its
             vector, if not earlier. So does a member whose input is refused (see
             `encoding.refusal`), and the log says why.
-        silent: by member that falls silent, the first message that it does not send.
-        entropy: of all members: so many random bytes.
+        silent: the first message that a member who falls silent does not send, by member.
+        entropy: all members' source of so many random bytes.
         tap: hears every message; what goes to all, once.
 
     Raises:
@@ -86,11 +86,11 @@ def secure_sum(
         for mailbox in mailboxes:
             u = mailbox.recipient
             wire.down(mailbox)
-            given = inputs[u]
-            if given is None or not present(Stage.VECTOR, [u]):
+            entry = inputs[u]
+            if entry is None or not present(Stage.VECTOR, [u]):
                 continue
             try:
-                yield wire.up(members[u].mask(mailbox, given))
+                yield wire.up(members[u].mask(mailbox, entry))
             except InputRefused as error:
                 refuse(u, error.reason)
 

@@ -31,7 +31,7 @@ class Server:
     another form, is a `MessageRefused`.
 
     Attributes:
-        refused: by member, why its keys were.
+        refused: why each member's keys were refused, if they were.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -50,11 +50,12 @@ class Server:
             BelowThreshold: too few do.
             MessageRefused: see the class.
         """
-        shown = {one.sender: one for one in _each(announced, range(self._terms.group.n_members))}
+        everybody = range(self._terms.group.n_members)
+        public = {one.sender: one for one in _each(announced, everybody)}
         self.refused = keys.refused_keys(
-            {member: (one.sealing, one.masking) for member, one in shown.items()}
+            {member: (one.sealing, one.masking) for member, one in public.items()}
         )
-        self._keys = {u: one for u, one in shown.items() if u not in self.refused}
+        self._keys = {u: one for u, one in public.items() if u not in self.refused}
         self._terms.group.require(len(self._keys))
         return Roster(tuple(self._keys.values()))
 
@@ -73,7 +74,7 @@ class Server:
         self._shared = tuple(parcels)
         self._terms.group.require(len(parcels))
         return tuple(
-            Mailbox(v, tuple((u, parcels[u][v]) for u in self._shared if u != v))
+            Mailbox(tuple((u, parcels[u][v]) for u in self._shared if u != v), v)
             for v in self._shared
         )
 
@@ -106,20 +107,20 @@ class Server:
             SharesDisagree: their shares are not of what they should be.
             MessageRefused: see the class; or shares of others than those asked for.
         """
-        given = {}
+        answered = {}
         for one in _each(answers, self._survivors):
-            given[point(one.sender)] = one
+            answered[point(one.sender)] = one
             held = set(one.own_masks), set(one.masking_keys)
             if held != (set(self._survivors), set(self._silent)):
                 raise MessageRefused(one.sender, "its shares are not of whom it was asked about")
-        self._terms.group.require(len(given))
+        self._terms.group.require(len(answered))
         threshold = self._terms.group.threshold
-        own = shares.rebuild_all({x: one.own_masks for x, one in given.items()}, threshold)
-        gone = shares.rebuild_all({x: one.masking_keys for x, one in given.items()}, threshold)
+        seeds = {x: one.own_masks for x, one in answered.items()}
+        secrets = {x: one.masking_keys for x, one in answered.items()}
         words = self._words.copy()
-        for seed in own.values():
+        for seed in shares.rebuild_all(seeds, threshold).values():
             masks.take_own_mask(words, masks.own_key(seed, self._terms))
-        for member, secret in gone.items():
+        for member, secret in shares.rebuild_all(secrets, threshold).items():
             self._add_missing(words, member, secret)
         return encoding.decode(words, self._terms.points)
 
@@ -133,14 +134,12 @@ class Server:
             masks.add_pair_mask(words, key, member, other)
 
 
-def _each(messages: Iterable[_Sent], asked: Collection[int]) -> Iterator[_Sent]:
+def _each(messages: Iterable[_Sent], senders: Collection[int]) -> Iterator[_Sent]:
     """The messages, each of another member of those who were asked."""
-    waiting = set(asked)
+    waiting = set(senders)
     for one in messages:
         if one.sender not in waiting:
-            asked_once = one.sender in asked
-            raise MessageRefused(
-                one.sender, "a second one" if asked_once else "nobody asked for it"
-            )
+            reason = "a second one" if one.sender in senders else "nobody asked for it"
+            raise MessageRefused(one.sender, reason)
         waiting.remove(one.sender)
         yield one

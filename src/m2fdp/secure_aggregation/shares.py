@@ -35,12 +35,12 @@ def weights_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
     """Lagrange's: a polynomial of degree below their number is sum w_i p(x_i) at zero."""
     weights = []
     for point in points:
-        above = below = 1
+        numerator = denominator = 1
         for other in points:
             if other != point:
-                above = above * other % PRIME
-                below = below * (other - point) % PRIME
-        weights.append(above * pow(below, -1, PRIME) % PRIME)
+                numerator = numerator * other % PRIME
+                denominator = denominator * (other - point) % PRIME
+        weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
     return tuple(weights)
 
 
@@ -61,7 +61,7 @@ def rebuild_all(held: Mapping[int, Mapping[int, bytes]], threshold: int) -> dict
     """Every secret of which somebody holds a share.
 
     Args:
-        held: by point, at least t of them, and by the secret's name; all hold the same names.
+        held: shares by point, at least t, and by the secret's name; all hold the same names.
 
     Raises:
         SharesDisagree: see `rebuild`.

@@ -75,7 +75,7 @@ class Scale:
 
     Attributes:
         bound: S, of the vector's L2 norm.
-        deviation: of each coordinate of the noise of one member, the loudest.
+        deviation: the standard deviation of the loudest member's noise, in each coordinate.
     """
 
     bound: float

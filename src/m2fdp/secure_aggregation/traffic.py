@@ -1,4 +1,4 @@
-"""Bytes of one round, from who takes part; the driver counts the same ones as they are sent.
+"""What members send in one round, in bytes; the driver counts the same ones as they are sent.
 
 Each member's number in a message takes 4 bytes; the transport's own headers do not count.
 """
@@ -21,11 +21,11 @@ class Turnout:
     """How many members come how far in a round; none of the numbers is above the one before.
 
     Attributes:
-        announced: send keys.
-        listed: and are on the roster: their keys were not refused.
-        shared: and send sealed shares.
-        masked: and send their vector, which is in the sum.
-        answered: and send shares that unmask the sum.
+        announced: those who send keys.
+        listed: those who are then on the roster: their keys were not refused.
+        shared: those who then send sealed shares.
+        masked: those who then send their vector, which is in the sum.
+        answered: those who then send shares that unmask the sum.
     """
 
     announced: int
@@ -55,20 +55,6 @@ class MemberBytes:
         return self.keys + self.shares + self.unmasking
 
 
-@dataclass(frozen=True)
-class ServerBytes:
-    """What the server sends to all members."""
-
-    rosters: int
-    mailboxes: int
-    requests: int
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.rosters + self.mailboxes + self.requests
-
-
 def member_bytes(turnout: Turnout, n_parameters: int) -> MemberBytes:
     """What each member sends that sends all four messages."""
     return MemberBytes(
@@ -76,26 +62,6 @@ def member_bytes(turnout: Turnout, n_parameters: int) -> MemberBytes:
         shares=(turnout.listed - 1) * _PARCEL,
         vector=_WORD * n_parameters,
         unmasking=turnout.shared * (ID_BYTES + SHARE_BYTES),
-    )
-
-
-def members_bytes(turnout: Turnout, n_parameters: int) -> int:
-    """What all members send together."""
-    each = member_bytes(turnout, n_parameters)
-    return (
-        turnout.announced * each.keys
-        + turnout.shared * each.shares
-        + turnout.masked * each.vector
-        + turnout.answered * each.unmasking
-    )
-
-
-def server_bytes(turnout: Turnout) -> ServerBytes:
-    """What the server sends to the members together."""
-    return ServerBytes(
-        rosters=turnout.listed**2 * (ID_BYTES + _PUBLIC_KEYS),
-        mailboxes=turnout.shared * (turnout.shared - 1) * _PARCEL,
-        requests=turnout.masked * turnout.shared * ID_BYTES,
     )
 
 

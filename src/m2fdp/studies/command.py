@@ -25,7 +25,6 @@ from m2fdp.pipelines.descriptions import DESCRIPTION
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
 from m2fdp.studies.grid import (
-    Cell,
     Point,
     Schedules,
     Setting,
@@ -81,8 +80,8 @@ class Order:
         """What a user types for it."""
         params = ",".join(f"{key}={value}" for key, value in flatten(dict(self.params)).items())
         options = {"scale": self.scale, "env": self.env, "params": params}
-        given = (f"--{key}={value}" for key, value in options.items() if value)
-        return " ".join(["kedro study", self.name, *given])
+        words = (f"--{key}={value}" for key, value in options.items() if value)
+        return " ".join(["kedro study", self.name, *words])
 
 
 def study(
@@ -100,7 +99,7 @@ def study(
         resume: skip the cells that have a finished run of the same configuration, and report on
             all finished cells, of whatever part.
         workers: how many processes at most; None = one a core.
-        ray_address: of the Ray cluster that runs the cells; None = processes of this machine.
+        ray_address: the Ray cluster that runs the cells; None = processes of this machine.
 
     Raises:
         InputError: a study that can't be run; nothing has been started then.
@@ -108,22 +107,20 @@ def study(
     """
     project = find_kedro_project(Path.cwd()) or Path.cwd()
     setting = _setting(project, order)
-    wanted = part_of(setting.study, only)
+    chosen = part_of(setting.study, only)
     context = click.get_current_context()
     context.with_resource(_only_one(project, order))
     if ray_address is not None:
         context.with_resource(connected(ray_address))
     close_stale_runs()
-    launcher = Launcher(
-        project=project,
-        env=order.env or setting.study.env,
-        study=order.identity,
-        parent=_open_parent(order, setting.study.title, resume),
+    parent = _open_parent(order, setting.study.title, resume)
+    launcher = replace(
+        _launcher(project, order, setting, parent),
         workers=workers,
         on_ray=ray_address is not None,
         resume=resume,
     )
-    outcome = _run(setting, launcher, wanted)
+    outcome = _run(setting, launcher, chosen)
     whole = _all_finished(setting, launcher) if only and resume else outcome
     reported = _report(setting, launcher, order.command, whole)
     client = mlflow.MlflowClient()
@@ -135,8 +132,8 @@ def study(
     reasons = _reasons(launcher.parent, outcome.failed)
     describe_study(client, launcher.parent, setting.study.title, order.command, reported, reasons)
     click.echo("Every run in detail: make ui")
-    if failed := len(wanted) - len(outcome.run_ids):
-        click.echo(f"{failed} of {len(wanted)} cells failed; --resume runs only them.", err=True)
+    if failed := len(chosen) - len(outcome.run_ids):
+        click.echo(f"{failed} of {len(chosen)} cells failed; --resume runs only them.", err=True)
         context.exit(1)
 
 
@@ -158,15 +155,7 @@ def report() -> None:
         order = Order(**json.loads(parent.data.tags["order"]))
         try:
             setting = _setting(project, order)
-            launcher = Launcher(
-                project=project,
-                env=order.env or setting.study.env,
-                study=identity,
-                parent=parent,
-                workers=None,
-                on_ray=False,
-                resume=True,
-            )
+            launcher = _launcher(project, order, setting, parent)
             reported = _report(setting, launcher, order.command, _all_finished(setting, launcher))
         except (InputError, click.ClickException) as error:  # hooks raise theirs as the latter
             click.echo(f"{identity}: left out; {error}", err=True)
@@ -187,25 +176,27 @@ class Outcome:
     failed: Mapping[str, str | None]  # names of the others, with their hashes if they ever ran
 
 
+def _launcher(project: Path, order: Order, setting: Setting, parent: Run) -> Launcher:
+    """One that finds the study's finished runs."""
+    return Launcher(project, order.env or setting.study.env, order.identity, parent)
+
+
 def _only_one(project: Path, order: Order) -> AbstractContextManager[None]:
     """The right to run the study's cells and to write its files."""
     folder = project / "data" / "08_reporting" / order.identity
     return locked(folder / ".lock", "study", order.identity, "stop it")
 
 
-def _run(setting: Setting, launcher: Launcher, wanted: Sequence[Point]) -> Outcome:
+def _run(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Outcome:
     """Search and run, as far as the launcher does."""
-    choice = choose_schedules(setting, launcher, wanted)
-    made = {cell.name: cell for cell in expand(setting, choice.schedules)}
-    cells: list[Cell] = []
-    for point in wanted:
-        if point.name in made:
-            cells.append(made[point.name])
-        elif not launcher.only_finished:
-            click.echo(f"{point.name}: FAILED, no candidate of its search finished")
+    choice = choose_schedules(setting, launcher, chosen)
+    by_name = {cell.name: cell for cell in expand(setting, choice.schedules)}
+    cells = [by_name[point.name] for point in chosen if point.name in by_name]
+    failed: dict[str, str | None] = {p.name: None for p in chosen if p.name not in by_name}
+    for name in () if launcher.only_finished else failed:
+        click.echo(f"{name}: FAILED, no candidate of its search finished")
     run_ids = launcher.run("cells", cells)
     finished = tuple(run_ids[cell.hash] for cell in cells if cell.hash in run_ids)
-    failed: dict[str, str | None] = {point.name: None for point in wanted if point.name not in made}
     failed |= {cell.name: cell.hash for cell in cells if cell.hash not in run_ids}
     return Outcome(choice, finished, failed)
 
@@ -215,12 +206,12 @@ def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
     if not failed:
         return {}
     of_study = f"tags.`{PARENT_TAG}` = '{parent.info.run_id}'"
-    told: dict[str, str] = {}
+    endings: dict[str, str] = {}
     for run in search_runs(f"{of_study} and attributes.status != 'FINISHED'"):
         tags = run.data.tags
-        told.setdefault(tags.get("cell_hash", ""), tags.get(END_TAG, "its worker process died"))
+        endings.setdefault(tags.get("cell_hash", ""), tags.get(END_TAG, "its worker process died"))
     return {
-        name: told.get(cell_hash, "did not start") if cell_hash else "no candidate finished"
+        name: endings.get(cell_hash, "did not start") if cell_hash else "no candidate finished"
         for name, cell_hash in failed.items()
     }
 
@@ -271,13 +262,13 @@ class Choice:
     table: pd.DataFrame  # of `search_table`
 
 
-def choose_schedules(setting: Setting, launcher: Launcher, wanted: Sequence[Point]) -> Choice:
-    """Run the searches that the wanted points need, those that follow another's choice after it."""
+def choose_schedules(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Choice:
+    """Run the searches that some points need, those that follow another's choice after it."""
     schedules: dict[str, dict[str, Any]] = {}
     tried: list[Candidate] = []
     results: dict[str, Tried] = {}
     client = mlflow.MlflowClient()
-    while candidates := next_candidates(setting, wanted, schedules, tried):
+    while candidates := next_candidates(setting, chosen, schedules, tried):
         run_ids = launcher.run(
             "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
         )
@@ -290,8 +281,8 @@ def choose_schedules(setting: Setting, launcher: Launcher, wanted: Sequence[Poin
         for cell_hash, run_id in run_ids.items():
             accuracy = client.get_run(run_id).data.metrics["accuracy"]
             one = candidate_of[cell_hash]
-            known = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
-            results[cell_hash] = Tried(accuracy, float(known.get(run_id, nan)))
+            of_runs = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
+            results[cell_hash] = Tried(accuracy, float(of_runs.get(run_id, nan)))
         schedules |= choose(candidates, results)
         tried.extend(candidates)
     return Choice(schedules, search_table(tried, results, schedules))

@@ -16,9 +16,8 @@ from omegaconf import OmegaConf
 from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
-from m2fdp.experiments.attack_checks import check_attack
-from m2fdp.experiments.checks import check_config
-from m2fdp.studies.study import Arm, Search, Space, Study
+from m2fdp.experiments.checks import check_attack, check_config
+from m2fdp.studies.study import Arm, Grid, Search, Space, Study
 
 SEED = "seed"
 MAX_RUNS = 10_000
@@ -79,14 +78,18 @@ class Cell:
 
 def points(study: Study) -> Iterator[Point]:
     """All combinations in the file's order, the last key of the grid varying fastest."""
+    for line, grid in _lines(study):
+        for values in itertools.product(*grid.values()):
+            yield replace(line, values=dict(zip(grid, values, strict=True)))
+
+
+def _lines(study: Study) -> Iterator[tuple[Point, Grid]]:
+    """Every version's arms, as points without values, with the grid of each."""
     for version in study.versions or (None,):
-        chosen = study.versions[version].arms if version is not None else None
+        arms = study.versions[version].arms if version is not None else None
         for name, arm in study.arms.items() or ((None, None),):
-            if chosen is not None and name not in chosen:
-                continue
-            grid = (arm.over if arm is not None else {}) | study.grid
-            for values in itertools.product(*grid.values()):
-                yield Point(version, name, dict(zip(grid, values, strict=True)))
+            if arms is None or name in arms:
+                yield Point(version, name, {}), (arm.over if arm is not None else {}) | study.grid
 
 
 def check_size(name: str, study: Study) -> None:
@@ -96,27 +99,17 @@ def check_size(name: str, study: Study) -> None:
         InputError: with the number of its cells and of its searches' runs.
     """
     cells = searched = 0
-    for version in study.versions or (None,):
-        chosen = study.versions[version].arms if version is not None else None
-        search = study.versions[version].search if version is not None else None
-        for arm_name, arm in study.arms.items() or ((None, None),):
-            if chosen is not None and arm_name not in chosen:
-                continue
-            grid = (arm.over if arm is not None else {}) | study.grid
-            cells += _n_combinations(grid)
-            if search is not None and arm is not None and arm.space in search.spaces:
-                fixed = {SEED, *search.at}
-                places = _n_combinations({k: v for k, v in grid.items() if k not in fixed})
-                schedules = sum(map(_n_combinations, search.spaces[arm.space].grids))
-                searched += places * schedules * len(search.seeds)
+    for line, grid in _lines(study):
+        cells += _n_combinations(grid)
+        if (of_line := search_of(study, line)) is not None:
+            search, space = of_line
+            fixed = {SEED, *search.at}
+            places = _n_combinations({k: v for k, v in grid.items() if k not in fixed})
+            searched += places * sum(map(_n_combinations, space.grids)) * len(search.seeds)
     if cells + searched > MAX_RUNS:
         what = f"{cells:,} cells" + (f" and {searched:,} runs of its searches" if searched else "")
-        raise InputError(
-            f"study.{name}.grid",
-            what,
-            f"at most {MAX_RUNS:,} runs in all are possible; give keys fewer values, or make it "
-            "several studies",
-        )
+        remedy = f"at most {MAX_RUNS:,} runs in all are possible; give keys fewer values, or make "
+        raise InputError(f"study.{name}.grid", what, remedy + "it several studies")
 
 
 def _n_combinations(grid: Mapping[str, Sequence[Any]]) -> int:
@@ -127,7 +120,7 @@ def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:
     """The cells of all points, in the order of `points`.
 
     Args:
-        schedules: of searched arms, by place. A searched arm has no cells where it has none.
+        schedules: the schedules of searched arms, by place. An arm without its has no cells.
 
     Raises:
         InputError: a key set in two places, two equal cells of one arm, or a cell that
@@ -165,10 +158,10 @@ def place_of_choice(study: Study, point: Point) -> str | None:
 
     Points that differ only in their seed, or in keys of `search.at`, share one choice.
     """
-    found = search_of(study, point)
-    if found is None:
+    of_point = search_of(study, point)
+    if of_point is None:
         return None
-    search, _ = found
+    search, _ = of_point
     values = {k: v for k, v in point.values.items() if k != SEED and k not in search.at}
     return json.dumps([point.version, point.arm, values], sort_keys=True)
 
@@ -199,7 +192,7 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
     overrides = nest(flat | {"cell": f"{setting.name}/{name}"})
     merged: Any = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
     config = parse_config(merged)
-    plan = check_config(config)
+    plan = check_config(config, frozenset(study.pipelines))
     if "attack" in study.pipelines:
         check_attack(config, plan)
     return Cell(name, point, overrides, config, tuple(study.pipelines))
@@ -207,7 +200,7 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
 
 def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys with a layer over them; a block takes the place of null, and null a block's."""
-    kept = {
+    lasting = {
         key: value
         for key, value in flat.items()
         if not any(
@@ -216,7 +209,7 @@ def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
             for new in layer
         )
     }
-    return kept | dict(layer)
+    return lasting | dict(layer)
 
 
 def arm_of(study: Study, point: Point) -> Arm | None:
@@ -239,7 +232,7 @@ def varied_keys(study: Study) -> tuple[str, ...]:
 
     A version's or arm's name stands for all that it sets.
     """
-    names = [name for name, given in ((VERSION, study.versions), (ARM, study.arms)) if given]
+    names = [name for name, blocks in ((VERSION, study.versions), (ARM, study.arms)) if blocks]
     return (*names, *_grid_keys(study))
 
 

@@ -31,9 +31,9 @@ class Launcher:
     env: str | None  # the Kedro environment
     study: str
     parent: Run  # MLflow's run of the study
-    workers: int | None  # processes at most; None = one a core
-    on_ray: bool
-    resume: bool  # skip what is finished
+    workers: int | None = None  # processes at most; None = one a core
+    on_ray: bool = False
+    resume: bool = True  # skip what is finished
     only_finished: bool = False  # run nothing
 
     @property
@@ -47,22 +47,22 @@ class Launcher:
         """Run cells, those of one configuration once.
 
         Args:
-            what: they are, for the progress.
-            tags: of all their runs.
+            what: what they are, for the progress.
+            tags: what all their runs are tagged with.
 
         Returns:
             MLflow's ids of the finished runs by the cells' hashes; failures are printed.
         """
-        apart: dict[str, Cell] = {}
+        by_hash: dict[str, Cell] = {}
         for cell in cells:
-            apart.setdefault(cell.hash, cell)
-        run_ids = _finished_runs(self.study, apart) if self.resume or self.only_finished else {}
+            by_hash.setdefault(cell.hash, cell)
+        run_ids = _finished_runs(self.study, by_hash) if self.resume or self.only_finished else {}
         if self.only_finished:
             return run_ids
         if run_ids:
-            click.echo(f"{len(run_ids)} of {len(apart)} {what} are finished already.")
-            _tag_again(apart, run_ids)
-        waiting = [cell for cell in apart.values() if cell.hash not in run_ids]
+            click.echo(f"{len(run_ids)} of {len(by_hash)} {what} are finished already.")
+            _tag_again(by_hash, run_ids)
+        waiting = [cell for cell in by_hash.values() if cell.hash not in run_ids]
         outcomes = self._outcomes(waiting, tags or {})
         with _progress(what, len(waiting)) as done, closing(outcomes):
             for cell, outcome in outcomes:

@@ -39,7 +39,7 @@ def describe_study(
 
     Args:
         parent: MLflow's run of the study.
-        command: that repeats it.
+        command: what repeats it.
         report: None where no cell has finished.
         failed: why cells have failed, by their names.
     """
@@ -69,7 +69,7 @@ def save_view(
     """Keep the comparison of a study's runs as a view of MLflow's, which `view_link` opens.
 
     Args:
-        run_ids: of the runs that the study reports on.
+        run_ids: MLflow's ids of the runs that the study reports on.
         varied: what tells them apart besides algorithm and seed.
     """
     keys = ["algorithm", *(key for key in varied if key not in ("algorithm", "seed"))]
@@ -102,6 +102,6 @@ def view_link(parent: Run, mode: str) -> str:
 
 def _of_failures(failed: Mapping[str, str]) -> str:
     lines = [f"- {name}: {why}" for name, why in list(failed.items())[:_MOST_FAILED]]
-    left = len(failed) - len(lines)
-    more = [f"- and {left} more"] if left else []
-    return "\n".join([f"**{len(failed)} cells have failed:**\n", *lines, *more])
+    if omitted := len(failed) - len(lines):
+        lines.append(f"- and {omitted} more")
+    return "\n".join([f"**{len(failed)} cells have failed:**\n", *lines])

@@ -18,11 +18,11 @@ from m2fdp.studies.study import Study
 OPTION = "--only"
 
 
-def part_of(study: Study, only: Sequence[str]) -> tuple[Point, ...]:
+def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
     """The points that have, for every key given, one of the values given for it.
 
     Args:
-        only: `KEY=VALUE` each, of `version`, `arm` or a key that the study's grids vary; values
+        options: `KEY=VALUE` each, of `version`, `arm` or a key that the study's grids vary; values
             select as in a figure's `where`. All points where it is empty.
 
     Raises:
@@ -32,21 +32,21 @@ def part_of(study: Study, only: Sequence[str]) -> tuple[Point, ...]:
     rows = [{VERSION: point.version, ARM: point.arm, **point.values} for point in every]
     table = pd.DataFrame(rows, dtype=object)
     picked: dict[str, set[int]] = {}
-    for text in only:
+    for text in options:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(OPTION, text, f"give KEY=VALUE; keys are {_listed(keys)}")
         if key not in keys:
             raise InputError(OPTION, key, f"does not vary; keys are {_listed(keys)}")
-        found = select_runs(table, {key: _as_yaml(value)})
-        if found.empty:
-            known = dict.fromkeys(table[key].dropna().map(str))
-            raise InputError(f"{OPTION} {key}", value, f"the study's are {_listed(known)}")
-        picked.setdefault(key, set()).update(found.index)
-    kept = set(table.index).intersection(*picked.values())
-    if not kept:
-        raise InputError(OPTION, ", ".join(only), "the study has no cell with all of these")
-    return tuple(every[row] for row in sorted(kept))
+        rows_with = select_runs(table, {key: _as_yaml(value)})
+        if rows_with.empty:
+            values = dict.fromkeys(table[key].dropna().map(str))
+            raise InputError(f"{OPTION} {key}", value, f"the study's are {_listed(values)}")
+        picked.setdefault(key, set()).update(rows_with.index)
+    chosen = set(table.index).intersection(*picked.values())
+    if not chosen:
+        raise InputError(OPTION, ", ".join(options), "the study has no cell with all of these")
+    return tuple(every[row] for row in sorted(chosen))
 
 
 def _as_yaml(text: str) -> Any:

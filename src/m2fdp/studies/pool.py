@@ -34,7 +34,7 @@ class Pending:
     """The numbers of the tasks that nobody works on; one whose worker has died is tried once more.
 
     Args:
-        on_loss: called with the number of a task whose worker has died.
+        on_loss: a function of the number of a task whose worker has died.
     """
 
     def __init__(self, n_tasks: int, on_loss: Callable[[int], None]) -> None:
@@ -54,10 +54,10 @@ class Pending:
     def lose(self, task: int) -> bool:
         """Its worker has died: whether it is pending again."""
         self._on_loss(task)
-        again = self._attempts[task] < ATTEMPTS
-        if again:
+        retried = self._attempts[task] < ATTEMPTS
+        if retried:
             self._numbers.appendleft(task)
-        return again
+        return retried
 
 
 def run_tasks(
@@ -76,7 +76,7 @@ def run_tasks(
         work: a module's function. It must catch its own errors and return plain data.
         workers: how many processes, at most.
         environment: variables to set in the workers before `work` imports anything.
-        on_loss: called with the number of a task whose worker has died.
+        on_loss: a function of the number of a task whose worker has died.
 
     Yields:
         (number of the task, its result; None if its workers died).
@@ -117,8 +117,8 @@ def run_tasks(
 
 def _start(work: Callable[[Any], Any], environment: Mapping[str, str]) -> _Worker:
     context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there, work, dict(environment)), daemon=True)
+    connection, of_worker = context.Pipe()
+    process = context.Process(target=_serve, args=(of_worker, work, dict(environment)), daemon=True)
     # Ctrl-C reaches every process of the terminal, but is the parent's to handle: workers inherit
     # that it is blocked. The tracker's start would unblock it, so that comes first.
     resource_tracker.ensure_running()
@@ -127,8 +127,8 @@ def _start(work: Callable[[Any], Any], environment: Mapping[str, str]) -> _Worke
         process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    there.close()  # so that the worker's death ends the pipe
-    return _Worker(process, here)
+    of_worker.close()  # so that the worker's death ends the pipe
+    return _Worker(process, connection)
 
 
 def _stop(pool: Sequence[_Worker]) -> None:

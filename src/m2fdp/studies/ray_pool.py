@@ -59,19 +59,13 @@ def run_ray_tasks(
     environment: Mapping[str, str],
     on_loss: Callable[[int], None],
 ) -> Generator[tuple[int, Any], None, None]:
-    """Do `work(task)` for every task on the connected cluster, on a core each.
+    """What `m2fdp.studies.pool.run_tasks` does, on the connected cluster, on a core a task.
 
     A task whose worker or node dies is tried once more. Leaving the iterator early, by an
     exception too, cancels all tasks.
 
     Args:
-        work: a module's function. It must catch its own errors and return plain data.
         workers: how many tasks at a time, at most; None = one a core of the cluster.
-        environment: variables to set in the workers.
-        on_loss: called with the number of a task whose worker has died.
-
-    Yields:
-        (number of the task, its result; None if its workers died).
 
     Raises:
         InputError: a node that can't do the work at all.

@@ -18,13 +18,7 @@ from m2fdp.claims.judging import judge
 from m2fdp.claims.measures import check_measure, measure_runs
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
-from m2fdp.reporting import (
-    attack_figures,
-    claim_tables,
-    measure_tables,
-    panel_figures,
-    panels,
-)
+from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import Cell, varied_keys
@@ -69,7 +63,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     They are made from stand-ins for the runs, as they mix runs, or don't, by these columns alone.
 
     Args:
-        cells: of the whole study.
+        cells: the cells of the whole study.
 
     Raises:
         InputError: naming the column, measure or name.
@@ -99,12 +93,11 @@ def _check_names(layout: panels.Layout, names: Mapping[str, Sequence[str]]) -> N
     """Refuse panels of arms or versions that the study has not: they would stay empty."""
     for number, panel in enumerate(layout.panels):
         for column in names.keys() & panel.where.keys():
-            wanted = panel.where[column]
-            for name in wanted if isinstance(wanted, list) else [wanted]:
+            selected = panel.where[column]
+            for name in selected if isinstance(selected, list) else [selected]:
                 if str(name) not in names[column]:
-                    known = ", ".join(names[column])
                     key = f"figure.panels.{number}.where.{column}"
-                    raise InputError(key, name, f"is none of {known}")
+                    raise InputError(key, name, f"is none of {', '.join(names[column])}")
 
 
 def _labels(study: Study) -> dict[str, str]:
@@ -177,57 +170,54 @@ def write_report(
     """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
 
     Args:
-        folder: of the study's own files.
-        command: that ran the study.
+        folder: the place of the study's own files.
+        command: what ran the study.
         cells: how many runs the study has when it is complete.
         run_ids: MLflow's ids of the finished runs.
-        searched: of `search_table`.
+        searched: rows of `search_table`.
     """
-    found = findings(study, run_ids)
-    csv, markdown, png = (folder / f"comparison.{suffix}" for suffix in ("csv", "md", "png"))
-    _write(csv, found.table)
-    _write(markdown, to_markdown(found.table))
-    with replacing(png) as unfinished:
-        found.figure.savefig(unfinished)
-    files = [csv, markdown, png]
+    results = findings(study, run_ids)
+    comparison_text = to_markdown(results.table)
+    files = [
+        _write(folder / "comparison.csv", results.table),
+        _write(folder / "comparison.md", comparison_text),
+        _write(folder / "comparison.png", results.figure),
+    ]
     progress = f"{len(run_ids)} of {cells} cells are finished"
     minutes = seconds_of(run_ids) / 60
     parts = [
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
         f"{progress}; their run time, added up over the workers, is {minutes:.0f} minutes.\n",
-        f"![{study.title}]({png.name})\n",
-        to_markdown(found.table),
+        f"![{study.title}]({files[-1].name})\n",
+        comparison_text,
     ]
-    if found.board is not None:
-        files.append(folder / "board.png")
-        with replacing(files[-1]) as unfinished:
-            found.board.savefig(unfinished)
+    if results.board is not None:
+        files.append(_write(folder / "board.png", results.board))
         parts.append(f"![What is reconstructed]({files[-1].name})\n")
-    if found.measures is not None:
-        files.append(folder / "measures.csv")
-        _write(files[-1], found.measures)
-        parts.append(measure_tables.to_markdown(found.measures, study.table))
-    if found.judged is not None:
-        files.append(folder / "claims.csv")
-        _write(files[-1], found.judged)
-        parts += ["## What the paper says\n", claim_tables.to_markdown(found.judged)]
+    if results.measures is not None:
+        files.append(_write(folder / "measures.csv", results.measures))
+        parts.append(measure_tables.to_markdown(results.measures, study.table))
+    if results.judged is not None:
+        files.append(_write(folder / "claims.csv", results.judged))
+        parts += ["## What the paper says\n", claim_tables.to_markdown(results.judged)]
     if len(searched):
-        files.append(folder / "search.csv")
-        _write(files[-1], searched)
+        files.append(_write(folder / "search.csv", searched))
         parts += ["## How schedules were chosen\n", search_markdown(searched)]
-    files.append(folder / REPORT)
-    _write(files[-1], "\n".join(parts))
-    return Report(progress, found.table, found.judged, tuple(files))
+    files.append(_write(folder / REPORT, "\n".join(parts)))
+    return Report(progress, results.table, results.judged, tuple(files))
 
 
-def _write(path: Path, content: pd.DataFrame | str) -> None:
-    """A table as CSV, or text; whole or not at all."""
+def _write(path: Path, content: pd.DataFrame | Figure | str) -> Path:
+    """A table as CSV, a figure as PNG, or text; whole or not at all. Returns the path."""
     with replacing(path) as unfinished:
         if isinstance(content, str):
             unfinished.write_text(content)
+        elif isinstance(content, Figure):
+            content.savefig(unfinished)
         else:
             content.to_csv(unfinished, index=False)
+    return path
 
 
 def print_report(title: str, report: Report) -> None:
@@ -258,9 +248,7 @@ def write_summaries(folder: Path, summaries: Sequence[Summary]) -> Path:
         parts.append(f"[{summary.name}]({summary.name}/{REPORT}): {summary.report.progress}.\n")
         if summary.report.judged is not None:
             parts.append(claim_tables.to_markdown(summary.report.judged))
-    path = folder / REPORT
-    _write(path, "\n".join(parts))
-    return path
+    return _write(folder / REPORT, "\n".join(parts))
 
 
 def print_summaries(summaries: Sequence[Summary], path: Path) -> None:

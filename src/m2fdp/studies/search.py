@@ -28,30 +28,13 @@ from m2fdp.studies.grid import (
 )
 from m2fdp.studies.study import Study
 
-SEARCH_COLUMNS = (
-    "version",
-    "arm",
-    "values",
-    "schedule",
-    "seeds",
-    "new_runs",
-    "accuracy_mean",
-    "accuracy_std",
-    "by",
-    "target",
-    "reached",
-    "cost_mean",
-    "cost_std",
-    "chosen",
-)
-
 
 @dataclass(frozen=True)
 class Tried:
     """What a candidate's run has shown on the held-out records.
 
     Attributes:
-        accuracy: in the end.
+        accuracy: the final accuracy.
         cost: energy or delay to the target; NaN where it was not reached, or none is asked for.
     """
 
@@ -77,14 +60,14 @@ class Candidate:
 
 def next_candidates(
     setting: Setting,
-    wanted: Iterable[Point],
+    chosen: Iterable[Point],
     schedules: Schedules,
     tried: Sequence[Candidate],
 ) -> tuple[Candidate, ...]:
     """The candidates of all choices that nothing was tried for yet and that wait for no other.
 
     Args:
-        wanted: the points whose schedules are to be chosen, if they have any to choose.
+        chosen: the points whose schedules are to be chosen, if they have any to choose.
         schedules: the choices made.
         tried: the candidates that have been run.
 
@@ -93,14 +76,13 @@ def next_candidates(
     """
     done = {candidate.place for candidate in tried}
     waiting: dict[str, Point] = {}
-    every = (p for point in wanted for p in (_followed(setting.study, point), point))
+    every = (p for point in chosen for p in (_followed(setting.study, point), point))
     for point in filter(None, every):
-        place, found = place_of_choice(setting.study, point), search_of(setting.study, point)
-        if place is not None and found is not None and place not in done:
-            search, _ = found
+        place, of_point = place_of_choice(setting.study, point), search_of(setting.study, point)
+        if place is not None and of_point is not None and place not in done:
             values = {key: value for key, value in point.values.items() if key != SEED}
-            here = {key: value for key, value in search.at.items() if key in values}
-            waiting.setdefault(place, replace(point, values=values | here))
+            fixed = {key: value for key, value in of_point[0].at.items() if key in values}
+            waiting.setdefault(place, replace(point, values=values | fixed))
     return tuple(
         candidate
         for place, point in waiting.items()
@@ -131,14 +113,15 @@ def choose(candidates: Sequence[Candidate], results: Results) -> dict[str, dict[
 def search_table(
     candidates: Sequence[Candidate], results: Results, schedules: Schedules
 ) -> pd.DataFrame:
-    """One row a candidate with `SEARCH_COLUMNS`; grid values and schedule as text.
+    """One row a candidate: what was tried, what it has shown, and whether it was chosen; grid
+    values and schedule as text.
 
     Candidates of several arms may be the same runs; `new_runs` counts those of no earlier row.
     """
     rows = []
     counted: set[str] = set()
     for candidate in candidates:
-        found, costs = (_of(candidate, results, name) for name in ("accuracy", "cost"))
+        accuracies, costs = (_of(candidate, results, name) for name in ("accuracy", "cost"))
         new = {cell.hash for cell in candidate.cells if cell.hash in results} - counted
         counted |= new
         rows.append(
@@ -147,10 +130,10 @@ def search_table(
                 "arm": candidate.point.arm,
                 "values": _text(candidate.point.values),
                 "schedule": _text(candidate.schedule),
-                "seeds": int(found.count()),
+                "seeds": int(accuracies.count()),
                 "new_runs": len(new),
-                "accuracy_mean": found.mean(),
-                "accuracy_std": found.std(),
+                "accuracy_mean": accuracies.mean(),
+                "accuracy_std": accuracies.std(),
                 "by": candidate.by,
                 "target": candidate.target,
                 "reached": int(costs.count()),
@@ -159,15 +142,15 @@ def search_table(
                 "chosen": schedules.get(candidate.place) == candidate.schedule,
             }
         )
-    return pd.DataFrame(rows, columns=list(SEARCH_COLUMNS))
+    return pd.DataFrame(rows)
 
 
 def search_markdown(table: pd.DataFrame) -> str:
     """What was chosen for whom from how many candidates, and the search's budget, in Markdown."""
-    costs = [by for by in table["by"].unique() if by != "accuracy"]
+    costs = [name for name in table["by"].unique() if name != "accuracy"]
     means = "their mean accuracy"
     if costs:
-        named = " or ".join(MEASURES[by].label for by in costs)
+        named = " or ".join(MEASURES[name].label for name in costs)
         target = ", ".join(f"{value:g}" for value in table["target"].unique())
         means = f"their mean {named} of {target}, of those that reach it with the most seeds,"
     lines = [
@@ -184,15 +167,15 @@ def search_markdown(table: pd.DataFrame) -> str:
         chosen = rows[rows["chosen"]]
         row = rows.iloc[0] if chosen.empty else chosen.iloc[0]
         schedule = "none finished" if chosen.empty else row["schedule"]
-        found = "–" if chosen.empty else _found(row)
+        held_out = "–" if chosen.empty else _held_out(row)
         lines.append(
             f"| {version} | {arm} | {values} | {len(rows)} | {row['seeds']} | {schedule} "
-            f"| {found} |"
+            f"| {held_out} |"
         )
     return "\n".join(lines) + "\n"
 
 
-def _found(row: pd.Series) -> str:
+def _held_out(row: pd.Series) -> str:
     """What the held-out records said of the schedule that was chosen."""
     if row["by"] == "accuracy":
         spread = f" ± {row['accuracy_std']:.3f}" if row["seeds"] > 1 else ""
@@ -206,19 +189,19 @@ def _found(row: pd.Series) -> str:
 
 def _followed(study: Study, point: Point) -> Point | None:
     """The point whose chosen schedule the point's candidates start from; None if none is."""
-    found = search_of(study, point)
-    if found is None or found[1].schedule_of is None:
+    of_point = search_of(study, point)
+    if of_point is None or of_point[1].schedule_of is None:
         return None
-    return replace(point, arm=found[1].schedule_of)
+    return replace(point, arm=of_point[1].schedule_of)
 
 
 def _candidates(
     setting: Setting, place: str, point: Point, schedules: Schedules
 ) -> Iterator[Candidate]:
-    found = search_of(setting.study, point)
-    if found is None:
+    of_point = search_of(setting.study, point)
+    if of_point is None:
         return
-    search, space = found
+    search, space = of_point
     start: Mapping[str, Any] = {}
     if (followed := _followed(setting.study, point)) is not None:
         leading = place_of_choice(setting.study, followed)

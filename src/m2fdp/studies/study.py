@@ -47,8 +47,8 @@ class Arm(Block):
     def _beside(cls, content: Any) -> Any:
         if not isinstance(content, dict):
             return content
-        own = {key: content[key] for key in ("label", "over", "space") if key in content}
-        return {"parameters": {k: v for k, v in content.items() if k not in own}} | own
+        fields = {key: content[key] for key in ("label", "over", "space") if key in content}
+        return {"parameters": {k: v for k, v in content.items() if k not in fields}} | fields
 
 
 class Space(Block):
@@ -156,30 +156,29 @@ class Study(Block):
                 raise ValueError(
                     f"versions.{version}.search.by: {block.search.by} needs target_accuracy"
                 )
-            own = block.search.spaces
-            leading = {name for name, space in own.items() if space.schedule_of is None}
-            for name, space in own.items():
-                if space.schedule_of is not None:
-                    where = f"versions.{version}.search.spaces.{name}.schedule_of"
-                    followed = space.schedule_of
-                    self._known("arm", followed, self.arms, where)
+            spaces = block.search.spaces
+            leading = {name for name, space in spaces.items() if space.schedule_of is None}
+            for name, space in spaces.items():
+                if (followed := space.schedule_of) is not None:
+                    key = f"versions.{version}.search.spaces.{name}.schedule_of"
+                    self._known("arm", followed, self.arms, key)
                     if self.arms[followed].space not in leading:
-                        known = ", ".join(leading) or "(none)"
+                        names = ", ".join(leading) or "(none)"
                         raise ValueError(
-                            f"{where}: {followed} is in no space of {known}, which follow no arm"
+                            f"{key}: {followed} is in no space of {names}, which follow no arm"
                         )
         searches = [block.search for block in self.versions.values() if block.search is not None]
-        spaces = {name: space for search in searches for name, space in search.spaces.items()}
+        every = {name: space for search in searches for name, space in search.spaces.items()}
         for arm, content in self.arms.items():
             if content.space is not None:
-                self._known("space", content.space, spaces, f"arms.{arm}.space")
+                self._known("space", content.space, every, f"arms.{arm}.space")
         return self
 
     @staticmethod
-    def _known(kind: str, name: str, names: dict[str, Any], where: str) -> None:
-        if name not in names:
-            known = ", ".join(names) or "(none)"
-            raise ValueError(f"{where}: no {kind} {name!r}; there are {known}")
+    def _known(kind: str, name: str, blocks: dict[str, Any], key: str) -> None:
+        if name not in blocks:
+            names = ", ".join(blocks) or "(none)"
+            raise ValueError(f"{key}: no {kind} {name!r}; there are {names}")
 
 
 def load_study(conf: Path, name: str, env: str | None = None) -> Study:
@@ -194,9 +193,9 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
     if name in RESERVED_NAMES:
         raise InputError("study", name, "the name is reserved; call the study something else")
     folders = [conf / layer / "studies" for layer in (BASE_ENV, env) if layer]
-    known = sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
-    if name not in known:
-        names = ", ".join(known) or f"(none in {folders[0]})"
+    studies = sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
+    if name not in studies:
+        names = ", ".join(studies) or f"(none in {folders[0]})"
         raise InputError("study", name, f"no such study; the studies are {names}")
     files = dict.fromkeys(folder / f"{name}.yml" for folder in folders)
     merged: DictConfig | ListConfig = OmegaConf.create({})
@@ -221,8 +220,8 @@ def scaled(name: str, study: Study, scale: str) -> Study:
         InputError: it has no such scale.
     """
     if scale not in study.scales:
-        known = ", ".join(study.scales) or "(none)"
-        raise InputError("--scale", scale, f"{name} has no such scale; there are {known}")
+        names = ", ".join(study.scales) or "(none)"
+        raise InputError("--scale", scale, f"{name} has no such scale; there are {names}")
     small = study.scales[scale]
     versions = {
         version: block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
 import mlflow
@@ -56,11 +57,7 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
     ]
     index = pd.Index([run.info.run_id for run in runs], name="run_id")
     table = pd.DataFrame(rows, index=index, columns=[*RUN_COLUMNS, *swept])
-    table = table.astype(dict.fromkeys(metrics, float))
-    for key in swept:
-        if key not in TAGS:
-            table[key] = _numbers(table[key])
-    return table
+    return _with_numbers(table.astype(dict.fromkeys(metrics, float)), swept)
 
 
 def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
@@ -73,12 +70,13 @@ def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
     by_algorithm: dict[str, list[dict[str, str]]] = defaultdict(list)
     for run in _finished(run_ids):
         by_algorithm[run.data.tags["algorithm"]].append(_params(run))
-    found = set()
-    for params in by_algorithm.values():
-        for key in set().union(*params) - INCIDENTAL - {"seed"}:
-            if len({str(each.get(key)) for each in params}) > 1:
-                found.add(key)
-    return tuple(sorted(found))
+    varied = {
+        key
+        for params in by_algorithm.values()
+        for key in set().union(*params) - INCIDENTAL - {"seed"}
+        if len({str(each.get(key)) for each in params}) > 1
+    }
+    return tuple(sorted(varied))
 
 
 def load_history(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFrame:
@@ -138,11 +136,10 @@ def _of_metrics(run: Run) -> list[float]:
     values = run.data.metrics | dict.fromkeys(infinite, math.inf)
     for tag in AS_PROMISED_TAGS.values():
         values |= dict.fromkeys(run.data.tags.get(tag, "").split(), promised_epsilon(values))
-    found = []
-    for metric in OF_METRICS.values():
-        its = [value for name, value in values.items() if fnmatchcase(name, metric)]
-        found.append(max(its, default=math.nan))
-    return found
+    return [
+        max((v for name, v in values.items() if fnmatchcase(name, metric)), default=math.nan)
+        for metric in OF_METRICS.values()
+    ]
 
 
 def expected_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:
@@ -158,9 +155,7 @@ def expected_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:
         named = {"algorithm": cell.config.algorithm, "seed": cell.config.seed}
         rows.append(named | {key: (cell.tags if key in TAGS else params).get(key) for key in swept})
     table = pd.DataFrame(rows, index=pd.Index([cell.name for cell in cells], name="run_id"))
-    for key in swept:
-        if key not in TAGS:
-            table[key] = _numbers(table[key])
+    table = _with_numbers(table, swept)
     stand_ins = {name: 1.0 for name in RUN_COLUMNS if name not in ("algorithm", "seed")}
     table = table.assign(**stand_ins | {"role": "method", "privacy": "none"})
     return table[[*RUN_COLUMNS, *swept]]
@@ -237,12 +232,12 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
 def _finished(run_ids: Iterable[str]) -> list[Run]:
     """The finished runs that have an accuracy, or were attacked."""
     runs = map(mlflow.MlflowClient().get_run, dict.fromkeys(run_ids))
-    found = [r for r in runs if r.info.status == "FINISHED" and _found_something(r)]
-    if not found:
+    finished = [r for r in runs if r.info.status == "FINISHED" and _found_something(r)]
+    if not finished:
         raise InputError(
             "runs", "(none)", "no finished run is among them; `kedro study quickstart` makes some"
         )
-    return found
+    return finished
 
 
 def _found_something(run: Run) -> bool:
@@ -268,10 +263,11 @@ def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:
                 )
 
 
-def _numbers(values: pd.Series) -> pd.Series:
-    """Parameters, which MLflow keeps as texts, as numbers where all of them are."""
-    given = values.where(values != "None")
-    try:
-        return pd.to_numeric(given)
-    except ValueError:
-        return given
+def _with_numbers(table: pd.DataFrame, swept: Sequence[str]) -> pd.DataFrame:
+    """Columns of parameters, which MLflow keeps as texts, as numbers where all of one are."""
+    for key in swept:
+        if key not in TAGS:
+            table[key] = table[key].where(table[key] != "None")
+            with suppress(ValueError):
+                table[key] = pd.to_numeric(table[key])
+    return table

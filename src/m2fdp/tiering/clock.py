@@ -13,7 +13,7 @@ from m2fdp.config import ClockConfig
 from m2fdp.costs.profiles import bytes_per_second, slowness
 from m2fdp.tiering.costs import TierCosts
 
-_GIGA = 1e9
+GIGA = 1e9
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def round_times(costs: TierCosts, clients: Clients, config: ClockConfig) -> Roun
     slow = slowness(clients.cpus, config.scaling)[:, None]
     sent = records * costs.record_bytes + 2 * costs.model_bytes
     return RoundTimes(
-        records * costs.client_flops * slow / (config.cpu_gflops * _GIGA),
-        records * costs.server_flops / (config.server_gflops * _GIGA),
+        records * costs.client_flops * slow / (config.cpu_gflops * GIGA),
+        records * costs.server_flops / (config.server_gflops * GIGA),
         sent / clients.rates[:, None],
     )

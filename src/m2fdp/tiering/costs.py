@@ -31,7 +31,7 @@ class ModuleCosts:
     """By module md1 … md_n, and by head of tiers 1 … n − 1.
 
     Attributes:
-        name: of the model.
+        name: the model's name.
         flops: (n,) of a record, forward and backward; the gradient in the input too, except for
             md1, whose input is data.
         parameters: (n,) numbers that are trained.
@@ -39,8 +39,8 @@ class ModuleCosts:
         outputs: (n,) numbers of a record that the module gives.
         head_flops: (n − 1,) of a record, forward and backward.
         head_parameters: (n − 1,).
-        small_flops: of a record, forward and backward, of the small network that FedGKT's clients
-            have behind md1; NaN where that is not counted.
+        small_flops: those of a record, forward and backward, of the small network that FedGKT's
+            clients have behind md1; NaN where that is not counted.
     """
 
     name: str
@@ -81,7 +81,7 @@ def module_costs(model: SplitModel, small: SplitModel | None = None) -> ModuleCo
     """Counted on shapes alone by torch's own counter of convolutions' and products' FLOPs.
 
     Args:
-        model: of shapes only, without numbers (built without a seed), with all its heads.
+        model: shapes without numbers (built without a seed), with all its heads.
         small: the same with FedGKT's small network behind md1.
     """
     # Data ask for no gradient; what a module gives to the next does.
@@ -125,17 +125,17 @@ def tier_costs(
 
     Args:
         n_tiers: M.
-        label_bytes: of a record's label, sent with its activations.
+        label_bytes: bytes of a record's label, sent with its activations.
         whole_model: one tier more, beyond D, in which the client trains everything, sends
             nothing but its model, and needs no head.
 
     Raises:
         ValueError: more tiers than the model has.
     """
-    most = len(costs.head_flops)
-    if not 1 <= n_tiers <= most:
-        raise ValueError(f"1 to {most} tiers, not {n_tiers}")
-    cuts = np.arange(most - n_tiers + 1, most + 1)
+    n_cuts = len(costs.head_flops)
+    if not 1 <= n_tiers <= n_cuts:
+        raise ValueError(f"1 to {n_cuts} tiers, not {n_tiers}")
+    cuts = np.arange(n_cuts - n_tiers + 1, n_cuts + 1)
     return costs_of_cuts(costs, cuts, label_bytes, whole_model)
 
 
@@ -143,46 +143,35 @@ def costs_of_cuts(
     costs: ModuleCosts, cuts: np.ndarray, label_bytes: float, whole_model: bool = False
 ) -> TierCosts:
     """Of tiers that are cut after these modules (M,); see `tier_costs`."""
-    flops, numbers = np.cumsum(costs.flops), np.cumsum(costs.parameters + costs.buffers)
-    client_flops = flops[cuts - 1] + costs.head_flops[cuts - 1]
-    server_flops = flops[-1] - flops[cuts - 1]
-    record_bytes = BYTES_PER_NUMBER * costs.outputs[cuts - 1] + label_bytes
-    model_numbers = numbers[cuts - 1] + costs.head_parameters[cuts - 1]
     if whole_model:
         cuts = np.append(cuts, len(costs.flops))
-        client_flops = np.append(client_flops, flops[-1])
-        server_flops = np.append(server_flops, 0.0)
-        record_bytes = np.append(record_bytes, 0.0)
-        model_numbers = np.append(model_numbers, numbers[-1])
+    split = cuts < len(costs.flops)
+    flops, numbers = np.cumsum(costs.flops), np.cumsum(costs.parameters + costs.buffers)
+    head_flops, head_parameters = (
+        np.append(each, 0)[cuts - 1] for each in (costs.head_flops, costs.head_parameters)
+    )
     return TierCosts(
-        cuts, client_flops, server_flops, record_bytes, BYTES_PER_NUMBER * model_numbers
+        cuts,
+        flops[cuts - 1] + head_flops,
+        flops[-1] - flops[cuts - 1],
+        np.where(split, BYTES_PER_NUMBER * costs.outputs[cuts - 1] + label_bytes, 0.0),
+        BYTES_PER_NUMBER * (numbers[cuts - 1] + head_parameters),
     )
 
 
 def fedavg_costs(costs: ModuleCosts) -> TierCosts:
     """One tier: the client trains the whole model."""
-    whole = BYTES_PER_NUMBER * (costs.parameters + costs.buffers).sum()
-    return TierCosts(
-        np.array([len(costs.flops)]),
-        np.array([costs.flops.sum()]),
-        np.zeros(1),
-        np.zeros(1),
-        np.array([whole]),
-    )
+    numbers = (costs.parameters + costs.buffers).sum()
+    return _one_tier(len(costs.flops), costs.flops.sum(), 0.0, 0.0, BYTES_PER_NUMBER * numbers)
 
 
 def splitfed_costs(costs: ModuleCosts, label_bytes: float) -> TierCosts:
     """One tier without a head, cut after md2 (D A.5): activations up, their gradients down."""
     client, server = np.split(costs.flops, [SPLITFED_MODULES])
-    sent = BYTES_PER_NUMBER * costs.outputs[SPLITFED_MODULES - 1]
+    sent = 2 * BYTES_PER_NUMBER * costs.outputs[SPLITFED_MODULES - 1] + label_bytes
     numbers = (costs.parameters + costs.buffers)[:SPLITFED_MODULES].sum()
-    return TierCosts(
-        np.array([SPLITFED_MODULES]),
-        np.array([client.sum()]),
-        np.array([server.sum()]),
-        np.array([2 * sent + label_bytes]),
-        np.array([BYTES_PER_NUMBER * numbers]),
-    )
+    model_bytes = BYTES_PER_NUMBER * numbers
+    return _one_tier(SPLITFED_MODULES, client.sum(), server.sum(), sent, model_bytes)
 
 
 def fedgkt_costs(
@@ -194,29 +183,33 @@ def fedgkt_costs(
     and scores, and is sent scores. No model travels.
 
     Args:
-        epochs: of a client in a round.
-        server_epochs: of the server.
+        epochs: passes of a client over its records in a round.
+        server_epochs: passes of the server.
     """
     client = costs.flops[0] + costs.small_flops
     forward = _FORWARD_OF_FIRST * costs.flops[0] + _FORWARD * costs.small_flops
     numbers = costs.outputs[0] + 2 * costs.outputs[-1]
-    return TierCosts(
-        np.array([1]),
-        np.array([epochs * client + forward]),
-        np.array([server_epochs * costs.flops[1:].sum()]),
-        np.array([BYTES_PER_NUMBER * numbers + label_bytes]),
-        np.zeros(1),
+    return _one_tier(
+        1,
+        epochs * client + forward,
+        server_epochs * costs.flops[1:].sum(),
+        BYTES_PER_NUMBER * numbers + label_bytes,
+        0.0,
     )
+
+
+def _one_tier(modules: int, *of_tier: float) -> TierCosts:
+    return TierCosts(np.array([modules]), *(np.array([value]) for value in of_tier))
 
 
 def _step_flops(module: nn.Module, features: Tensor) -> tuple[float, Tensor]:
     """Of a record, forward and backward; and what the module gives, as input of the next."""
     counter = FlopCounterMode(display=False)
     with counter:
-        given = module(features)
-        given.sum().backward()
+        output = module(features)
+        output.sum().backward()
     module.zero_grad(set_to_none=True)
-    return counter.get_total_flops() / len(features), given.detach().requires_grad_()
+    return counter.get_total_flops() / len(features), output.detach().requires_grad_()
 
 
 def _n_parameters(module: nn.Module) -> int:

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.config import TRAINED, ClockConfig, Config, PlateauConfig, ResourcesConfig
-from m2fdp.costs.clock import Cost, added_up
+from m2fdp.costs.clock import Cost, totals
 from m2fdp.costs.profiles import draw_noise, draw_profiles
 from m2fdp.costs.resources import watts
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.process import State
 from m2fdp.simulation.training import CourseState, Decision, Progress, RoundRecord
 from m2fdp.tiering.clock import RoundTimes, clients_of, round_times
-from m2fdp.tiering.costs import ModuleCosts, TierCosts, resnet_costs
-from m2fdp.tiering.plan import ABSENT, TierPlan, World, plan_tiers
+from m2fdp.tiering.costs import ModuleCosts, resnet_costs
+from m2fdp.tiering.plan import ABSENT, World, plan_tiers
 from m2fdp.tiering.ways import Way
 
 
@@ -30,8 +30,8 @@ class TierCourse:
 
     Attributes:
         cuts: int64 (R, K), the modules that each client trains itself; -1 = absent.
-        costs: of each round.
-        logged: of each round, by the name of the metric.
+        costs: what each round costs.
+        logged: values of each round, by the name of the metric.
     """
 
     cuts: np.ndarray
@@ -41,7 +41,7 @@ class TierCourse:
     @property
     def totals(self) -> list[Cost]:
         """What the rounds have cost together after each of t = 1…T."""
-        return added_up(self.costs)
+        return totals(self.costs)
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PlannedTiers:
     """The rounds of a course, with steps that a plateau makes smaller (a `RoundPolicy`).
 
     Attributes:
-        rounds: as planned; step sizes without the plateau.
+        rounds: planned rounds, with step sizes without the plateau.
     """
 
     rounds: tuple[RoundPlan, ...]
@@ -87,11 +87,7 @@ def reductions(records: Sequence[RoundRecord], plateau: PlateauConfig) -> int:
 
 
 def clock_costs(clock: ClockConfig, trained: ModuleCosts) -> ModuleCosts:
-    """Whose FLOPs and bytes are billed.
-
-    Args:
-        trained: of the model that is trained.
-    """
+    """Whose FLOPs and bytes are billed: the trained model's, or those of another."""
     return trained if clock.model == TRAINED else resnet_costs(clock.depth, clock.width)
 
 
@@ -103,7 +99,7 @@ def plan_course(
     A profile and the noise are those of a client, whatever trains; one seed has one world.
 
     Args:
-        trained: of the model that is trained.
+        trained: modules of the model that is trained.
         sizes: int64 (K,), the clients' records.
         present: bool (R, K), who takes part.
     """
@@ -124,17 +120,32 @@ def plan_course(
     batch = config.training.batch_size or sizes.max()
     steps = epochs * np.ceil(sizes / batch)
     for number in range(rounds):
-        here = present[number]
-        chosen = np.ones(here.sum(), np.int64) if planned is None else planned.tiers[number, here]
-        cuts[number, here] = len(modules.flops) if way.whole else tiers.modules[chosen - 1]
-        clients = clients_of(clock, world.records[here], world.profiles[number, here])
-        times = round_times(tiers, clients, clock).noisy(world.noise[number, here])
+        who = present[number]
+        chosen = np.ones(who.sum(), np.int64) if planned is None else planned.tiers[number, who]
+        cuts[number, who] = len(modules.flops) if way.whole else tiers.modules[chosen - 1]
+        clients = clients_of(clock, world.records[who], world.profiles[number, who])
+        times = round_times(tiers, clients, clock).noisy(world.noise[number, who])
         took = way.seconds(times, chosen, clock)
         share = tiers.client_flops[chosen - 1] / modules.flops.sum()
-        energy = _energy(times, chosen, steps[here] * share, config.resources)
-        costs.append(Cost(energy, float(took.max())))
-        logged.append(_logged(took, chosen, tiers, planned, number))
+        energy = _energy(times, chosen, steps[who] * share, config.resources)
+        seconds = float(took.max())
+        costs.append(Cost(energy, seconds))
+        of_tiers = {}
+        if planned is not None:
+            every = range(1, tiers.n_tiers + 1)
+            of_tiers = {"t_max_s": float(planned.oracle[number]), **in_tiers(chosen, every)}
+        logged.append({"round_s": seconds, "waiting_s": waiting(took), **of_tiers})
     return TierCourse(cuts, tuple(costs), tuple(logged))
+
+
+def waiting(seconds: np.ndarray) -> float:
+    """How long clients wait for the slowest on average, from what each takes, (K,)."""
+    return float((seconds.max() - seconds).mean())
+
+
+def in_tiers(chosen: np.ndarray, every: range) -> dict[str, float]:
+    """How many clients are in each of these tiers, by the name of the metric."""
+    return {f"tier_{tier}": float((chosen == tier).sum()) for tier in every}
 
 
 def _energy(
@@ -144,21 +155,3 @@ def _energy(
     sending = times.communication[np.arange(len(chosen)), chosen - 1].sum()
     radio = watts(resources.wireless_power_dbm) * float(sending)
     return radio + resources.step_energy_j * float(steps.sum())
-
-
-def _logged(
-    took: np.ndarray,
-    chosen: np.ndarray,
-    tiers: TierCosts,
-    planned: TierPlan | None,
-    number: int,
-) -> dict[str, float]:
-    """Of a round: its seconds, how long clients wait for the slowest, and who is where."""
-    logged = {
-        "round_s": float(took.max()),
-        "waiting_s": float((took.max() - took).mean()),
-    }
-    if planned is None:
-        return logged
-    counts = {f"tier_{tier}": float((chosen == tier).sum()) for tier in range(1, tiers.n_tiers + 1)}
-    return {**logged, "t_max_s": float(planned.oracle[number]), **counts}

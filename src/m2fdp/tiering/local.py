@@ -31,7 +31,7 @@ class LocalTraining:
     Attributes:
         epochs: passes over the shard in a round.
         batch_size: records of a step; the last of an epoch may have fewer.
-        optimizer: made anew in every round.
+        optimizer: kind that is made anew in every round.
         weight_decay: times each weight, added to its gradient.
         correlation: alpha, the weight of the distance correlation in the client's loss.
         shuffling: whether the places of activations are shuffled.
@@ -53,11 +53,7 @@ class LocalTraining:
 
 
 def local_training(config: Config, largest: int) -> LocalTraining:
-    """How clients train.
-
-    Args:
-        largest: the records of the largest shard.
-    """
+    """As configured, for shards of so many records at most."""
     training = config.training
     return LocalTraining(
         training.local_epochs,
@@ -76,13 +72,19 @@ class Client:
 
     Attributes:
         number: its index, which keys its draws.
-        rows: where its records are among all.
+        rows: places of its records among all.
         cut: m, the modules that it trains itself; all of them = the whole model, without a head.
     """
 
     number: int
     rows: slice
     cut: int
+
+
+def rows_of(sizes: np.ndarray) -> list[slice]:
+    """Where each client's records are among all, from how many it has, int64 (K,)."""
+    ends = np.cumsum(sizes)
+    return [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
 
 
 class Trainer:
@@ -112,7 +114,7 @@ class Trainer:
 
         Args:
             records: features (R, C, H, W) and labels (R,) of all clients.
-            draws: where they come from, and the round t that keys them with the client.
+            draws: streams of random numbers, and the round t that keys them with the client.
         """
         with torch.no_grad():
             for tensor, part in self.tensors:
@@ -125,8 +127,12 @@ class Trainer:
         for _ in range(self.settings.epochs):
             shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
             for batch in shuffled.split(self.settings.batch_size):
-                given = channels_last(features.index_select(0, batch))
-                self._step(steppers, client.cut, given, labels.index_select(0, batch), places)
+                images = channels_last(features.index_select(0, batch))
+                losses = self._losses(client.cut, images, labels.index_select(0, batch), places)
+                if not self.settings.two_party:
+                    losses = [torch.stack(losses).sum()]
+                for stepper, loss in zip(steppers, losses, strict=True):
+                    stepper.step(loss)
         with torch.no_grad():
             return torch.cat([tensor.flatten() for tensor, _ in self.tensors])
 
@@ -137,20 +143,6 @@ class Trainer:
         if not self.settings.two_party:
             sides = [sides[0] + sides[1]]
         return [Stepper(parts, self.settings, step_size) for parts in sides if parts]
-
-    def _step(
-        self,
-        steppers: Sequence[Stepper],
-        cut: int,
-        features: Tensor,
-        labels: Tensor,
-        places: np.random.Generator,
-    ) -> None:
-        losses = self._losses(cut, features, labels, places)
-        if not self.settings.two_party:
-            losses = [torch.stack(losses).sum()]
-        for stepper, loss in zip(steppers, losses, strict=True):
-            stepper.step(loss)
 
     def _losses(
         self, cut: int, features: Tensor, labels: Tensor, places: np.random.Generator

@@ -9,13 +9,12 @@ import numpy as np
 from m2fdp.config import ClockConfig, TieringConfig
 from m2fdp.costs.profiles import draw_noise, draw_present, draw_profiles
 from m2fdp.tiering import scheduler
-from m2fdp.tiering.clock import Clients, RoundTimes, clients_of, round_times
+from m2fdp.tiering.clock import GIGA, Clients, RoundTimes, clients_of, round_times
 from m2fdp.tiering.costs import ModuleCosts, TierCosts, resnet_costs, tier_costs
 from m2fdp.tiering.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 ABSENT = -1
 BASELINES = (FEDAVG, SPLITFED, FEDGKT)
-_GIGA = 1e9
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,9 @@ class TierPlan:
 
     Attributes:
         tiers: 1 … M; -1 = absent.
-        seconds: of the round.
-        oracle: of the round, had its times been known before.
-        fedavg: of a round of FedAvg by the same clients.
-        splitfed: of a round of SplitFed by the same clients.
-        fedgkt: of a round of FedGKT by the same clients.
+        seconds: what the round takes.
+        oracle: what it would take, had its times been known before.
+        fedavg, splitfed, fedgkt: what a round of that way takes the same clients.
     """
 
     tiers: np.ndarray
@@ -55,12 +52,23 @@ class TierPlan:
     splitfed: np.ndarray
     fedgkt: np.ndarray
 
+    @property
+    def by_way(self) -> dict[str, np.ndarray]:
+        """Seconds of the rounds, by the columns of tables."""
+        return {
+            "dtfl_s": self.seconds,
+            "oracle_s": self.oracle,
+            "fedavg_s": self.fedavg,
+            "splitfed_s": self.splitfed,
+            "fedgkt_s": self.fedgkt,
+        }
+
 
 def draw_world(config: ClockConfig, seed: int, share: float = 1.0) -> World:
     """Profiles, noise and who takes part, all keyed by the seed; equally many records each.
 
     Args:
-        share: of the clients that take part in a round, drawn uniformly; one at least.
+        share: part of the clients that takes part in a round, drawn uniformly; one at least.
     """
     rounds, clients = config.rounds, config.clients
     present = np.ones((rounds, clients), dtype=bool)
@@ -83,7 +91,7 @@ def plan_tiers(
     is shared is billed, but not scheduled for: D's rule takes the server's time as given.
 
     Args:
-        costs: of the model that is billed, if it is not the clock's own.
+        costs: modules of the model that is billed, if it is not the clock's own.
     """
     if costs is None:
         costs = resnet_costs(clock.depth, clock.width)
@@ -119,7 +127,7 @@ def baseline_seconds(
     """Of a round of an epoch of each of `BASELINES`, by name, by these clients.
 
     Args:
-        factors: (K,) of the clients' computing times.
+        factors: what the clients' computing times are multiplied with, (K,).
     """
     seconds, ones = {}, np.ones(len(factors), dtype=np.int64)
     for way in BASELINES:
@@ -136,7 +144,7 @@ def _by_observation(
     costs: TierCosts,
     records: np.ndarray,
 ) -> np.ndarray:
-    profile = scheduler.tier_profile(tiering, costs, clock.server_gflops * _GIGA)
+    profile = scheduler.tier_profile(tiering, costs, clock.server_gflops * GIGA)
     estimates = scheduler.estimate(state, tiering, profile, costs, records)
     return scheduler.assign(estimates, tiering.initial_tier)
 

@@ -42,12 +42,7 @@ class PrivateTrainer:
         step_size: float,
         draws: tuple[Streams, int],
     ) -> Tensor:
-        """The vector (M,) after a client's round, from the global one (M,).
-
-        Args:
-            records: features (R, C, H, W) and labels (R,) of all clients.
-            draws: where the order of records comes from, and the round t.
-        """
+        """See `m2fdp.tiering.local.Trainer.update`."""
         streams, round_ = draws
         order = streams.generator("tier-batches", round_, client.number)
         size = client.rows.stop - client.rows.start

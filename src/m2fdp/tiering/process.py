@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,24 +17,11 @@ from m2fdp.simulation.process import Slots, State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.workers import Workers, shared_tensor
 from m2fdp.streams import Streams
-from m2fdp.tiering.local import Client, LocalTraining, Trainer
+from m2fdp.tiering.local import Client, LocalTraining, Trainer, rows_of
+from m2fdp.tiering.private_local import PrivateTrainer
 
 # Models of clients that are kept at a time.
 _RESULT_BYTES = 2**27
-
-
-class ClientTrainer(Protocol):
-    """Trains clients one after the other."""
-
-    def update(
-        self,
-        vector: Tensor,
-        records: tuple[Tensor, Tensor],
-        client: Client,
-        step_size: float,
-        draws: tuple[Streams, int],
-    ) -> Tensor:
-        """See `m2fdp.tiering.local.Trainer.update`."""
 
 
 @dataclass(eq=False)
@@ -46,7 +33,7 @@ class TierExecutor:
     """
 
     workers: Workers
-    trainer: ClientTrainer
+    trainer: Trainer | PrivateTrainer
     results: Tensor
 
 
@@ -148,12 +135,10 @@ def _train(
 ) -> None:
     """Train some of the clients int64 (n,) from the global model (M,)."""
     shards, executor = process.simulation.shards, process.executor
-    ends = np.cumsum(shards.sizes)
+    rows, records = rows_of(shards.sizes), (shards.features, shards.labels)
     for place in part:
         number = int(clients[place])
-        rows = slice(int(ends[number] - shards.sizes[number]), int(ends[number]))
-        client = Client(number, rows, int(cuts[place]))
-        records = shards.features, shards.labels
+        client = Client(number, rows[number], int(cuts[place]))
         executor.results[place] = executor.trainer.update(
             weights, records, client, step_size, draws
         )
@@ -165,7 +150,7 @@ def build_tier_process(
     settings: LocalTraining,
     aggregate: Literal["samples", "uniform"],
     workers: int,
-    trainer: ClientTrainer | None = None,
+    trainer: PrivateTrainer | None = None,
 ) -> TierProcess:
     """The rounds of a simulation in tiers, with the means to run them.
 
@@ -183,10 +168,10 @@ def build_tier_process(
         raise TypeError(f"a split model, not {model.name}")
     on_cpu = features.device.type == "cpu"
     at_a_time = max(_RESULT_BYTES // (4 * model.n_parameters), 1)
-    most = min(int((cuts > 0).sum(axis=1).max()), at_a_time)
+    n_results = min(int((cuts > 0).sum(axis=1).max()), at_a_time)
     executor = TierExecutor(
         Workers(workers if on_cpu else 1),
         trainer or Trainer(model, settings, features),
-        shared_tensor(most, model.n_parameters, features.dtype).to(features.device),
+        shared_tensor(n_results, model.n_parameters, features.dtype).to(features.device),
     )
     return TierProcess(simulation, model, cuts, aggregate, executor)

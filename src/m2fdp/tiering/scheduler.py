@@ -95,12 +95,12 @@ def observe(
     present = np.flatnonzero(tiers > 0)
     place = present, tiers[present] - 1
     means, newest, before = state.means.copy(), seconds[present], state.means[place]
-    known = ~np.isnan(before)
+    continued = ~np.isnan(before)
     if config.remember:
-        moved = known & (np.abs(newest - before) > _FORGET * before)
+        moved = continued & (np.abs(newest - before) > _FORGET * before)
         means[present[moved]] = np.nan
-        known &= ~moved
-    means[place] = np.where(known, config.ema * newest + (1 - config.ema) * before, newest)
+        continued &= ~moved
+    means[place] = np.where(continued, config.ema * newest + (1 - config.ema) * before, newest)
     took_part = tiers > 0
     return SchedulerState(
         means,
@@ -121,10 +121,10 @@ def estimate(
     Line 25 is printed with the size of the tier that the client was in; the data it would send
     are meant.
     """
-    seen = np.flatnonzero(state.tiers > 0)
-    last = state.tiers[seen] - 1
+    rows = np.flatnonzero(state.tiers > 0)
+    last = state.tiers[rows] - 1
     client = np.full_like(state.means, np.nan)
-    client[seen] = profile.client / profile.client[last, None] * state.means[seen, last, None]
+    client[rows] = profile.client / profile.client[last, None] * state.means[rows, last, None]
     if config.remember:
         client = np.where(np.isnan(state.means), client, state.means)
     server = records[:, None] * profile.server
@@ -132,21 +132,23 @@ def estimate(
     return np.maximum(client, server) + sent / state.rates[:, None]
 
 
-def assign(estimates: np.ndarray, initial_tier: int) -> np.ndarray:
+def assign(estimates: np.ndarray, initial_tier: int | np.ndarray) -> np.ndarray:
     """Tiers (K,) that make the slowest client as fast as can be (lines 31 to 34, D eq. 6).
 
     With exact estimates no other tiers are faster: the slowest client's best time bounds all, and
     is attained. Who has time left keeps as much of the model as it can.
 
     Args:
-        estimates: (K, M); clients of NaN start in the initial tier.
+        estimates: (K, M); clients of NaN start in the initial tier, and none may be in a tier of
+            infinity.
+        initial_tier: one for all, or (K,).
     """
     tiers = np.full(len(estimates), initial_tier, dtype=np.int64)
-    known = ~np.isnan(estimates).any(axis=1)
-    if known.any():
-        of_known = estimates[known]
-        in_time = of_known <= straggler_seconds(of_known) * (1 + _SLACK)
-        tiers[known] = in_time.shape[1] - in_time[:, ::-1].argmax(axis=1)
+    observed = ~np.isnan(estimates).any(axis=1)
+    if observed.any():
+        seconds = estimates[observed]
+        in_time = seconds <= straggler_seconds(seconds) * (1 + _SLACK)
+        tiers[observed] = in_time.shape[1] - in_time[:, ::-1].argmax(axis=1)
     return tiers
 
 

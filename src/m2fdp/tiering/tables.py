@@ -6,6 +6,7 @@ profiles; speeds, scaling, unit, noise, server and labels are the configured clo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import nan
 from typing import Any
 
@@ -14,7 +15,7 @@ import pandas as pd
 
 from m2fdp.config import ClockConfig, Config, TieringConfig
 from m2fdp.tiering import printed, scheduler
-from m2fdp.tiering.clock import Clients, RoundTimes, clients_of, round_times
+from m2fdp.tiering.clock import Clients, clients_of, round_times
 from m2fdp.tiering.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_costs
 from m2fdp.tiering.plan import TierPlan, baseline_seconds, draw_world, plan_tiers
 from m2fdp.tiering.ways import DTFL
@@ -37,30 +38,32 @@ def times_table(config: Config) -> pd.DataFrame:
         in_unit = _with(clock, rate_unit=unit)
         records = np.full(n_profiles, clock.records / clock.clients)
         clients = clients_of(in_unit, records, np.arange(n_profiles))
-        split = round_times(tiers, clients, in_unit)
-        whole = round_times(fedavg_costs(costs), clients, in_unit)
-        for place, (cpus, rate) in enumerate(clock.profiles):
-            about = {"model": clock.model, "rate_unit": unit, "cpus": cpus, "rate": rate}
-            for tier in range(1, tiers.n_tiers + 1):
-                rows.append(about | {"tier": tier} | _times(split, place, tier - 1))
-            rows.append(about | {"tier": 0} | _times(whole, place, 0))
+        split, whole = (
+            round_times(each, clients, in_unit) for each in (tiers, fedavg_costs(costs))
+        )
+        for client, (cpus, rate) in enumerate(clock.profiles):
+            for tier in (*range(1, tiers.n_tiers + 1), 0):
+                times, at = (split, (client, tier - 1)) if tier else (whole, (client, 0))
+                rows.append(
+                    {
+                        "model": clock.model,
+                        "rate_unit": unit,
+                        "cpus": cpus,
+                        "rate": rate,
+                        "tier": tier,
+                        "client_s": times.client[at],
+                        "server_s": times.server[at],
+                        "communication_s": times.communication[at],
+                        "round_s": times.parallel()[at],
+                    }
+                )
     return pd.DataFrame(rows)
 
 
 def rounds_table(plan: TierPlan, config: Config) -> pd.DataFrame:
     """The configured plan, one row a round: its seconds, the baselines', and clients by tier."""
-    tiering, clock = config.tiering, config.clock
-    table = pd.DataFrame(
-        {
-            "round": np.arange(1, len(plan.seconds) + 1),
-            "model": clock.model,
-            "dtfl_s": plan.seconds,
-            "oracle_s": plan.oracle,
-            "fedavg_s": plan.fedavg,
-            "splitfed_s": plan.splitfed,
-            "fedgkt_s": plan.fedgkt,
-        }
-    )
+    tiering, numbers = config.tiering, np.arange(1, len(plan.seconds) + 1)
+    table = pd.DataFrame({"round": numbers, "model": config.clock.model, **plan.by_way})
     for tier in range(1, tiering.tiers + tiering.whole_model + 1):
         table[f"tier_{tier}"] = (plan.tiers == tier).sum(axis=1)
     return table
@@ -71,28 +74,36 @@ def units_table(config: Config) -> pd.DataFrame:
 
     Returns:
         One row a model, unit and way to train, with its seconds over FedAvg's, D's of a whole run
-        (Table 3) and the rounds that D's over ours imply: `dtfl`, `dtfl`
-        with a tier of the whole model, with a server that serves one client at a time, FedAvg,
-        SplitFed and FedGKT.
+        (Table 3) and the rounds that D's over ours imply: `dtfl`, the same with a tier of the whole
+        model, with a server that serves one client at a time, FedAvg, SplitFed and FedGKT.
     """
     rows = []
     for place, model in enumerate(printed.MODELS):
-        totals = {way: seconds[place] for way, seconds in printed.TABLE_3.items()}
         for unit in UNITS:
-            clock = _with(config.clock, model=model, width=16, rate_unit=unit, server="unlimited")
-            costs, clients = resnet_costs(clock.depth, clock.width), _start(clock)
+            clock = _of_d(config.clock, model, rate_unit=unit, server="unlimited")
+            costs = resnet_costs(clock.depth, clock.width)
+            # Two clients of each profile.
+            profiles = np.arange(printed.CLIENTS) * len(clock.profiles) // printed.CLIENTS
+            clients = clients_of(clock, np.full(printed.CLIENTS, _RECORDS), profiles)
             ways = {
                 "dtfl": _dtfl_seconds(costs, clients, clock),
                 "dtfl, whole_model": _dtfl_seconds(costs, clients, clock, whole_model=True),
                 "dtfl, shared server": _dtfl_seconds(costs, clients, _with(clock, server="shared")),
+                **baseline_seconds(costs, clock, clients, np.ones(printed.CLIENTS)),
             }
-            ones = np.ones(printed.CLIENTS)
-            ways |= baseline_seconds(costs, clock, clients, ones)
             for way, seconds in ways.items():
-                about = {"model": model, "rate_unit": unit, "algorithm": way, "round_s": seconds}
-                total = totals.get(way, nan)
-                implied = {"printed_total_s": total, "implied_rounds": total / seconds}
-                rows.append(about | {"over_fedavg": seconds / ways["fedavg"]} | implied)
+                total = printed.TABLE_3[way][place] if way in printed.TABLE_3 else nan
+                rows.append(
+                    {
+                        "model": model,
+                        "rate_unit": unit,
+                        "algorithm": way,
+                        "round_s": seconds,
+                        "over_fedavg": seconds / ways["fedavg"],
+                        "printed_total_s": total,
+                        "implied_rounds": total / seconds,
+                    }
+                )
     return pd.DataFrame(rows)
 
 
@@ -105,32 +116,43 @@ def table_1(config: Config) -> pd.DataFrame:
     """
     rows = []
     for unit in UNITS:
-        clock = _with(config.clock, model=printed.TABLE_1_MODEL, width=16, rate_unit=unit)
-        costs = resnet_costs(clock.depth, clock.width)
-        tiers = tier_costs(costs, printed.TABLE_TIERS, clock.label_bytes)
         for case, profiles in printed.CASES.items():
-            about = {"model": clock.model, "rate_unit": unit, "case": case}
-            slowest = _with(clock, profiles=profiles[-1:])
-            client = clients_of(slowest, np.array([_records()]), np.array([0]))
-            split = round_times(tiers, client, slowest)
-            printed_parts = zip(
-                printed.TABLE_1_COMPUTATION[case], printed.TABLE_1_COMMUNICATION[case], strict=True
+            slowest = profiles[-1:]
+            clock = _of_d(config.clock, printed.TABLE_1_MODEL, rate_unit=unit, profiles=slowest)
+            costs = resnet_costs(clock.depth, clock.width)
+            tiers = tier_costs(costs, printed.TABLE_TIERS, clock.label_bytes)
+            client = clients_of(clock, np.array([_RECORDS]), np.array([0]))
+            split, whole = (
+                round_times(each, client, clock) for each in (tiers, fedavg_costs(costs))
             )
-            for tier, parts in enumerate(printed_parts, 1):
-                computation = max(split.client[0, tier - 1], split.server[0, tier - 1])
-                sent = split.communication[0, tier - 1]
-                rows.append(about | {"tier": tier} | _beside(computation, sent, parts, sent))
-            whole = round_times(fedavg_costs(costs), client, slowest)
-            sent = whole.communication[0, 0]
-            parts = printed.TABLE_1_FEDAVG[case]
-            rows.append(about | {"tier": 0} | _beside(whole.client[0, 0], sent, parts, sent / 2))
+            of_d = printed.TABLE_1_COMPUTATION[case], printed.TABLE_1_COMMUNICATION[case]
+            for tier, computed, sent in zip(printed.TABLE_1_TIERS, *of_d, strict=True):
+                times, at = (split, (0, tier - 1)) if tier else (whole, (0, 0))
+                computation = max(times.client[at], times.server[at])
+                communication = times.communication[at]
+                counted = communication if tier else communication / 2
+                rows.append(
+                    {
+                        "model": clock.model,
+                        "rate_unit": unit,
+                        "case": case,
+                        "tier": tier,
+                        "computation_s": computation,
+                        "communication_s": communication,
+                        "round_s": computation + communication,
+                        "printed_computation_s": computed,
+                        "printed_communication_s": sent,
+                        "printed_total_s": computed + sent,
+                        "rounds_by_computation": computed / computation,
+                        "rounds_by_communication": sent / counted,
+                    }
+                )
     return pd.DataFrame(rows)
 
 
 def table_2(config: Config) -> pd.DataFrame:
     """Times by tier over tier 1's: D's measured ones, and FLOPs."""
-    costs = resnet_costs(56, 16)
-    tiers = tier_costs(costs, printed.TABLE_TIERS, config.clock.label_bytes)
+    tiers = tier_costs(resnet_costs(56, 16), printed.TABLE_TIERS, config.clock.label_bytes)
     return pd.DataFrame(
         {
             "model": printed.TABLE_2_MODEL,
@@ -146,43 +168,15 @@ def table_2(config: Config) -> pd.DataFrame:
 def table_4(config: Config) -> pd.DataFrame:
     """The mean round by the number of clients, of whom a tenth takes part."""
     rows = []
-    columns = zip(
-        printed.TABLE_4_CLIENTS,
-        printed.TABLE_4_DTFL,
-        printed.TABLE_4_FEDAVG,
-        printed.TABLE_4_SPLITFED,
-        printed.TABLE_4_FEDGKT,
-        strict=True,
-    )
-    for n_clients, dtfl, fedavg, splitfed, fedgkt in columns:
-        clock = _with(
-            config.clock,
-            model=printed.TABLE_4_MODEL,
-            width=16,
-            clients=n_clients,
-            records=printed.RECORDS,
-            profiles=printed.PROFILES,
-        )
+    for n_clients, totals in printed.TABLE_4.items():
+        clock = _of_d(config.clock, printed.TABLE_4_MODEL, clients=n_clients)
         world = draw_world(clock, config.seed, printed.TABLE_4_SHARE)
-        plan = plan_tiers(config.tiering, clock, world)
-        mean = plan.fedavg.mean()
+        means = _means(plan_tiers(config.tiering, clock, world))
         rows.append(
-            {
-                "model": clock.model,
-                "clients": n_clients,
-                "dtfl_s": plan.seconds.mean(),
-                "oracle_s": plan.oracle.mean(),
-                "fedavg_s": mean,
-                "splitfed_s": plan.splitfed.mean(),
-                "fedgkt_s": plan.fedgkt.mean(),
-                "dtfl_over_fedavg": plan.seconds.mean() / mean,
-                "oracle_over_fedavg": plan.oracle.mean() / mean,
-                "splitfed_over_fedavg": plan.splitfed.mean() / mean,
-                "fedgkt_over_fedavg": plan.fedgkt.mean() / mean,
-                "printed_dtfl_over_fedavg": dtfl / fedavg,
-                "printed_splitfed_over_fedavg": splitfed / fedavg,
-                "printed_fedgkt_over_fedavg": fedgkt / fedavg,
-            }
+            {"model": clock.model, "clients": n_clients}
+            | means
+            | _over_fedavg({name.removesuffix("_s"): mean for name, mean in means.items()})
+            | {f"printed_{name}": ratio for name, ratio in _over_fedavg(totals).items()}
         )
     return pd.DataFrame(rows)
 
@@ -191,7 +185,6 @@ def table_11(config: Config) -> pd.DataFrame:
     """Who has which modules, by number of tiers and tier, and what that costs."""
     clock = config.clock
     costs, rows = resnet_costs(clock.depth, clock.width), []
-    n_modules = len(costs.flops)
     for n_tiers in range(1, printed.MOST_TIERS + 1):
         tiers = tier_costs(costs, n_tiers, clock.label_bytes)
         for place, cut in enumerate(tiers.modules):
@@ -201,7 +194,7 @@ def table_11(config: Config) -> pd.DataFrame:
                     "tiers": n_tiers,
                     "tier": place + 1,
                     "client": _modules(1, cut),
-                    "server": _modules(cut + 1, n_modules),
+                    "server": _modules(cut + 1, len(costs.flops)),
                     "client_mflop": tiers.client_flops[place] / _MEGA,
                     "server_mflop": tiers.server_flops[place] / _MEGA,
                     "record_bytes": tiers.record_bytes[place],
@@ -215,30 +208,19 @@ def figure_3(config: Config) -> pd.DataFrame:
     """The mean round by the number of tiers, in D's two cases, by D's scheduler and an oracle."""
     tiering, rows = config.tiering, []
     for case, profiles in printed.CASES.items():
-        clock = _with(
-            config.clock,
-            model=printed.FIGURE_3_MODEL,
-            width=16,
-            clients=printed.CLIENTS,
-            records=printed.RECORDS,
-            profiles=profiles,
-            switch_every=printed.FIGURE_3_SWITCH_EVERY,
-        )
+        switches = {"profiles": profiles, "switch_every": printed.FIGURE_3_SWITCH_EVERY}
+        clock = _of_d(config.clock, printed.FIGURE_3_MODEL, **switches)
         world = draw_world(clock, config.seed)
         for n_tiers in range(1, printed.MOST_TIERS + 1):
             dynamic = TieringConfig(tiers=n_tiers, ema=tiering.ema, remember=tiering.remember)
-            plan = plan_tiers(dynamic, clock, world)
-            rows.append(
-                {
-                    "model": clock.model,
-                    "case": case,
-                    "tiers": n_tiers,
-                    "dtfl_s": plan.seconds.mean(),
-                    "oracle_s": plan.oracle.mean(),
-                    "fedavg_s": plan.fedavg.mean(),
-                }
-            )
+            means = _means(plan_tiers(dynamic, clock, world))
+            means = {name: means[name] for name in ("dtfl_s", "oracle_s", "fedavg_s")}
+            rows.append({"model": clock.model, "case": case, "tiers": n_tiers} | means)
     return pd.DataFrame(rows)
+
+
+# D's clients hold equally many.
+_RECORDS = printed.RECORDS / printed.CLIENTS
 
 
 def _with(clock: ClockConfig, **keys: Any) -> ClockConfig:
@@ -246,15 +228,10 @@ def _with(clock: ClockConfig, **keys: Any) -> ClockConfig:
     return clock.model_copy(update=keys)
 
 
-def _records() -> float:
-    return printed.RECORDS / printed.CLIENTS
-
-
-def _start(clock: ClockConfig) -> Clients:
-    """D's: two clients of each profile."""
-    places = np.arange(printed.CLIENTS) * len(printed.PROFILES) // printed.CLIENTS
-    config = _with(clock, profiles=printed.PROFILES)
-    return clients_of(config, np.full(printed.CLIENTS, _records()), places)
+def _of_d(clock: ClockConfig, model: str, **keys: Any) -> ClockConfig:
+    """The clock with D's model, clients, records and profiles, and with other keys."""
+    counts = {"clients": printed.CLIENTS, "records": printed.RECORDS, "profiles": printed.PROFILES}
+    return _with(clock, **{"model": model, "width": 16, **counts, **keys})
 
 
 def _dtfl_seconds(
@@ -263,38 +240,17 @@ def _dtfl_seconds(
     """With all of D's tiers, and times that are known."""
     tiers = tier_costs(costs, printed.MOST_TIERS, clock.label_bytes, whole_model)
     times = round_times(tiers, clients, clock)
-    tiers_of = scheduler.assign(times.parallel(), 1)
-    return float(DTFL.seconds(times, tiers_of, clock).max())
+    return float(DTFL.seconds(times, scheduler.assign(times.parallel(), 1), clock).max())
 
 
-def _times(times: RoundTimes, client: int, tier: int) -> dict[str, float]:
-    return {
-        "client_s": times.client[client, tier],
-        "server_s": times.server[client, tier],
-        "communication_s": times.communication[client, tier],
-        "round_s": times.parallel()[client, tier],
-    }
+def _means(plan: TierPlan) -> dict[str, float]:
+    """Mean seconds of a round, by the columns of the table of rounds."""
+    return {name: seconds.mean() for name, seconds in plan.by_way.items()}
 
 
-def _beside(
-    computation: float, communication: float, parts: tuple[int, int], as_printed: float
-) -> dict[str, float]:
-    """Ours of a round, D's of a run, and the rounds between.
-
-    Args:
-        parts: D's computation and communication.
-        as_printed: the communication of what D counts.
-    """
-    return {
-        "computation_s": computation,
-        "communication_s": communication,
-        "round_s": computation + communication,
-        "printed_computation_s": parts[0],
-        "printed_communication_s": parts[1],
-        "printed_total_s": sum(parts),
-        "rounds_by_computation": parts[0] / computation,
-        "rounds_by_communication": parts[1] / as_printed,
-    }
+def _over_fedavg(seconds: Mapping[str, float]) -> dict[str, float]:
+    fedavg = seconds["fedavg"]
+    return {f"{way}_over_fedavg": s / fedavg for way, s in seconds.items() if way != "fedavg"}
 
 
 def _modules(first: int, last: int) -> str:

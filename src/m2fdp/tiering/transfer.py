@@ -32,7 +32,7 @@ from m2fdp.simulation.process import Slots, State, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.workers import Workers, shared_tensor
 from m2fdp.streams import Streams
-from m2fdp.tiering.local import FlatModule, LocalTraining, Stepper
+from m2fdp.tiering.local import FlatModule, LocalTraining, Stepper, rows_of
 
 TEMPERATURE = 3.0
 _SENT_AT_A_TIME = 64
@@ -86,7 +86,7 @@ class ClientTrainer(SideTrainer):
 
     def update(
         self,
-        own: Tensor,
+        numbers: Tensor,
         records: tuple[Tensor, Tensor, Tensor | None],
         step_size: float,
         order: np.random.Generator,
@@ -94,7 +94,7 @@ class ClientTrainer(SideTrainer):
         """A client's numbers (size,) after its epochs, and what it then sends.
 
         Args:
-            own: its numbers before.
+            numbers: its numbers before.
             records: its features (n, C, H, W), labels (n,), and the server's scores (n, classes)
                 if it has been sent any.
 
@@ -102,7 +102,7 @@ class ClientTrainer(SideTrainer):
             Its numbers; activations (n, …) and scores (n, classes) of its records in their order,
             batch norm by its running means and variances, as whoever uses the model has it.
         """
-        self.load(own)
+        self.load(numbers)
         features, labels, taught = records
         stepper = self.stepper(step_size)
         self.module.train()
@@ -124,7 +124,7 @@ class ServerTrainer(SideTrainer):
 
     def update(
         self,
-        own: Tensor,
+        numbers: Tensor,
         received: tuple[Tensor, Tensor, Tensor],
         epochs: int,
         step_size: float,
@@ -133,24 +133,24 @@ class ServerTrainer(SideTrainer):
         """The server's numbers (size,) after its epochs, and what it sends back.
 
         Args:
-            own: its numbers before.
+            numbers: its numbers before.
             received: activations (n, …), labels (n,) and scores (n, classes) of all clients.
 
         Returns:
             Its numbers; its scores (n, classes), those by which it has stepped in its last epoch:
             to compute them anew would cost another pass over everything.
         """
-        self.load(own)
+        self.load(numbers)
         activations, labels, taught = received
-        stepper, given = self.stepper(step_size), torch.zeros_like(taught)
+        stepper, answers = self.stepper(step_size), torch.zeros_like(taught)
         for _ in range(epochs):
             shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
             for batch in whole_batches(shuffled, self.settings.batch_size):
                 scores = self.module(channels_last(activations.index_select(0, batch)))
-                given[batch] = scores.detach()
+                answers[batch] = scores.detach()
                 others = taught.index_select(0, batch)
                 stepper.step(self.objective(scores, labels.index_select(0, batch), others))
-        return self.vector(), given
+        return self.vector(), answers
 
 
 def whole_batches(order: Tensor, size: int) -> list[Tensor]:
@@ -191,7 +191,7 @@ class TransferProcess:
         simulation: its network is a star.
         model: the simulation's.
         present: bool (R, K), who takes part.
-        epochs: of the server in a round.
+        epochs: passes of the server in a round.
     """
 
     simulation: Simulation
@@ -230,17 +230,17 @@ class TransferProcess:
             plan.step_size,
             streams.generator("server-batches", number),
         )
-        for client, own in zip(clients.tolist(), executor.numbers, strict=False):
-            weights[self.model.client_place(client)] = own
+        for client, numbers in zip(clients.tolist(), executor.numbers, strict=False):
+            weights[self.model.client_place(client)] = numbers
         return State(number, weights, Slots({SCORES: scores}))
 
     def _train(self, clients: np.ndarray, state: State, step_size: float) -> list[slice]:
         """Train clients, leave their numbers and what they send in the executor, and tell where
         among all records theirs are."""
         shards = self.simulation.shards
-        ends = np.cumsum(shards.sizes)
-        held = [slice(int(ends[k] - shards.sizes[k]), int(ends[k])) for k in clients]
-        sent_until = np.cumsum(shards.sizes[clients])
+        every = rows_of(shards.sizes)
+        held = [every[client] for client in clients]
+        sent_rows = rows_of(shards.sizes[clients])
         # The server has answered whoever has taken part before.
         taught = self.present[: state.round].sum(axis=0) > 0
         draws = self.simulation.randomness.sampling, state.round + 1
@@ -248,11 +248,11 @@ class TransferProcess:
             _Slot(
                 int(client),
                 rows,
-                slice(int(until) - (rows.stop - rows.start), int(until)),
+                sent,
                 state.weights[self.model.client_place(int(client))],
                 state.slots.server[SCORES][rows] if taught[client] else None,
             )
-            for client, rows, until in zip(clients, held, sent_until, strict=True)
+            for client, rows, sent in zip(clients, held, sent_rows, strict=True)
         ]
         work = partial(_train, self, slots, step_size, draws)
         fixed = (self, self.simulation.randomness.sampling)
@@ -264,12 +264,12 @@ class TransferProcess:
 @dataclass(frozen=True, eq=False)
 class _Slot:
     """A client's part in a round: its number, where its records are among all, where what it sends
-    lies in the executor, its own numbers (size,), and the scores that it was sent, if any."""
+    lies in the executor, its numbers (size,) before, and the scores that it was sent, if any."""
 
     client: int
     rows: slice
     sent: slice
-    own: Tensor
+    numbers: Tensor
     taught: Tensor | None
 
 
@@ -287,7 +287,7 @@ def _train(
         slot = slots[place]
         executor.numbers[place], executor.sent[slot.sent], executor.scores[slot.sent] = (
             executor.client.update(
-                slot.own,
+                slot.numbers,
                 (shards.features[slot.rows], shards.labels[slot.rows], slot.taught),
                 step_size,
                 streams.generator("tier-batches", number, slot.client),
@@ -319,7 +319,7 @@ def build_transfer_process(
     client.module.eval()
     with torch.no_grad():
         sent, scores = client.module(features[:1])
-    most = int((present * shards.sizes).sum(axis=1).max())
+    n_sent = int((present * shards.sizes).sum(axis=1).max())
 
     def shared(rows: int, shape: torch.Size) -> Tensor:
         flat = shared_tensor(rows, shape.numel(), features.dtype)
@@ -330,7 +330,7 @@ def build_transfer_process(
         client,
         ServerTrainer(model, model.server, settings, features),
         shared(int(present.sum(axis=1).max()), torch.Size([model.client.size])),
-        shared(most, sent.shape[1:]),
-        shared(most, scores.shape[1:]),
+        shared(n_sent, sent.shape[1:]),
+        shared(n_sent, scores.shape[1:]),
     )
     return TransferProcess(simulation, model, present, server_epochs, executor)

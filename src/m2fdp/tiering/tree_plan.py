@@ -11,7 +11,7 @@ gradient at every step. A round waits for the slowest device, and then for the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -23,12 +23,10 @@ from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.streams import generator
 from m2fdp.tiering import scheduler
-from m2fdp.tiering.clock import RoundTimes, clients_of, round_times
-from m2fdp.tiering.costs import ModuleCosts, TierCosts, costs_of_cuts
-from m2fdp.tiering.course import TierCourse
+from m2fdp.tiering.clock import GIGA, RoundTimes, clients_of, round_times
+from m2fdp.tiering.costs import ModuleCosts, TierCosts
+from m2fdp.tiering.course import TierCourse, in_tiers, waiting
 from m2fdp.topology.network import Network
-
-_GIGA = 1e9
 
 
 @dataclass(frozen=True)
@@ -50,40 +48,25 @@ class TreeTiers:
     @property
     def seconds(self) -> np.ndarray:
         """float64 (T,), of the slowest device."""
-        slowest: np.ndarray = self.took.max(axis=1)
-        return slowest
+        return np.asarray(self.took.max(axis=1))
 
     @property
     def cuts(self) -> list[int]:
         """Those that are in use at some time."""
-        cuts: list[int] = np.unique(self.tiers).tolist()
-        return cuts
+        return list(np.unique(self.tiers).tolist())
 
 
-@dataclass(frozen=True)
-class Billed:
-    """Whose times are shown, and which of its cuts stands for each of the trained model's.
-
-    Attributes:
-        costs: of its modules.
-        cuts: int64 (n,).
-    """
-
-    costs: ModuleCosts
-    cuts: np.ndarray
-
-
-def billed_at(costs: ModuleCosts, n_cuts: int) -> Billed:
-    """A model whose times are shown for one that is trained and has n cuts: spread evenly."""
-    most = len(costs.head_flops)
-    places = np.linspace(1, most, n_cuts) if n_cuts > 1 else np.ones(1)
-    return Billed(costs, np.floor(places + 0.5).astype(np.int64))
+def billed_cuts(costs: ModuleCosts, n_cuts: int) -> np.ndarray:
+    """Which cuts of a model whose times are shown stand for the n of the one that is trained:
+    spread evenly, int64 (n,)."""
+    places = np.linspace(1, len(costs.head_flops), n_cuts) if n_cuts > 1 else np.ones(1)
+    return np.floor(places + 0.5).astype(np.int64)
 
 
 def plan_tree_tiers(
     tiering: TieringConfig,
     clock: ClockConfig,
-    billed: Billed,
+    costs: TierCosts,
     network: Network,
     lock_step: LockStep,
     minibatches: np.ndarray,
@@ -96,7 +79,8 @@ def plan_tree_tiers(
     the same.
 
     Args:
-        network: whose `splits` says who may split; others have the whole model.
+        costs: tiers 1 … n of the model that is billed, and the whole of it.
+        network: nodes, whose `splits` says which devices may split; others have the whole model.
         lock_step: which devices step together.
         minibatches: float64 (N_L,), the expected records of a device's local step.
         plans: the rounds t = 1…T.
@@ -105,28 +89,30 @@ def plan_tree_tiers(
     order = generator(seed, "profile-order").permutation(n_devices)
     profiles = draw_profiles(clock, n_devices, rounds, seed)[:, order]
     noise = draw_noise(clock.noise, n_devices, rounds, seed)
-    together = lock_step.nodes[lock_step.group_of, 0] < network.tree.depth
-    allowed, first = _choices(tiering, len(billed.cuts), network)
+    in_group = lock_step.nodes[lock_step.group_of, 0] < network.tree.depth
+    allowed, first = _choices(tiering, costs.n_tiers - 1, network)
     devices, servers = np.arange(n_devices), network.tree.parents[-1]
     tiers = np.empty((rounds, n_devices), dtype=np.int64)
     took, (sending, computing) = np.empty((rounds, n_devices)), np.empty((2, rounds))
     state = scheduler.no_observations(*allowed.shape)
+    profile = scheduler.tier_profile(tiering, costs, clock.server_gflops * GIGA)
     for number, plan in enumerate(plans):
         steps = len(plan.layers)
-        costs = _by_step(billed, clock, plan)
+        # A lock-step group's parts travel at every step, and others' when models are aggregated.
+        aggregations = sum(layer is not None for layer in plan.layers)
+        both = [replace(costs, model_bytes=costs.model_bytes * n) for n in (steps, aggregations)]
         clients = clients_of(clock, minibatches * steps, profiles[number])
-        exact = _either(together, [round_times(each, clients, clock) for each in costs])
-        times = exact.noisy(noise[number])
-        known = np.full(allowed.shape, np.nan)
+        times = _either(in_group, [round_times(each, clients, clock) for each in both])
+        times = times.noisy(noise[number])
+        seconds = np.full(allowed.shape, np.nan)
         if tiering.schedule == "oracle":
-            known = times.parallel()
+            seconds = times.parallel()
         elif tiering.schedule == "dynamic":
-            believed = [
-                scheduler.estimate(state, tiering, _profile(each, clock), each, clients.records)
-                for each in costs
+            estimates = [
+                scheduler.estimate(state, tiering, profile, each, clients.records) for each in both
             ]
-            known = np.where(together[:, None], *believed)
-        chosen = _assigned(known, allowed, first)
+            seconds = np.where(in_group[:, None], *estimates)
+        chosen = scheduler.assign(np.where(allowed, seconds, np.inf), first)
         at = (devices, chosen - 1)
         server = times.server[at]
         if clock.server == "shared":
@@ -134,7 +120,7 @@ def plan_tree_tiers(
         tiers[number] = chosen
         took[number] = np.maximum(times.client[at], server) + times.communication[at]
         sending[number] = times.communication[at].sum()
-        share = costs[0].client_flops / costs[0].client_flops[-1]
+        share = costs.client_flops / costs.client_flops[-1]
         computing[number] = steps * share[chosen - 1].sum()
         state = scheduler.observe(state, tiering, chosen, times.client[at], clients.rates)
     return TreeTiers(tiers, took, sending, computing)
@@ -148,7 +134,7 @@ def tree_course(
     A device's energy is its radio's and, of a local step's, its part of the FLOPs.
 
     Args:
-        clock: of the same network.
+        clock: the same network's links.
     """
     radio, costs, logged = watts(config.wireless_power_dbm), [], []
     every = range(1, int(tiers.tiers.max()) + 1)
@@ -157,9 +143,8 @@ def tree_course(
         energy = radio * tiers.sending[number] + config.step_energy_j * tiers.computing[number]
         seconds = float(took.max()) + servers.delay_s
         costs.append(Cost(float(energy) + servers.energy_j, seconds))
-        counts = {f"tier_{tier}": float((tiers.tiers[number] == tier).sum()) for tier in every}
-        waiting = float((took.max() - took).mean())
-        logged.append({"round_s": seconds, "waiting_s": waiting, **counts})
+        counts = in_tiers(tiers.tiers[number], every)
+        logged.append({"round_s": seconds, "waiting_s": waiting(took), **counts})
     return TierCourse(tiers.tiers, tuple(costs), tuple(logged))
 
 
@@ -178,41 +163,7 @@ def _choices(
     return allowed, np.where(splits, min(start, n_cuts + tiering.whole_model), n_cuts + 1)
 
 
-def _by_step(billed: Billed, clock: ClockConfig, plan: RoundPlan) -> list[TierCosts]:
-    """Of a round, whose parts travel as often as a lock-step group's and as others' do."""
-    costs = costs_of_cuts(billed.costs, billed.cuts, clock.label_bytes, whole_model=True)
-    aggregations = sum(layer is not None for layer in plan.layers)
-    return [
-        replace(costs, model_bytes=costs.model_bytes * times)
-        for times in (len(plan.layers), aggregations)
-    ]
-
-
-def _either(together: np.ndarray, times: Sequence[RoundTimes]) -> RoundTimes:
+def _either(in_group: np.ndarray, times: Sequence[RoundTimes]) -> RoundTimes:
     """The first's of devices in a lock-step group, bool (N_L,), and the second's of others."""
-    in_group, alone = times
-    where = together[:, None]
-    return RoundTimes(
-        np.where(where, in_group.client, alone.client),
-        np.where(where, in_group.server, alone.server),
-        np.where(where, in_group.communication, alone.communication),
-    )
-
-
-def _profile(costs: TierCosts, clock: ClockConfig) -> scheduler.TierProfile:
-    return scheduler.TierProfile(
-        costs.client_flops, costs.server_flops / (clock.server_gflops * _GIGA)
-    )
-
-
-def _assigned(known: np.ndarray, allowed: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Tiers (N_L,), of the allowed ones; devices of which nothing is known are where they start.
-
-    Args:
-        known: (N_L, n + 1) seconds, or NaN.
-    """
-    seen = ~np.isnan(known).any(axis=1)
-    chosen = first.copy()
-    if seen.any():
-        chosen[seen] = scheduler.assign(np.where(allowed, known, np.inf)[seen], 1)
-    return chosen
+    parts = ([getattr(each, part.name) for each in times] for part in fields(RoundTimes))
+    return RoundTimes(*(np.where(in_group[:, None], *pair) for pair in parts))

@@ -15,6 +15,8 @@ from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model
 from m2fdp.models.split import SPLIT_MODELS, build_split_model
 from m2fdp.models.transfer import build_transfer_model
+from m2fdp.privacy import sight
+from m2fdp.privacy.sight import KINDS
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.splits import Splits
 from m2fdp.tiering.clock import RoundTimes
@@ -38,15 +40,15 @@ class Way:
     """A way to train in epochs. One that says nothing of itself averages whole models.
 
     Attributes:
-        name: of its seconds, in tables.
-        costs: from the modules' costs, the clock, the tiers and a client's epochs in a round to
-            what client and server do and send of a record.
+        name: what tables call its seconds.
+        costs: function from the modules' costs, the clock, the tiers and a client's epochs in a
+            round to what client and server do and send of a record.
         whole: whether clients train the whole model, whoever computes it.
         tiered: whether clients are in tiers that a scheduler chooses, each with a loss of its own
             where it is cut, so that it computes while the server does (D eq. 5).
         averaged: whether clients send models, whose mean is the next one; else they send records'
             activations once a round, and all wait until the server's one model is trained on them.
-        sees: by kind of observer, what it sees beside un-noised models; {how} = what was done to
+        sees: what each kind of observer sees beside un-noised models; {how} = what was done to
             activations.
     """
 
@@ -61,11 +63,11 @@ class Way:
         """What a round takes each client, (K,).
 
         Args:
-            times: by `costs`.
+            times: those of `costs`.
             tiers: (K,), 1 … M.
         """
-        own = times.at(tiers, clock.server == "shared" or not self.averaged)
-        return (own.parallel() if self.tiered else own.sequential())[:, 0]
+        chosen = times.at(tiers, clock.server == "shared" or not self.averaged)
+        return (chosen.parallel() if self.tiered else chosen.sequential())[:, 0]
 
     def model(self, config: Config, shape: Shape, n_classes: int, seed: int) -> Model:
         """The configured model with its first weights, and the heads that are in use.
@@ -76,8 +78,8 @@ class Way:
         if not self.averaged:
             n_clients = build_tree(config.topology).n_devices
             return build_transfer_model(config.model, shape, n_classes, seed, n_clients)
-        most = SPLIT_MODELS[config.model.name]
-        tiers = range(most - config.tiering.tiers + 1, most + 1) if self.tiered else ()
+        cuts = SPLIT_MODELS[config.model.name]
+        tiers = range(cuts - config.tiering.tiers + 1, cuts + 1) if self.tiered else ()
         return build_split_model(config.model, shape, n_classes, seed, tiers)
 
     def process(
@@ -101,7 +103,15 @@ class Way:
 
 
 _SENT = "activations{how} and labels of every record, and un-noised models"
-_TO_SERVERS = ("servers", "cloud", "uplinks")
+_TO_SERVERS = [
+    kind
+    for kind, row in KINDS.items()
+    if row.up in (sight.TO_SERVERS, sight.TO_CLOUD, sight.ON_LINKS)
+]
+_DEVICES = [kind for kind, row in KINDS.items() if row.is_device and row.up == sight.NOTHING]
+_DOWN_LINKS = [
+    kind for kind, row in KINDS.items() if (row.handed, row.drew) == (sight.EVERY, sight.NOBODY)
+]
 
 FEDAVG = Way("fedavg", lambda modules, *_: fedavg_costs(modules), whole=True)
 # Clients have the first modules, and wait in every batch for the server's gradient (D A.5).
@@ -129,9 +139,9 @@ FEDGKT = Way(
     sees={
         **dict.fromkeys(_TO_SERVERS, "activations, logits and labels of every record"),
         **dict.fromkeys(
-            ("siblings", "cousins", "far_devices"),
+            _DEVICES,
             "un-noised logits of the server's model for their own records",
         ),
-        "downlinks": "un-noised logits of the server's model for every record",
+        **dict.fromkeys(_DOWN_LINKS, "un-noised logits of the server's model for every record"),
     },
 )

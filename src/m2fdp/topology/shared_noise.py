@@ -36,7 +36,6 @@ def with_secure_sums(
             can't be shared.
     """
     if not config.layers:
-        _refuse_without_layers(config)
         return network
     sums = secure_sums(config)
     network = replace(network, sums=sums)
@@ -44,18 +43,6 @@ def with_secure_sums(
     for layer in sorted(sums.layers):
         _check_groups(network, layer, colluding)
     return _shared(network, colluding) if sums.shared and private else network
-
-
-def _refuse_without_layers(config: SecureAggregationConfig) -> None:
-    usual = SecureAggregationConfig()
-    for key in SecureAggregationConfig.model_fields:
-        value = getattr(config, key)
-        if value != getattr(usual, key):
-            raise InputError(
-                f"{_BLOCK}.{key}",
-                value,
-                f"needs {_BLOCK}.layers, such as [1] for the servers below the cloud",
-            )
 
 
 def _check_layers(network: Network, local_aggregation: Collection[int]) -> None:

@@ -24,11 +24,10 @@ def with_elections(network: Network, config: SuperNodesConfig, threat: ThreatCon
     """The network with the lowest servers elected, if they are.
 
     Raises:
-        InputError: there are no lowest servers, more of a zone's devices collude than its elections
-            stand, or super-nodes are spoken of where they are servers of their own.
+        InputError: there are no lowest servers, or more of a zone's devices collude than its
+            elections stand.
     """
     if config.kind == "fixed":
-        _refuse_without_elections(config, threat)
         return network
     if network.tree.depth < 2:
         raise InputError(
@@ -39,17 +38,6 @@ def with_elections(network: Network, config: SuperNodesConfig, threat: ThreatCon
         )
     _check_colluding(network, config, threat.colluding)
     return replace(network, elected=True)
-
-
-def _refuse_without_elections(config: SuperNodesConfig, threat: ThreatConfig) -> None:
-    if config.tolerance != SuperNodesConfig().tolerance:
-        raise InputError(f"{_KEY}.tolerance", config.tolerance, f"needs {_KEY}.kind: elected")
-    if "super_nodes" in threat.distrusted:
-        raise InputError(
-            "threat.distrusted",
-            "super_nodes",
-            f"are elected ones ({_KEY}.kind: elected); fixed ones are servers",
-        )
 
 
 def _check_colluding(network: Network, config: SuperNodesConfig, colluding: int) -> None:

@@ -98,8 +98,8 @@ def test_a_records_features_depend_on_no_other_record(tmp_path):
     after = map_records(replace(dataset, images=changed), config).images
     different = np.flatnonzero((before != after).any(axis=(1, 2, 3)))
     assert different.tolist() == [7]
-    alone = map_records(replace(dataset, images=dataset.images[7:8]), config).images
-    assert alone[0] == pytest.approx(before[7], abs=1e-5)
+    one_image = map_records(replace(dataset, images=dataset.images[7:8]), config).images
+    assert one_image[0] == pytest.approx(before[7], abs=1e-5)
 
 
 def test_one_fit_serves_every_data_set_of_a_shape(tmp_path):
@@ -253,13 +253,13 @@ def test_public_images_are_read_once(tmp_path):
     file = tmp_path / "own.npz"
     np.savez(file, x=first)
     config = config_in(tmp_path, public=str(file))
-    made, same = (recipe.recipe_of(config, (1, 12, 9)) for _ in range(2))
-    (expected,) = same.fit()
-    assert made.key == same.key
+    first_recipe, second_recipe = (recipe.recipe_of(config, (1, 12, 9)) for _ in range(2))
+    (expected,) = second_recipe.fit()
+    assert first_recipe.key == second_recipe.key
     np.savez(file, x=second)
-    (fit,) = made.fit()
+    (fit,) = first_recipe.fit()
     assert fit.projection.mean.tolist() == expected.projection.mean.tolist()
-    assert recipe.recipe_of(config, (1, 12, 9)).key != made.key
+    assert recipe.recipe_of(config, (1, 12, 9)).key != first_recipe.key
 
 
 def test_an_error_ends_the_computing_at_once(tmp_path, monkeypatch):
@@ -305,8 +305,8 @@ def test_a_folder_may_be_below_home(tmp_path, monkeypatch):
 
 
 def test_public_images_that_are_all_alike_end_in_one_line(tmp_path):
-    own = np.random.default_rng(0).random((1, 12, 9)).repeat(100, axis=0)
-    np.savez(tmp_path / "own.npz", x=own)
+    images = np.random.default_rng(0).random((1, 12, 9)).repeat(100, axis=0)
+    np.savez(tmp_path / "own.npz", x=images)
     for name in ("scattering", "patches"):
         config = config_in(tmp_path, map=name, public=str(tmp_path / "own.npz"))
         with pytest.raises(InputError, match=r"hardly differ.*; valid: ") as error:

@@ -28,12 +28,12 @@ def test_answers_are_what_is_said_of_them_patch_by_patch():
             patch = (patch - patch.mean()) / np.sqrt(patch.var() + 10 / 255**2)
             answers[:, row, column] = filters.weights.numpy() @ patch - filters.offsets.numpy()
     along, against = np.maximum(answers - 0.3, 0), np.maximum(-answers - 0.3, 0)
-    found = filters(image, SETTINGS)[0].numpy()
+    responses = filters(image, SETTINGS)[0].numpy()
     # Three positions in two cells a side: the middle one counts in both.
     for cell_row, rows in enumerate((slice(0, 2), slice(1, 3))):
         for cell_column, columns in enumerate((slice(0, 2), slice(1, 3))):
             expected = [each[:, rows, columns].mean(axis=(1, 2)) for each in (along, against)]
-            cell = found[:, cell_row, cell_column]
+            cell = responses[:, cell_row, cell_column]
             assert cell == pytest.approx(np.concatenate(expected), abs=1e-5)
 
 
@@ -51,17 +51,17 @@ def test_brightness_and_contrast_of_an_image_hardly_change_its_patches():
     filters = fit_filters(images(40, (1, 10, 10)), SETTINGS)
     unpadded = PatchSettings(**(vars(SETTINGS) | {"padding": 0}))
     image = images(1, (1, 10, 10), seed=1)
-    there = filters(0.3 + 0.6 * image, unpadded)
-    assert torch.allclose(filters(image, unpadded), there, atol=0.02)
+    affine = filters(0.3 + 0.6 * image, unpadded)
+    assert torch.allclose(filters(image, unpadded), affine, atol=0.02)
 
 
 @pytest.mark.parametrize("map_", [ScatteringMap(), PatchMap()])
 def test_of_colours_the_mirror_image_has_the_same_features_and_of_grey_images_others(map_):
-    for shape, same in (((3, 16, 16), True), ((1, 16, 16), False)):
+    for shape, mirrors in (((3, 16, 16), True), ((1, 16, 16), False)):
         fitted = map_.fit(images(40, shape))
         image = images(1, shape, seed=1)
-        here, mirrored = map_(image, fitted), map_(image.flip(-1), fitted)
-        assert torch.allclose(here, mirrored, atol=1e-4) == same
+        mapped, mirrored = map_(image, fitted), map_(image.flip(-1), fitted)
+        assert torch.allclose(mapped, mirrored, atol=1e-4) == mirrors
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -35,8 +35,8 @@ def test_the_axes_are_those_of_numpys_decomposition():
     projection = fit_projection(public.clone(), dimension=3)
     assert projection.mean.numpy() == pytest.approx(public.mean(dim=0).numpy(), abs=1e-5)
     for axis in range(3):
-        found, expected = projection.axes[:, axis].numpy(), vectors[:, -1 - axis]
-        assert abs(found @ expected) == pytest.approx(1, abs=1e-4)
+        found_axis, expected = projection.axes[:, axis].numpy(), vectors[:, -1 - axis]
+        assert abs(found_axis @ expected) == pytest.approx(1, abs=1e-4)
         assert projection.variances[axis] == pytest.approx(values[-1 - axis], rel=1e-4)
 
 
@@ -78,8 +78,8 @@ def test_axes_that_deformations_move_weigh_less():
     record = torch.tensor([[2.0, 1.0]])
     expected = np.array([0.6**-0.5, 0.1**-0.5])
     expected /= np.linalg.norm(expected)
-    found = whitened(record, by_invariance(variances, 0.0, moved))[0].abs().numpy()
-    assert np.sort(found) == pytest.approx(np.sort(expected))
+    moved_record = whitened(record, by_invariance(variances, 0.0, moved))[0].abs().numpy()
+    assert np.sort(moved_record) == pytest.approx(np.sort(expected))
 
 
 def test_where_deformations_move_nothing_records_lie_as_whitened():

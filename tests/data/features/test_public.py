@@ -53,12 +53,12 @@ def test_sources_name_the_photographs():
 
 
 def test_an_own_file_is_taken_as_it_is_and_told_by_its_content(tmp_path):
-    own = np.random.default_rng(0).integers(256, size=(5, 9, 8), dtype=np.uint8)
-    np.savez(tmp_path / "own.npz", x=own)
+    images = np.random.default_rng(0).integers(256, size=(5, 9, 8), dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", x=images)
     own_images = public_images(str(tmp_path / "own.npz"))
-    assert own_images.draw(3, (1, 9, 8)) == pytest.approx(own[:3, None] / 255)
+    assert own_images.draw(3, (1, 9, 8)) == pytest.approx(images[:3, None] / 255)
     assert list(own_images.sources) == ["own.npz"]
-    np.savez(tmp_path / "other.npz", x=own[::-1])
+    np.savez(tmp_path / "other.npz", x=images[::-1])
     other = public_images(str(tmp_path / "other.npz"))
     assert set(other.sources.values()) != set(own_images.sources.values())
 

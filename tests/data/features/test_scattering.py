@@ -92,9 +92,9 @@ def test_without_contrast_only_the_mean_is_left():
 
 def test_an_image_moved_by_a_cell_moves_the_maps_by_a_cell():
     big = torch.tensor(np.random.default_rng(1).random((1, 1, 76, 76)), dtype=torch.float32)
-    here, there = scattering(big[..., :72, :72]), scattering(big[..., 4:, 4:])
+    first, shifted = scattering(big[..., :72, :72]), scattering(big[..., 4:, 4:])
     # Away from the borders, over which the two images go on differently.
-    assert torch.allclose(here[..., 8:10, 8:10], there[..., 7:9, 7:9], atol=1e-6)
+    assert torch.allclose(first[..., 8:10, 8:10], shifted[..., 7:9, 7:9], atol=1e-6)
 
 
 def test_a_small_move_changes_the_averages_less_than_the_pixels():

@@ -1,5 +1,34 @@
 """Try what an observer can take: reconstruction and membership from the run's own messages."""
 
-from m2fdp.pipelines.attack.pipeline import create_pipeline
+from __future__ import annotations
 
-__all__ = ["create_pipeline"]
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kedro.pipeline import Pipeline
+
+from m2fdp.experiments import Experiment
+from m2fdp.experiments.progress import items_bar
+from m2fdp.pipelines.naming import node
+from m2fdp.reporting.attack_figures import attack_figure
+from m2fdp.reporting.attack_tables import print_attack
+
+
+def attack_run(experiment: Experiment, attack_results: Path) -> Mapping[str, Any]:
+    """What the configured observer takes; starts and shadows that are done are kept meanwhile."""
+    what = "shadows" if experiment.config.attack.method == "lira" else "starts"
+    with items_bar(what) as on_done:
+        attacked = experiment.attack(attack_results, on_done)
+    print_attack(attacked.record)
+    return attacked.record
+
+
+def create_pipeline() -> Pipeline:
+    """Experiment to what an observer has taken, beside the ledger's epsilon."""
+    return Pipeline(
+        [
+            node(attack_run, ["prepared_experiment", "attack_results"], "attack"),
+            node(attack_figure, "attack", "attack_figure", "draw_attack"),
+        ]
+    )

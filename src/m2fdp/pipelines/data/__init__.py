@@ -1,5 +1,59 @@
-"""The data pipeline: who holds which record."""
+"""Load a data set and deal its records to the devices: who holds which record."""
 
-from m2fdp.pipelines.data.pipeline import create_pipeline
+from __future__ import annotations
 
-__all__ = ["create_pipeline"]
+import pandas as pd
+from kedro.pipeline import Pipeline
+
+from m2fdp.algorithms import Plan
+from m2fdp.config import Config
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.manifest import label_counts
+from m2fdp.data.sources import load_dataset
+from m2fdp.experiments import Experiment
+from m2fdp.experiments.parts import Parts
+from m2fdp.pipelines.naming import node
+from m2fdp.reporting import figures
+from m2fdp.reporting.pictures import Drawing
+
+
+def load(config: Config) -> Dataset:
+    """The configured data set."""
+    return load_dataset(config.dataset)
+
+
+def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:
+    """The manifest. What model and privacy ask of the data is checked before it is written."""
+    return Parts(config, dataset, given_plan=plan).manifest
+
+
+def assemble(config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame) -> Experiment:
+    """The experiment on the manifest as it lies on the disk, if it is one for it."""
+    experiment = Experiment(config, dataset, manifest, plan)
+    experiment.check()
+    return experiment
+
+
+def draw_label_distribution(manifest: pd.DataFrame) -> Drawing:
+    """How many records of each label every device holds."""
+    return Drawing.of(figures.label_distribution, label_counts(manifest))
+
+
+def create_pipeline() -> Pipeline:
+    """Configuration and plan to data set, manifest and label distribution."""
+    return from_disk() + Pipeline(
+        [
+            node(split, ["config", "plan", "dataset"], "manifest"),
+            node(draw_label_distribution, "manifest", "label_distribution"),
+        ]
+    )
+
+
+def from_disk() -> Pipeline:
+    """The same and a manifest, which may be the user's own, to the experiment."""
+    return Pipeline(
+        [
+            node(load, "config", "dataset", "load_dataset"),
+            node(assemble, ["config", "plan", "dataset", "manifest"], "experiment"),
+        ]
+    )

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from torch import Tensor
 
 from m2fdp.algorithms import get_algorithm
@@ -20,7 +19,7 @@ from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.cells import MODEL, check_trained_with
-from m2fdp.reporting import figures, tables
+from m2fdp.reporting import figures
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
@@ -44,25 +43,20 @@ def check_model(
     check_trained_with(made_with, config, "give that, or train anew")
     model = experiment.model
     named = model.unflatten(model.initial_vector())
-    wanted = {name: tuple(tensor.shape) for name, tensor in named.items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
-    if found != wanted:
-        raise InputError(
-            "model.name",
-            config.model.name,
-            f"has the parameters {_told(wanted)}; {MODEL} holds {_told(found)}",
-        )
+    expected, actual = ({k: tuple(v.shape) for k, v in x.items()} for x in (named, state_dict))
+    if actual != expected:
+        shapes = f"has the parameters {_listed(expected)}; {MODEL} holds {_listed(actual)}"
+        raise InputError("model.name", config.model.name, shapes)
     for name, tensor in state_dict.items():
         if not tensor.is_floating_point() or not tensor.isfinite().all():
-            raise InputError(
-                "model.name", config.model.name, f"{name} of {MODEL} is not all numbers"
-            )
+            remedy = f"{name} of {MODEL} is not all numbers"
+            raise InputError("model.name", config.model.name, remedy)
     return state_dict
 
 
-def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    listed = [f"{name} {shape}" for name, shape in shapes.items()]
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if listed[3:] else "")
+def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    texts = [f"{name} {shape}" for name, shape in shapes.items()]
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if texts[3:] else "")
 
 
 def count_confusions(state_dict: dict[str, Tensor], experiment: Experiment) -> pd.DataFrame:
@@ -83,9 +77,9 @@ def check_rounds(
             model's or not the privacy summary's.
     """
     file = file_of(round_metrics)
-    missing = [name for name in NUMBERS if name not in round_metrics]
-    if missing or round_metrics.empty:
-        raise InputError(file, ", ".join(missing) or "no row", "is missing; train anew")
+    lacking = [name for name in NUMBERS if name not in round_metrics]
+    if lacking or round_metrics.empty:
+        raise InputError(file, ", ".join(lacking) or "no row", "is missing; train anew")
     for name in NUMBERS:
         column = round_metrics[name]
         if not pd.api.types.is_numeric_dtype(column) or (name != "epsilon" and column.isna().any()):
@@ -116,13 +110,13 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
     name = EPSILON_NAMES.get(guarantee, "epsilon")
     promised = summary.get(name)
     if guarantee == "none":
-        same = math.isnan(epsilon)
+        agrees = math.isnan(epsilon)
     else:
         try:
-            same = promised is not None and math.isclose(float(promised), epsilon, rel_tol=1e-6)
+            agrees = promised is not None and math.isclose(float(promised), epsilon, rel_tol=1e-6)
         except (TypeError, ValueError):
-            same = False
-    if not same:
+            agrees = False
+    if not agrees:
         raise InputError(
             SUMMARY,
             f"{name} {promised}",
@@ -165,11 +159,6 @@ def summarise(
             if name in privacy_summary
         },
     }
-
-
-def print_result(summary: dict[str, Any]) -> None:
-    """What the run has reached, in the terminal."""
-    tables.print_result(summary, Console(highlight=False))
 
 
 def fill_card(

@@ -1,5 +1,40 @@
 """The features pipeline: what models see of a record."""
 
-from m2fdp.pipelines.features.pipeline import create_pipeline
+from __future__ import annotations
 
-__all__ = ["create_pipeline"]
+import logging
+import time
+
+from kedro.pipeline import Pipeline
+from rich.console import Console
+
+from m2fdp.data.features.mapping import PIXELS, fitted_on
+from m2fdp.experiments import Experiment
+from m2fdp.experiments.progress import items_bar
+from m2fdp.pipelines.naming import node
+
+logger = logging.getLogger(__name__)
+
+
+def compute_features(experiment: Experiment) -> Experiment:
+    """The experiment, once its records lie on the disk as what models take."""
+    features = experiment.config.features
+    if features.map == PIXELS:
+        return experiment
+    started = time.monotonic()
+    with items_bar("features", Console(stderr=True)) as on_chunk:
+        experiment.compute_features(on_chunk)
+    seconds = time.monotonic() - started
+    logger.info(
+        "%s features of %d numbers a record, fitted on %s and on no record (%.0f s)",
+        features.map,
+        experiment.input_shape[0],
+        ", ".join(fitted_on(features)),
+        seconds,
+    )
+    return experiment
+
+
+def create_pipeline() -> Pipeline:
+    """Experiment to the same with its features on the disk, for whatever learns or predicts."""
+    return Pipeline([node(compute_features, "experiment", "prepared_experiment")])

@@ -6,12 +6,12 @@ import logging
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 
 from m2fdp.experiments import Experiment
 from m2fdp.experiments.control import planned_rounds
 from m2fdp.reporting import control_figures, privacy_figures, tables
 from m2fdp.reporting.pictures import Drawing
+from m2fdp.reporting.terminal import show
 
 logger = logging.getLogger(__name__)
 
@@ -27,29 +27,14 @@ def summarise_privacy(experiment: Experiment) -> dict[str, Any]:
     return promised
 
 
-def tabulate_ledger(experiment: Experiment) -> pd.DataFrame:
-    """One row for each observer of each position of a data owner."""
-    return experiment.ledger()
-
-
-def tabulate_elections(experiment: Experiment) -> pd.DataFrame:
-    """One row for each device, where zones elect their super-nodes."""
-    return experiment.elections()
-
-
-def tabulate_zones(experiment: Experiment) -> pd.DataFrame:
-    """What every observer learns in H's zones, beside H's formula."""
-    return experiment.zones_table()
-
-
 def tell_plan(experiment: Experiment) -> tuple[pd.DataFrame, Drawing | tuple[()]]:
     """What a controller decides of every round before training, as table and figure; no rows and
     nothing to draw without one."""
     plan = planned_rounds(experiment.controller, len(experiment.run_plan.rounds))
     if plan.empty:
         return plan, ()
-    least, most, total = (int(plan["K"].agg(which)) for which in ("min", "max", "sum"))
-    steps = str(least) if least == most else f"{least} to {most}"
+    low, high, total = (int(plan["K"].agg(which)) for which in ("min", "max", "sum"))
+    steps = str(low) if low == high else f"{low} to {high}"
     line = "The controller plans %d rounds; local steps of each: %s, %d in all."
     logger.info(line, len(plan), steps, total)
     return plan, Drawing.of(control_figures.planned_rounds, plan)
@@ -57,24 +42,13 @@ def tell_plan(experiment: Experiment) -> tuple[pd.DataFrame, Drawing | tuple[()]
 
 def print_ledger(table: pd.DataFrame, promised: dict[str, Any]) -> None:
     """The ledger in the terminal; without privacy all of it is one line."""
-    console = Console(highlight=False)
     if promised["guarantee"] == "none":
-        console.print(f"Privacy: {promised['note']}.")
+        show(f"Privacy: {promised['note']}.")
     else:
-        tables.print_ledger(table, console)
-
-
-def draw_ledger(table: pd.DataFrame) -> Drawing:
-    """The ledger as a heat map, positions by observers."""
-    return Drawing.of(privacy_figures.ledger_heat_map, table)
-
-
-def trace_epsilon(experiment: Experiment) -> pd.DataFrame:
-    """Epsilon of each kind of observer after some rounds, to plan a budget."""
-    return experiment.epsilon_over_rounds()
+        tables.print_ledger(table)
 
 
 def draw_epsilon(table: pd.DataFrame, promised: dict[str, Any], target: float) -> Drawing:
     """Epsilon over the rounds, a line for each kind of observer, and what was asked for."""
-    asked = promised.get("epsilon_nominal", target)
-    return Drawing.of(privacy_figures.epsilon_over_rounds, table, float(asked))
+    nominal = float(promised.get("epsilon_nominal", target))
+    return Drawing.of(privacy_figures.epsilon_over_rounds, table, nominal)

@@ -1,5 +1,25 @@
 """Lay out the network: tree, trust and noise plan; table and drawing."""
 
-from m2fdp.pipelines.topology.pipeline import create_pipeline
+from kedro.pipeline import Pipeline
 
-__all__ = ["create_pipeline"]
+from m2fdp.algorithms import Plan
+from m2fdp.pipelines.naming import drawing, node
+from m2fdp.reporting.network_drawing import draw_network
+from m2fdp.topology.network import Network, network_table
+
+
+def lay_out_network(plan: Plan) -> Network:
+    """The configured algorithm's network."""
+    return plan.network
+
+
+def create_pipeline() -> Pipeline:
+    """Plan to network table and drawing."""
+    return Pipeline(
+        [
+            # A node of its own, so that no table is written before the data have been looked at.
+            node(lay_out_network, "plan", "network"),
+            node(network_table, "network", "network_table", "tabulate_network"),
+            drawing(draw_network, "network_table", "network_drawing", "draw_network"),
+        ]
+    )

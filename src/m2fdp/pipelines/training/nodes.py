@@ -7,17 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.config import essentials
+from m2fdp.config import Config, essentials
 from m2fdp.data.features.mapping import PIXELS
+from m2fdp.errors import InputError
 from m2fdp.experiments import Experiment
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT
-from m2fdp.pipelines.training.checkpointing import begin
 from m2fdp.pipelines.training.progress import tracked_progress
+from m2fdp.simulation.checkpoints import Checkpoint, clear, load_latest, save
+from m2fdp.simulation.training import Checkpointing, Progress
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +32,7 @@ def train_model(
     round."""
     rounds = experiment.calibrate().affordable_rounds
     process = experiment.process()  # what it refuses leaves the checkpoints as they are
-    start, checkpointing = begin(checkpoints, experiment.config)
+    start, checkpointing = _begin(checkpoints, experiment.config)
     group = "control" if experiment.course is None else "tiers"
     unsent = checkpoints.parent / UNSENT
     with tracked_progress(rounds, start, unsent, group=group) as listener:
@@ -51,10 +54,10 @@ def package_model(
     part of it.
     """
     config = experiment.config
-    kept = (*EPSILON_NAMES.values(), "epsilon_nominal", "delta", "unit", "adjacency")
+    promises = (*EPSILON_NAMES.values(), "epsilon_nominal", "delta", "unit", "adjacency")
     metadata = {
         "privacy": promised["guarantee"],
-        **{name: promised[name] for name in kept if name in promised},
+        **{name: promised[name] for name in promises if name in promised},
         "distrusted": ", ".join(promised.get("distrusted", ())),
         "rounds": int(round_metrics["round"].iloc[-1]),
         "algorithm": config.algorithm,
@@ -64,4 +67,29 @@ def package_model(
     }
     return ServableModel(
         config.model, experiment.input_shape, experiment.dataset.n_classes, state_dict, metadata
+    )
+
+
+def _begin(folder: Path, config: Config) -> tuple[Progress | None, Checkpointing | None]:
+    """What has been reached before, if the run goes on; and where checkpoints go, if any are kept.
+
+    `folder` holds checkpoints of this run only from here on.
+    """
+    start = None
+    if config.resume:
+        checkpoint, unreadable = load_latest(folder)
+        for path in unreadable:
+            path.unlink()
+        if checkpoint is None:
+            raise InputError("resume", True, f"the checkpoints in {folder} are gone")
+        start = checkpoint.progress
+    else:
+        clear(folder)
+    run = mlflow.active_run()
+    every = config.training.checkpoint_every
+    if run is None or every is None:
+        return start, None
+    run_id, plain = run.info.run_id, essentials(config)
+    return start, Checkpointing(
+        every, lambda progress: save(folder, Checkpoint(progress, run_id, plain))
     )

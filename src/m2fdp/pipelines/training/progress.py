@@ -80,8 +80,8 @@ def tracked_progress(
         if console.is_terminal or console.is_jupyter or clock() - printed < _SECONDS_BETWEEN_LINES:
             return
         printed = clock()
-        left = (printed - began) / (round_ - done) * (rounds - round_)
-        logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, _duration(left))
+        remaining = _duration((printed - began) / (round_ - done) * (rounds - round_))
+        logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, remaining)
 
     def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
         bar.on_round(round_, decisions, seconds)

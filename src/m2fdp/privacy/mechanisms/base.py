@@ -12,9 +12,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from m2fdp.config import ExposuresConfig, PrivacyConfig
+from m2fdp.config import PrivacyConfig
 from m2fdp.errors import BLOCK, InputError
-from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises, weights_up_to
 from m2fdp.privacy.releases import Laws, Release
 from m2fdp.schedule.rounds import RoundPlan
@@ -46,6 +45,12 @@ class Clipping:
     model_norm: float | None = None
     by_class: bool = False
     by_layer: bool = False
+
+    @property
+    def of_models(self) -> bool:
+        """Whether what is bounded, and noised, is a whole model, whatever the steps to it were, and
+        not a model moved by bounded steps; noise is then in the model's own unit."""
+        return self.model_norm is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,19 +90,19 @@ class Noise:
     Attributes:
         steps: float64 (G,) per lock-step group, added to its gradient at every local step, if
             all devices take part.
-        heads: for layer l = 0…L, float64 (N_l,), what each head of a group adds of that.
-        messages: for layer l = 0…L, float64 (N_l,), added to the node's message to its parent, and
-            by the cloud to what it broadcasts at a round's end.
-        broadcasts: for layer l = 0…L-1, float64 (N_l,), added by a server to what it broadcasts
-            after a local aggregation.
+        heads: what each head of a group adds of that, float64 (N_l,) for layer l = 0…L.
+        messages: what each node adds to its message to its parent, and the cloud to what it
+            broadcasts at a round's end, float64 (N_l,) for layer l = 0…L.
+        broadcasts: what each server adds to what it broadcasts after a local aggregation, float64
+            (N_l,) for layer l = 0…L-1.
         local_messages: instead of `messages`, where models travel up to a server for a local
             aggregation; None = the same.
         unit: what all of them are in: in the step size eta, or in the model's own unit.
         past: what is drawn for a local step is added again at later ones, times these: at the next,
             at the one after it, and so on; only where every round has as many steps, and noise
             streams repeat.
-        clients: of devices that noise what they send of a split model, whose `steps` are 0; None =
-            nobody does.
+        clients: noise of devices that noise what they send of a split model, whose `steps` are 0;
+            None = nobody does.
     """
 
     steps: np.ndarray
@@ -128,40 +133,27 @@ class Mechanism(Protocol):
 
     @property
     def noises_every_step(self) -> bool:
-        """Whether noise enters at every local step, so that two runs never drift apart; else a
-        difference, once there, may grow until the next noised release."""
+        """Whether noise enters at every local step, so that devices below a head step together and
+        two runs never drift apart; else a difference, once there, may grow until the next noised
+        release."""
 
-    @property
-    def sends_models(self) -> bool:
-        """Whether what is noised is a bounded model, whatever the steps to it were, and not a
-        model moved by bounded steps; noise is then in the model's own unit."""
-
-    @property
-    def knows_weights(self) -> bool:
-        """Whether the papers' noise is for weights that are not equal, too."""
-
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
-        """Raise what is not defined for this mechanism of a network and its rounds.
-
-        Raises:
-            InputError: naming the key.
-        """
-
-    def refuse(self, privacy: PrivacyConfig) -> None:
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
         """Raise what is not defined, or not proven, for this mechanism.
 
-        Raises:
-            InputError: naming the block.
-        """
+        Args:
+            network: None before it is known, and where nothing is private; with it come its rounds.
 
-    def clips_records(self, privacy: PrivacyConfig) -> bool:
-        """Whether the gradient of every record is clipped by itself."""
+        Raises:
+            InputError: naming the key, or the block.
+        """
 
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         """What bounds one local step."""
-
-    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
-        """Which devices step together in rounds like these."""
 
     def units(self, premises: Premises) -> np.ndarray:
         """What shift 1 of each device's laws means, over eta: float64 (N_L,)."""
@@ -188,19 +180,19 @@ class Mechanism(Protocol):
     ) -> Noise:
         """Where and when nodes draw noise of given deviations, for layer l = 0…L (N_l,)."""
 
-    def positions(
-        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
-    ) -> list[Position]:
-        """Devices in equal positions; see `m2fdp.privacy.positions.positions`."""
-
     def laws(self, premises: Premises) -> Laws:
         """How far a record moves what its head releases, in rounds like these."""
 
-    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
-        """Who sees what of a position's records: its lines of the ledger."""
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
+        """Who sees what of whose records: the lines of the ledger, position by position.
 
-    def drift(self, privacy: PrivacyConfig) -> str:
-        """What is said of how far two runs may part."""
+        For noise and units see `m2fdp.privacy.ledger.build_ledger`.
+
+        Args:
+            laws: this mechanism's, each computed once.
+        """
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         """What epsilon rests on, besides what it rests on under any mechanism."""
@@ -217,33 +209,9 @@ def refuse_first(*cases: tuple[bool, str]) -> None:
             raise InputError("privacy", BLOCK, message)
 
 
-def smoothness_without_drift(privacy: PrivacyConfig) -> tuple[bool, str]:
-    """A case for `refuse_first`."""
-    one_alone = (privacy.drift == "smooth") != (privacy.smoothness is not None)
-    return one_alone, "smoothness (beta) and drift: smooth belong together"
-
-
-def layers_of_records(privacy: PrivacyConfig) -> tuple[bool, str]:
-    """A case for `refuse_first`."""
-    return (
-        privacy.clip == "per_layer" and privacy.unit == "record",
-        "clip: per_layer is for a device's update (unit: device); use clip: flat",
-    )
-
-
-def multiplier_alone(privacy: PrivacyConfig) -> tuple[bool, str]:
-    """A case for `refuse_first`."""
-    one_alone = (privacy.calibration == "multiplier") != (privacy.noise_multiplier is not None)
-    return one_alone, "noise_multiplier (z) and calibration: multiplier belong together"
-
-
-def keys_of_models(privacy: PrivacyConfig) -> tuple[bool, str]:
-    """A case for `refuse_first`."""
-    given = (privacy.exposures, privacy.downlink, privacy.epsilon_cloud)
-    return (
-        given != (ExposuresConfig(), "top_up", None),
-        "exposures, downlink and epsilon_cloud belong to mechanism: weights",
-    )
+def lock_step_of(mechanism: Mechanism, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
+    """Which devices step together under a mechanism, in rounds like these."""
+    return step_together(network, plans) if mechanism.noises_every_step else step_alone(network)
 
 
 def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep:

@@ -21,18 +21,12 @@ from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
-    keys_of_models,
-    layers_of_records,
-    multiplier_alone,
     parts_of_full_noise,
     refuse_first,
     silence,
-    smoothness_without_drift,
-    step_together,
 )
 from m2fdp.privacy.mechanisms.splits import split_law
-from m2fdp.privacy.positions import Position
-from m2fdp.privacy.positions import positions as positions_by_noise
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import (
     Laws,
@@ -44,7 +38,7 @@ from m2fdp.privacy.releases import (
     of_super_node,
     trusted_above,
 )
-from m2fdp.privacy.sight import ELECTED, OBSERVERS, Reading, readings
+from m2fdp.privacy.sight import ELECTED, KINDS, TO_TRUSTED, Reading, readings
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
@@ -59,10 +53,13 @@ class Gradient:
 
     name: str = "gradient"
     noises_every_step: bool = True
-    sends_models: bool = False
-    knows_weights: bool = False
 
-    def refuse(self, privacy: PrivacyConfig) -> None:
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
         refuse_first(
             (privacy.calibration == "paper", _NO_PAPER),
             (
@@ -70,39 +67,22 @@ class Gradient:
                 "drift belongs to mechanism: upload; with noise at every step there is none",
             ),
             (
-                privacy.downlink_noise,
-                "downlink_noise belongs to mechanism: upload; under gradient all is noised",
-            ),
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
-            multiplier_alone(privacy),
-            keys_of_models(privacy),
-            (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
                 "use add_remove",
             ),
         )
 
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
-        """Any network and any rounds will do."""
-
-    def clips_records(self, privacy: PrivacyConfig) -> bool:
-        return privacy.unit == "record"
-
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
-        if self.clips_records(privacy):
+        if privacy.unit == "record":
             return Clipping("expected", record_norm=privacy.clipping_norm)
         by_layer = privacy.clip == "per_layer"
         return Clipping("drawn", batch_norm=privacy.clipping_norm, by_layer=by_layer)
 
-    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
-        return step_together(network, plans)
-
     def units(self, premises: Premises) -> np.ndarray:
         # The public divisor B_j = q_j D_j; a device's clipped gradient is there or not.
         privacy, factor = premises.privacy, 1.0
-        if self.clips_records(privacy):
+        if privacy.unit == "record":
             factor = 1.0 / (premises.rates * premises.sizes)
         return premises.weights_to_heads * privacy.clipping_norm * factor
 
@@ -143,8 +123,6 @@ class Gradient:
             messages=tuple(messages),
         )
 
-    positions = staticmethod(positions_by_noise)
-
     def laws(self, premises: Premises) -> Laws:
         """One release a local step; where activations are noised too, both together are it."""
         privacy = premises.privacy
@@ -157,41 +135,53 @@ class Gradient:
 
         return laws
 
-    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
-        # Where steps are summed, every one of them must end in the sum: members that share their
-        # noise never act on a part of it, others may until the next global aggregation.
-        traffic, device = premises.traffic, position.is_device
-        summed = position.shared or (
-            position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
-        )
-        view: View = "mean" if summed else "message"
-        # Of steps that each end in an aggregation nobody below is shown more than their mean.
-        shown: View = "mean" if device and traffic.every_step else view
-        peers = drawn_at_heads(position, shown, "super_nodes" if device else "siblings")
-
-        def line(reading: Reading) -> Release:
-            kind = reading.kind
-            if reading.at == "words":
-                return in_words(position, kind, laws)
-            if reading.at == "below":
-                return in_clear(position, kind, _BELOW_THE_HEAD, laws)
-            noised = Release(
-                position,
-                kind,
-                reading.row.words,
-                "what follows from every step's noised gradient",
-                drawn_at_heads(position, view, kind),
-                "as if every noised gradient were seen",
-                laws,
-            )
-            return of_super_node(noised, peers, traffic) if reading.row.drew == ELECTED else noised
-
-        found = {reading.kind: line(reading) for reading in readings(premises, position)}
-        lines = [found[kind] for kind in OBSERVERS if kind in found]
-        return lines if device else [*lines, trusted_above(position, "clipped gradients", laws)]
-
-    def drift(self, privacy: PrivacyConfig) -> str:
-        return "none, noise at every step"
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
+        return [
+            line
+            for position in positions(premises, noise, units)
+            for line in _lines(premises, position, laws)
+        ]
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         return []
+
+
+def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
+    """The lines of one position."""
+    # Where steps are summed, every one of them must end in the sum: members that share their
+    # noise never act on a part of it, others may until the next global aggregation.
+    traffic, device = premises.traffic, position.is_device
+    summed = position.shared or (
+        position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
+    )
+    view: View = "mean" if summed else "message"
+    # Of steps that each end in an aggregation nobody below is shown more than their mean.
+    peer_view: View = "mean" if device and traffic.every_step else view
+
+    def line(reading: Reading) -> Release:
+        kind, row = reading.kind, reading.row
+        if row.up == TO_TRUSTED:
+            return trusted_above(position, kind, "clipped gradients", laws)
+        if reading.at == "words":
+            return in_words(position, kind, laws)
+        if reading.at == "below":
+            return in_clear(position, kind, _BELOW_THE_HEAD, laws)
+        noised = Release(
+            position,
+            kind,
+            row.words,
+            "what follows from every step's noised gradient",
+            drawn_at_heads(position, view, kind),
+            "as if every noised gradient were seen",
+            laws,
+        )
+        if row.drew != ELECTED:
+            return noised
+        otherwise = drawn_at_heads(position, peer_view, kind if device else row.off_duty)
+        return of_super_node(noised, otherwise, traffic)
+
+    line_of = {reading.kind: line(reading) for reading in readings(premises, position)}
+    order = [kind for kind, row in KINDS.items() if not (device and row.up == TO_TRUSTED)]
+    return [line_of[kind] for kind in order if kind in line_of]

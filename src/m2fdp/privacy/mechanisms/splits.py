@@ -26,12 +26,11 @@ from math import exp, inf, sqrt
 import numpy as np
 
 from m2fdp.config import PrivacyConfig
-from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw
 from m2fdp.privacy.mechanisms.base import ClientNoise, LockStep, Noise
-from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.releases import Laws, Release
+from m2fdp.privacy.releases import Release
+from m2fdp.privacy.sight import COLLUDING, KINDS, ON_LINKS, TO_TRUSTED, sent_by_head
 from m2fdp.topology.network import Network, heads_of
 
 LABELS = "labels"
@@ -88,92 +87,45 @@ def with_client_noise(
     exposed = exposed_splits(network)
     if not exposed.any():
         return noise
-    alone = lock_step.nodes[:, 0] == network.tree.depth
-    own = np.zeros(network.tree.n_devices)
-    own[lock_step.nodes[alone, 1]] = noise.steps[alone]
-    gradients = np.where(exposed, own, 0.0)
+    single = lock_step.nodes[:, 0] == network.tree.depth
+    of_devices = np.zeros(network.tree.n_devices)
+    of_devices[lock_step.nodes[single, 1]] = noise.steps[single]
+    gradients = np.where(exposed, of_devices, 0.0)
     multipliers = activation_multiplier(1.0, privacy.activation_share) * gradients / units
     steps = noise.steps.copy()
-    steps[alone] = np.where(exposed[lock_step.nodes[alone, 1]], 0.0, steps[alone])
+    steps[single] = np.where(exposed[lock_step.nodes[single, 1]], 0.0, steps[single])
     clients = ClientNoise(gradients, multipliers * privacy.activation_clip)
     return replace(noise, steps=steps, clients=clients)
 
 
-def lines_of_split(
-    position: Position, lines: Sequence[Release], privacy: PrivacyConfig, laws: Laws
-) -> list[Release]:
-    """The lines of a position whose devices split their model: what each observer then sees, and
-    what becomes of labels that go to a server that nobody trusts.
+def lines_of_split(lines: Sequence[Release], privacy: PrivacyConfig) -> list[Release]:
+    """The lines of a ledger where some devices split their model: what each observer then sees of
+    these, and what becomes of labels that go to a server that nobody trusts.
 
     Args:
-        lines: of the position's mechanism.
-        laws: of its releases.
+        lines: the mechanism's, position by position.
     """
-    if not position.splits:
-        return list(lines)
-    if not position.is_device:
-        words = {"trusted_servers": _CLEAR, "uplinks": f"{_CLEAR}, and clipped gradients"}
-        return [replace(line, sees=words.get(line.kind, line.sees)) for line in lines]
-    reads = {"uplinks", "cloud" if position.parent_is_cloud else "servers"}
+    result: list[Release] = []
     randomised = privacy.labels == "randomised"
     spent = privacy.label_epsilon if randomised else 0.0
-    labels = Release(
-        position,
-        LABELS,
-        _HOST,
-        "randomised labels" if randomised else "labels in clear",
-        inf if randomised else 0.0,
-        "drawn once a record" if randomised else "labels: public, not protected",
-        laws,
-        spent=spent,
-    )
-    seen = [
-        replace(
-            line,
-            sees=_BOTH if line.kind in reads else _FOLLOWS,
-            assumption="as if every release were seen",
-            spent=spent,
-        )
-        for line in lines
-    ]
-    return [labels, *seen]
-
-
-def refuse(network: Network, privacy: PrivacyConfig) -> None:
-    """Refuse what is not proven where activations go to a server that nobody trusts.
-
-    Raises:
-        InputError: naming the key.
-    """
-    if not exposed_splits(network).any():
-        return
-    where = "activations go to a server that nobody trusts"
-    if privacy.mechanism != "gradient":
-        raise InputError(
-            "privacy.mechanism",
-            privacy.mechanism,
-            f"leaves a client's gradients un-noised, and {where}: noise on them alone is not "
-            "enough; use gradient",
-        )
-    if privacy.adjacency == "add_remove":
-        raise InputError(
-            "privacy.adjacency",
-            privacy.adjacency,
-            f"is nothing that can be hidden where {where}, which sees their number; use zero_out "
-            "or replace_one",
-        )
-    if privacy.unit == "device":
-        raise InputError("privacy.unit", "device", f"is not proven where {where}; use record")
-    if network.participation is not None:
-        raise InputError(
-            "training.participation", "(chance)", f"is not proven where {where}; use null"
-        )
-    if privacy.labels == "randomised" and privacy.label_epsilon >= privacy.epsilon:
-        raise InputError(
-            "privacy.label_epsilon",
-            privacy.label_epsilon,
-            f"must be below privacy.epsilon = {privacy.epsilon:g}, which it is a part of",
-        )
+    for line in lines:
+        position, row = line.position, KINDS[line.kind]
+        if position.splits and not position.is_device:
+            words = {TO_TRUSTED: _CLEAR, ON_LINKS: f"{_CLEAR}, and clipped gradients"}
+            line = replace(line, sees=words.get(row.up, line.sees))
+        elif position.splits:
+            if not result or result[-1].position is not position:
+                sees = "randomised labels" if randomised else "labels in clear"
+                rests = "drawn once a record" if randomised else "labels: public, not protected"
+                noise = inf if randomised else 0.0
+                labels = Release(position, LABELS, _HOST, sees, noise, rests, line.laws)
+                result.append(replace(labels, spent=spent))
+            reads = row.reads(sent_by_head(position)) and row.drew != COLLUDING
+            sees = _BOTH if reads else _FOLLOWS
+            rests = "as if every release were seen"
+            line = replace(line, sees=sees, assumption=rests, spent=spent)
+        result.append(line)
+    return result
 
 
 def randomised_response(
@@ -182,7 +134,7 @@ def randomised_response(
     """Labels int64 (n,), each kept with chance e^eps / (e^eps + C - 1), else another at random.
 
     Args:
-        stream: at its start; a record's draw depends on its place alone.
+        stream: generator at its start; a record's draw depends on its place alone.
     """
     keep = exp(label_epsilon) / (exp(label_epsilon) + n_classes - 1)
     draws, others = stream.random(len(labels)), stream.integers(1, n_classes, size=len(labels))

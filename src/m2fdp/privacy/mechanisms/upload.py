@@ -15,22 +15,17 @@ from math import ceil, floor, log, prod, sqrt
 import numpy as np
 
 from m2fdp.config import PrivacyConfig
+from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition, ShiftLaw
 from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
     Noise,
-    keys_of_models,
-    layers_of_records,
-    multiplier_alone,
     parts_of_full_noise,
     refuse_first,
     silence,
-    smoothness_without_drift,
-    step_alone,
 )
-from m2fdp.privacy.positions import Position
-from m2fdp.privacy.positions import positions as positions_by_noise
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises, Traffic
 from m2fdp.privacy.releases import (
     Laws,
@@ -43,7 +38,7 @@ from m2fdp.privacy.releases import (
     unsubtractable,
 )
 from m2fdp.privacy.sight import BESIDE, COLLUDING, ELECTED, KINDS, TO_TRUSTED, Reading, readings
-from m2fdp.privacy.taint import Pull, device_law, record_law, windows
+from m2fdp.privacy.taint import Steps, device_law, record_law, windows
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network
 
@@ -65,15 +60,14 @@ class Upload:
 
     name: str = "upload"
     noises_every_step: bool = False
-    sends_models: bool = False
-    knows_weights: bool = False
 
-    def refuse(self, privacy: PrivacyConfig) -> None:
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
         refuse_first(
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
-            multiplier_alone(privacy),
-            keys_of_models(privacy),
             (
                 privacy.unit == "device" and privacy.drift != "worst_case",
                 "unit: device clips whole updates and needs no drift; use drift: worst_case",
@@ -93,29 +87,27 @@ class Upload:
                 "calibration: paper knows records, clipped minibatches and uplinks only",
             ),
         )
-
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
-        """Any network and any rounds will do."""
-
-    def clips_records(self, privacy: PrivacyConfig) -> bool:
-        return privacy.unit == "record" and privacy.drift == "non_expansive"
+        if network is not None and network.rho is not None and privacy.calibration == "paper":
+            raise InputError(
+                "topology.weights",
+                "samples",
+                "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
+                "use uniform, or calibration: accountant",
+            )
 
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         norm = privacy.clipping_norm
-        if self.clips_records(privacy):
+        if privacy.unit == "record" and privacy.drift == "non_expansive":
             return Clipping("expected", record_norm=norm, by_class=True)
         if privacy.unit == "device":
             return Clipping("drawn", update_norm=norm, by_layer=privacy.clip == "per_layer")
         return Clipping("drawn", batch_norm=norm)
 
-    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
-        return step_alone(network)
-
     def units(self, premises: Premises) -> np.ndarray:
         """The weights on the path to the head are part of the laws."""
         privacy = premises.privacy
         factor: float | np.ndarray = 1.0
-        if self.clips_records(privacy):
+        if self.clipping(privacy).record_norm is not None:
             # The public divisor B_j = q_j D_j.
             factor = 1.0 / (premises.rates * premises.sizes)
         elif privacy.unit == "record":
@@ -149,17 +141,15 @@ class Upload:
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
         network = premises.network
-        still = silence(network, lock_step)
+        silent = silence(network, lock_step)
         if not premises.privacy.downlink_noise:
-            return replace(still, messages=tuple(deviations))
-        broadcasts = [np.zeros_like(scale) for scale in still.broadcasts]
+            return replace(silent, messages=tuple(deviations))
+        broadcasts = [np.zeros_like(scale) for scale in silent.broadcasts]
         for device, (head_layer, head) in enumerate(premises.heads):
             for layer in range(max(head_layer, 1), network.tree.depth):
                 node = network.tree.ancestors[layer][device]
                 broadcasts[layer][node] = deviations[head_layer][head]
-        return replace(still, messages=tuple(deviations), broadcasts=tuple(broadcasts))
-
-    positions = staticmethod(positions_by_noise)
+        return replace(silent, messages=tuple(deviations), broadcasts=tuple(broadcasts))
 
     def laws(self, premises: Premises) -> Laws:
         """One release a window; many step sizes share laws, rounded up."""
@@ -170,26 +160,27 @@ class Upload:
             spread = plan.step_size * (privacy.smoothness or 0.0)
             growth = 1.0 + (_rounded(spread, ceil) if share_laws else spread)
             part = _rounded(plan.pull, floor) if share_laws else plan.pull
-            pull = Pull(part, received=plan.center == "received")
+            steps = Steps(privacy.drift, growth, part, received=plan.center == "received")
             counts: Counter[ShiftLaw] = Counter()
             for window in windows(plan, position.head_layer, privacy.downlink_noise):
                 path = (window, position.head_layer, position.shares)
                 if privacy.unit == "device":
                     counts[device_law(*path)] += 1
                 else:
-                    rate = position.sampling_rate
-                    counts[record_law(*path, rate, privacy.drift, growth, pull)] += 1
+                    counts[record_law(*path, position.sampling_rate, steps)] += 1
             return tuple(counts.items())
 
         return laws
 
-    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
         """Who sees which message at the end of a window."""
-        lines = _Lines(position, premises.traffic, laws)
-        return [lines.of(each) for each in readings(premises, position) if each.exists]
-
-    def drift(self, privacy: PrivacyConfig) -> str:
-        return privacy.drift
+        result = []
+        for position in positions(premises, noise, units):
+            lines = _Lines(position, premises.traffic, laws)
+            result += [lines.of(each) for each in readings(premises, position) if each.exists]
+        return result
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         if privacy.unit == "record" and privacy.drift == "smooth":
@@ -236,7 +227,7 @@ class _Lines:
         if row.drew == ELECTED:
             return self.of_elected(reading)
         if row.up == TO_TRUSTED and reading.at == "below":
-            return trusted_above(position, "un-noised models", self.laws)
+            return trusted_above(position, kind, "un-noised models", self.laws)
         if reading.at == "words":
             return in_words(position, kind, self.laws)
         if reading.at in _IN_CLEAR:
@@ -274,5 +265,5 @@ class _Lines:
         if reading.at not in _IN_CLEAR:
             view = self.received if reading.at == "head" else self.further
             path = (self.position, view, reading.kind, self.traffic)
-            otherwise = unsubtractable(*path, place="siblings")
+            otherwise = unsubtractable(*path, serves=False)
         return of_super_node(self.noised(reading.kind, sent=True), otherwise, self.traffic)

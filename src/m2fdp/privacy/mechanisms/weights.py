@@ -12,7 +12,7 @@ by. It is 2C. Deviations come as float64 (N_l, 2), of a global and of a local ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, log, sqrt
 
@@ -21,18 +21,9 @@ import numpy as np
 from m2fdp.config import PrivacyConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition
-from m2fdp.privacy.mechanisms.base import (
-    Clipping,
-    LockStep,
-    Noise,
-    layers_of_records,
-    refuse_first,
-    silence,
-    smoothness_without_drift,
-    step_alone,
-)
-from m2fdp.privacy.model_releases import BallLaw, ModelLines, composition, stretches
-from m2fdp.privacy.positions import ModelNoise, Position, positions
+from m2fdp.privacy.mechanisms.base import Clipping, LockStep, Noise, refuse_first, silence
+from m2fdp.privacy.model_releases import BallLaw, ModelLines, ModelNoise, composition, stretches
+from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Laws, Release
 from m2fdp.privacy.sight import KINDS, NOTHING
@@ -47,38 +38,28 @@ class Weights:
 
     name: str = "weights"
     noises_every_step: bool = False
-    sends_models: bool = True
-    knows_weights: bool = True
 
-    def refuse(self, privacy: PrivacyConfig) -> None:
-        paper = privacy.calibration == "paper"
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
         refuse_first(
             (
                 privacy.drift != "worst_case",
                 "drift belongs to mechanism: upload; a clipped model moves by 2C at most, however "
                 "far two runs part",
             ),
-            smoothness_without_drift(privacy),
-            layers_of_records(privacy),
             (privacy.clip != "flat", "clip: per_layer is not defined for mechanism: weights"),
             (
                 privacy.calibration == "multiplier" or privacy.noise_multiplier is not None,
                 "calibration: multiplier is not defined for mechanism: weights; use accountant or "
                 "paper",
             ),
-            (
-                privacy.downlink_noise,
-                "downlink_noise belongs to mechanism: upload; under weights servers noise what "
-                "they broadcast by themselves",
-            ),
-            (
-                not paper and (privacy.downlink != "top_up" or privacy.epsilon_cloud is not None),
-                "downlink and epsilon_cloud belong to G's rule (mechanism: weights, calibration: "
-                "paper)",
-            ),
         )
-
-    def check(self, network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> None:
+        if network is None:
+            return
         tree = network.tree
         if tree.depth != 2:
             raise InputError(
@@ -102,14 +83,8 @@ class Weights:
             )
         exposures(plans, privacy)
 
-    def clips_records(self, privacy: PrivacyConfig) -> bool:
-        return False
-
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         return Clipping("drawn", model_norm=privacy.clipping_norm)
-
-    def lock_step(self, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
-        return step_alone(network)
 
     def units(self, premises: Premises) -> np.ndarray:
         """The diameter of the ball, with its weight at the head."""
@@ -128,15 +103,16 @@ class Weights:
         device = network.noise[2][:, None] * np.array([total, local])
         message = network.noise[1] * (c * t.edge_uplinks * at_edge / at_cloud)
         noise = [np.zeros((1, 2)), np.stack([message, np.zeros_like(message)], axis=1), device]
-        for layer, column, wanted in (
+        for layer, column, target in (
             (1, 1, c * t.downlinks * at_edge / at_edges),
             (0, 0, c * t.cloud_downlinks * in_total / at_cloud),
         ):
-            there = mean_variances(network, [n[:, column] for n in noise], _all(network), layer)[0]
+            drawn = [of_layer[:, column] for of_layer in noise]
+            arriving = mean_variances(network, drawn, _all(network), layer)[0]
             if privacy.downlink == "top_up":  # G eqs 4.10 and 4.11
-                added = np.sqrt(np.maximum(wanted**2 - there, 0.0))
+                added = np.sqrt(np.maximum(target**2 - arriving, 0.0))
             else:
-                added = np.full_like(there, wanted if privacy.downlink == "full" else 0.0)
+                added = np.full_like(arriving, target if privacy.downlink == "full" else 0.0)
             noise[layer][:, column] = network.noise[layer] * added
         return noise
 
@@ -155,38 +131,24 @@ class Weights:
             np.maximum.at(noise[1][:, 1], edges, in_mean)
             noise[0][:, 0] = (in_mean * network.weights[0][edges]).max()
             return noise
-        alone = heads == 2
-        noise[2][alone] = protecting[alone, None]
+        exposed = heads == 2
+        noise[2][exposed] = protecting[exposed, None]
         for column in range(2):
-            np.maximum.at(noise[1][:, column], edges[~alone], in_mean[~alone])
+            np.maximum.at(noise[1][:, column], edges[~exposed], in_mean[~exposed])
         return noise
 
     def noise(
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
         total, local = of_aggregations(deviations)
-        still = silence(premises.network, lock_step)
+        silent = silence(premises.network, lock_step)
         return replace(
-            still,
+            silent,
             messages=total,
-            local_messages=(*still.messages[:2], local[2]),
-            broadcasts=(still.broadcasts[0], local[1]),
+            local_messages=(*silent.messages[:2], local[2]),
+            broadcasts=(silent.broadcasts[0], local[1]),
             unit="model",
         )
-
-    def positions(
-        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
-    ) -> list[Position]:
-        found = model_noises(premises.network, noise, premises.threat.colluding)
-        result = []
-        total, _ = of_aggregations(noise)
-        for position in positions(premises, total, units):
-            alike: dict[ModelNoise, list[int]] = {}
-            for device in position.members:
-                alike.setdefault(found[device], []).append(device)
-            for models, members in alike.items():
-                result.append(replace(position, members=tuple(members), models=models))
-        return result
 
     def laws(self, premises: Premises) -> Laws:
         """One release an aggregation."""
@@ -196,17 +158,31 @@ class Weights:
 
         return laws
 
-    def releases(self, premises: Premises, position: Position, laws: Laws) -> list[Release]:
-        if position.models is None:
-            raise TypeError("a position of another mechanism")
-        ball = _ball(position, premises.privacy)
-        return ModelLines(premises, position, position.models, ball, laws).all()
-
-    def drift(self, privacy: PrivacyConfig) -> str:
-        return "none, models are clipped"
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
+        result = []
+        for position, models in _positions(premises, noise, units):
+            ball = _ball(position, premises.privacy)
+            result += ModelLines(premises, position, models, ball, laws).all()
+        return result
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         return []
+
+
+def _positions(
+    premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
+) -> Iterator[tuple[Position, ModelNoise]]:
+    """Devices in equal positions that have the same noise about their models."""
+    models = model_noises(premises.network, noise, premises.threat.colluding)
+    total, _ = of_aggregations(noise)
+    for position in positions(premises, total, units):
+        classes: dict[ModelNoise, list[int]] = {}
+        for device in position.members:
+            classes.setdefault(models[device], []).append(device)
+        for of_class, members in classes.items():
+            yield replace(position, members=tuple(members)), of_class
 
 
 def _ball(position: Position, privacy: PrivacyConfig) -> BallLaw:
@@ -233,32 +209,32 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
     """
     local = sum(top == 1 for plan in plans for _, top in stretches(plan))
     rounds = len(plans)
-    there = Exposures(local + rounds, local, rounds, rounds, rounds)
+    scheduled = Exposures(local + rounds, local, rounds, rounds, rounds)
     said = privacy.exposures.model_dump()
-    for key, most in vars(there).items():
-        if said[key] is not None and said[key] > most:
+    for key, count in vars(scheduled).items():
+        if said[key] is not None and said[key] > count:
             raise InputError(
                 f"privacy.exposures.{key}",
                 said[key],
-                f"is more than the schedule has, {most}; null means all of them",
+                f"is more than the schedule has, {count}; null means all of them",
             )
-    found = Exposures(
-        **{key: most if said[key] is None else said[key] for key, most in vars(there).items()}
+    result = Exposures(
+        **{key: count if said[key] is None else said[key] for key, count in vars(scheduled).items()}
     )
-    if found.cloud_rounds > found.uplinks:
+    if result.cloud_rounds > result.uplinks:
         raise InputError(
             "privacy.exposures.cloud_rounds",
-            found.cloud_rounds,
-            f"is more than the uplinks that are caught, {found.uplinks}, of which they are some",
+            result.cloud_rounds,
+            f"is more than the uplinks that are caught, {result.uplinks}, of which they are some",
         )
-    if said["uplinks"] is not None and found.uplinks - found.cloud_rounds > local:
+    if said["uplinks"] is not None and result.uplinks - result.cloud_rounds > local:
         raise InputError(
             "privacy.exposures.uplinks",
-            found.uplinks,
-            f"leaves {found.uplinks - found.cloud_rounds} beside those of global aggregations "
-            f"(cloud_rounds: {found.cloud_rounds}), and the schedule has {local} others",
+            result.uplinks,
+            f"leaves {result.uplinks - result.cloud_rounds} beside those of global aggregations "
+            f"(cloud_rounds: {result.cloud_rounds}), and the schedule has {local} others",
         )
-    return found
+    return result
 
 
 def of_aggregations(noise: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], ...]:
@@ -276,9 +252,12 @@ def of_aggregations(noise: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...]
 def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) -> list[ModelNoise]:
     """What noise there is about every device's model, device by device.
 
+    What is left for who knows a part is summed up anew: the rounding of a difference would pass for
+    noise where nothing is left.
+
     Args:
-        noise: see `of_aggregations`.
-        colluding: of a device's siblings so many tell another what they drew.
+        noise: deviations, see `of_aggregations`.
+        colluding: how many of a device's siblings tell another what they drew.
     """
     tree = network.tree
     edges, trusted = tree.parents[1], network.trust[1]
@@ -286,51 +265,48 @@ def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) 
     p, q = network.weights[1], network.weights[0]
     total, local = of_aggregations(noise)
     means = [mean_variances(network, drawn, _all(network), 1)[0] for drawn in (local, total)]
-    own = [(p * drawn[2]) ** 2 for drawn in (local, total)]
+    in_mean = [(p * drawn[2]) ** 2 for drawn in (local, total)]
     added = (local[1] ** 2, total[1] ** 2)
     of_edges = q**2 * (means[1] + added[1])
     cloud = float(total[0][0] ** 2)
-    in_cloud = q[edges] ** 2 * own[1]
+    in_cloud = q[edges] ** 2 * in_mean[1]
 
     def pair(values: Sequence[np.ndarray], at: int) -> tuple[float, float]:
         return float(values[0][at]), float(values[1][at])
 
-    # What is left for who knows a part is summed up anew: the rounding of a difference would pass
-    # for noise where nothing is left.
-    def without(part: int) -> float:
-        return fsum(np.delete(of_edges, part)) + cloud
+    def but_edge(edge: int) -> float:
+        return fsum(np.delete(of_edges, edge)) + cloud
 
-    def mean_but(known: int, device: int, beside: np.ndarray) -> tuple[float, float]:
-        local, total = (
-            float(drawn[device]) + fsum(np.sort(drawn[beside])[::-1][known:]) for drawn in own
+    def mean_but(count: int, device: int, siblings: np.ndarray) -> tuple[float, float]:
+        in_local, in_total = (
+            float(drawn[device]) + fsum(np.sort(drawn[siblings])[::-1][count:]) for drawn in in_mean
         )
-        return local, total
+        return in_local, in_total
+
+    def but_far(of_edge: np.ndarray) -> float:
+        far = int(np.where(of_edge, -1.0, in_cloud).argmax())
+        edge = edges[far]
+        others = fsum(in_cloud[(edges == edge) & (devices != far)])
+        return but_edge(edge) + others + float(q[edge] ** 2 * added[1][edge])
 
     result = []
     for device, edge in enumerate(edges.tolist()):
-        below = edges == edge
-        beside = np.flatnonzero(below & (devices != device))
-        but_far = None
-        if not below.all():
-            far = int(np.where(below, -1.0, in_cloud).argmax())
-            at = edges[far]
-            others = fsum(in_cloud[(edges == at) & (devices != far)])
-            but_far = without(at) + others + float(q[at] ** 2 * added[1][at])
+        of_edge = edges == edge
+        siblings = np.flatnonzero(of_edge & (devices != device))
         result.append(
             ModelNoise(
                 share=float(p[device]),
                 edge_share=float(q[edge]),
                 own=(float(local[2][device]), float(total[2][device])),
-                mean=pair(means, edge),
-                mean_but_one=mean_but(1, device, beside) if beside.size else None,
-                mean_but_coalition=mean_but(colluding + 1, device, beside),
                 added=pair(added, edge),
+                mean=pair(means, edge),
+                mean_but_one=mean_but(1, device, siblings) if siblings.size else None,
+                mean_but_coalition=mean_but(colluding + 1, device, siblings),
                 cloud=cloud,
                 total=fsum(of_edges) + cloud,
-                elsewhere=without(edge),
-                total_but_far=but_far,
+                total_but_edge=but_edge(edge),
+                total_but_far=None if of_edge.all() else but_far(of_edge),
                 total_but_servers=None if trusted.all() else fsum(of_edges[trusted]) + cloud,
-                edge_is_trusted=bool(trusted[edge]),
             )
         )
     return result

@@ -1,0 +1,50 @@
+"""Audited copies of a changed build."""
+
+from dataclasses import replace
+
+from m2fdp.adversaries.audit import audit_line
+from m2fdp.config import AuditConfig
+
+
+def changed(canaries, **changes):
+    """The copies of another simulation."""
+    simulation = replace(canaries.process.simulation, **changes)
+    return replace(canaries, process=replace(canaries.process, simulation=simulation))
+
+
+def with_noise(canaries, **parts):
+    """The copies with other noise."""
+    (mechanism,) = canaries.process.simulation.mechanisms
+    other = replace(mechanism, noise=replace(mechanism.noise, **parts))
+    return changed(canaries, mechanisms=(other,))
+
+
+def noise_of(canaries):
+    """What the copies add."""
+    return canaries.process.simulation.mechanisms[0].noise
+
+
+def silent(canaries):
+    """Without noise, so that only the canary's own effect is left."""
+    noise = noise_of(canaries)
+    return with_noise(
+        canaries,
+        steps=noise.steps * 0,
+        messages=tuple(scale * 0 for scale in noise.messages),
+        broadcasts=tuple(scale * 0 for scale in noise.broadcasts),
+    )
+
+
+def bounds_of(system, canaries, line, confidence=0.95):
+    """Epsilon of one line from below, by the copies, and from above."""
+    config = AuditConfig(repetitions=len(canaries.present) // 2, confidence=confidence)
+    found = audit_line(canaries, line, system.privacy, system.schedule.rounds, config)
+    return found.epsilon_lower, found.epsilon_upper
+
+
+def assert_caught(system, canaries, line, broken):
+    """The bound of a sound build stays below the ledger, that of a broken one does not."""
+    lower, upper = bounds_of(system, canaries, line)
+    assert lower <= upper
+    lower, upper = bounds_of(system, broken, line)
+    assert lower > upper

@@ -1,0 +1,380 @@
+"""The table of what does not go together: every row has a case here, and the page has every row."""
+
+from dataclasses import replace
+
+import pytest
+from tests.conftest import REPOSITORY
+
+from m2fdp.algorithms import ALGORITHMS, build_plan
+from m2fdp.algorithms.dtfl_dp import DTFL_DP
+from m2fdp.algorithms.m2fdp import M2FDP
+from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
+from m2fdp.algorithms.scaffold import SCAFFOLD, CorrectedStep
+from m2fdp.config import load_config
+from m2fdp.errors import InputError
+from m2fdp.experiments.checks import check_attack, check_bound, check_config, check_equal_rounds
+from m2fdp.experiments.idle import idle_keys
+from m2fdp.experiments.pairs import (
+    ATTACKS,
+    EQUAL_ROUNDS,
+    PAIRS,
+    PLAIN_STEPS,
+    TABLES,
+    TABLES_OF_TESTS,
+    first_clash,
+    page,
+)
+from m2fdp.experiments.request import Request
+from m2fdp.simulation.simulation import Rules
+
+BASE = {
+    "topology.fanouts": [2, 3],
+    "training.rounds": 2,
+    "training.local_steps": 2,
+    "training.local_aggregation": None,
+}
+
+
+class Anchored:
+    anchored = True
+    drifts = frozenset({"worst_case"})
+
+    def step(self, models, anchors, eta, descend):
+        descend(models)
+
+
+def own(name, algorithm=M2FDP, **changes):
+    def plan(given):
+        return replace(algorithm.plan(given), **changes)
+
+    return replace(algorithm, name=name, plan=plan)
+
+
+def _split_and_keep(given):
+    return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
+
+
+def _unsplit(given):
+    plan = DTFL_DP.plan(given)
+    return replace(plan, network=replace(plan.network, splits=None))
+
+
+def _uncounted(given):
+    plan = DTFL_DP.plan(given)
+    return replace(plan, schedule=replace(plan.schedule, local_steps=3))
+
+
+def _keeping_and_split(given):
+    return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
+
+
+def _halved(norms, clipping_norm):
+    return clipping_norm / norms.clamp_min(clipping_norm) / 2
+
+
+OWN = (
+    own("own_anchored", rules=Rules(local=Anchored())),
+    own("own_clips", rules=Rules(clip_factor=_halved)),
+    own("own_unheard", rules=Rules(local=CorrectedStep())),
+    replace(DTFL_DP, name="own_unsplit", plan=_unsplit),
+    replace(DTFL_DP, name="own_uncounted", plan=_uncounted),
+    replace(SCAFFOLD, name="own_split", plan=_keeping_and_split),
+)
+UPLOAD = {"privacy.mechanism": "upload"}
+DEVICE = {**UPLOAD, "privacy.unit": "device"}
+CHANCE = {"training.participation": 0.5}
+FIXED = {"training.estimator": "fixed"}
+TRUSTED = {"topology.trust.ratios": [1.0]}
+SUMS = {"secure_aggregation.layers": [1]}
+MASKS = {**SUMS, "secure_aggregation.protocol": "masks"}
+CENTER = {"training.proximal": 0.1, "training.proximal_center": "global"}
+RESNET = {"model.name": "resnet", "model.width": 2}
+GROUPS = {**RESNET, "model.norm": "group"}
+CNN = {"model.name": "cnn12", "model.width": 16, "model.channels": [2, 3, 4]}
+STAR = {"topology.fanouts": [4], "topology.trust.ratios": []}
+TIERS = {**STAR, **RESNET, "algorithm": "dtfl"}
+CONTROL = {"control.enabled": True}
+KEEPING = {"algorithm": "scaffold"}
+SPLIT = {**TRUSTED, **GROUPS, "algorithm": "m2fdp_tiers"}
+EXPOSED = {**GROUPS, "algorithm": "m2fdp_tiers", "tiering.offload_to": "anyone"}
+EXPOSED |= {"privacy.adjacency": "zero_out"}
+ELECTED = {"topology.fanouts": [2, 4], "topology.super_nodes.kind": "elected"}
+WEIGHTS = {"privacy.mechanism": "weights"}
+
+CLOCK = {"clock.model": "trained"}
+LIRA = {"attack.method": "lira"}
+SAMPLES = {"topology.weights": "samples"}
+SMOOTH = {**UPLOAD, "privacy.drift": "smooth", "privacy.smoothness": 0.1}
+MULTIPLIER = {"privacy.calibration": "multiplier"}
+
+# By the key and what it does not go with, in the words of the table.
+BY_CHANCE = "devices that join by chance, or whose updates are weighed"
+KEEPS = "algorithms whose local rule keeps something of devices (scaffold)"
+EXPOSES = "activations that go to a server that nobody trusts (tiering.offload_to: anyone, dtfl_dp)"
+SPLITS = "algorithm: m2fdp_tiers, dtfl_dp"
+IN_TIERS = "algorithms that train in tiers"
+OWN_RULES = "local rules of one's own, unless noise is at every step"
+CLEAR_ZONES = "topology.super_nodes.kind: elected, in zones whose devices add no noise"
+CASES = {
+    ("training.least_weight", "training.estimator: clipped"): {
+        **DEVICE,
+        "training.estimator": "clipped",
+    },
+    ("training.estimator", "privacy.mechanism: gradient"): {
+        "privacy.unit": "device",
+        "training.estimator": "clipped",
+        "training.least_weight": 2,
+    },
+    ("training.participants", BY_CHANCE): {**CHANCE, "training.participants": 2},
+    ("training.participation", "control.enabled"): {**CHANCE, **CONTROL},
+    ("training.estimator", "control.enabled"): {**DEVICE, **FIXED, **CONTROL},
+    ("secure_aggregation.layers", "training.participation"): {
+        **CHANCE,
+        "secure_aggregation.layers": [2],
+    },
+    ("training.participation", "privacy.calibration: paper"): {
+        **CHANCE,
+        **UPLOAD,
+        "privacy.calibration": "paper",
+    },
+    ("training.estimator", "privacy.calibration: paper"): {
+        **FIXED,
+        **WEIGHTS,
+        "privacy.unit": "device",
+        "privacy.calibration": "paper",
+    },
+    ("training.local_aggregation", BY_CHANCE): {
+        **TRUSTED,
+        **CHANCE,
+        **DEVICE,
+        "training.local_aggregation": {1: 1},
+    },
+    ("training.proximal_center", "algorithms whose local rule is anchored"): {
+        **CENTER,
+        "algorithm": "own_anchored",
+    },
+    ("training.proximal_center", "secure_aggregation.protocol: masks"): {**CENTER, **MASKS},
+    ("training.proximal_center", "privacy.unit: device, unless noise is at every step"): {
+        **CENTER,
+        **DEVICE,
+    },
+    ("training.proximal", OWN_RULES): {
+        **UPLOAD,
+        "training.proximal": 0.1,
+        "algorithm": "own_anchored",
+    },
+    ("privacy.mechanism", KEEPS): {**KEEPING, **UPLOAD},
+    ("training.participation", KEEPS): {**KEEPING, **CHANCE},
+    ("training.estimator", KEEPS): {**KEEPING, **FIXED, "privacy.unit": "device"},
+    ("secure_aggregation.dropout", KEEPS): {
+        **KEEPING,
+        **SUMS,
+        "secure_aggregation.dropout": 0.1,
+    },
+    ("control.enabled", KEEPS): {**KEEPING, **CONTROL},
+    ("algorithm", KEEPS): {**SPLIT, "algorithm": "own_split"},
+    ("algorithm", "a server rule that does not hear"): {"algorithm": "own_unheard"},
+    ("privacy.mechanism", EXPOSES): {**EXPOSED, **UPLOAD},
+    ("privacy.adjacency", EXPOSES): {**EXPOSED, "privacy.adjacency": "add_remove"},
+    ("privacy.unit", EXPOSES): {**EXPOSED, "privacy.unit": "device"},
+    ("training.participation", EXPOSES): {**EXPOSED, **CHANCE},
+    ("privacy.label_epsilon", EXPOSES): {
+        **EXPOSED,
+        "privacy.labels": "randomised",
+        "privacy.label_epsilon": 9,
+    },
+    ("privacy.mechanism", SPLITS): {**SPLIT, **UPLOAD},
+    ("privacy.unit", SPLITS): {**SPLIT, "privacy.unit": "device"},
+    ("model.name", SPLITS): {**TRUSTED, "algorithm": "m2fdp_tiers"},
+    ("model.norm", SPLITS): {**TRUSTED, **RESNET, "algorithm": "m2fdp_tiers"},
+    ("leakage", SPLITS): {
+        **STAR,
+        **GROUPS,
+        "algorithm": "dtfl_dp",
+        "privacy.adjacency": "zero_out",
+        "leakage.patch_shuffling": True,
+    },
+    ("secure_aggregation.layers", SPLITS): {**SPLIT, **SUMS},
+    ("training.participants", SPLITS): {**SPLIT, "training.participants": 2},
+    ("topology.super_nodes.kind", SPLITS): {**SPLIT, **ELECTED},
+    ("training.backend", SPLITS): {**SPLIT, "training.backend": "stacked"},
+    ("tiering.profile", "algorithm: m2fdp_tiers"): {**SPLIT, "tiering.profile": "paper"},
+    ("privacy.labels", "privacy.secure_rng"): {
+        **SPLIT,
+        "privacy.labels": "randomised",
+        "privacy.secure_rng": True,
+    },
+    ("algorithm", "devices that do not split their model below an untrusted server"): {
+        **TIERS,
+        "algorithm": "own_unsplit",
+    },
+    ("training.local_epochs", "private algorithms in tiers"): {
+        **STAR,
+        **GROUPS,
+        "algorithm": "own_uncounted",
+        "privacy.adjacency": "zero_out",
+    },
+    ("training.backend", "algorithm: fedgkt"): {
+        **TIERS,
+        "algorithm": "fedgkt",
+        "training.backend": "reference",
+    },
+    ("model.name", IN_TIERS): {**STAR, "algorithm": "dtfl"},
+    ("tiering.tiers", "model.name"): {**TIERS, **CNN, **CLOCK},
+    ("clock.model", "model.name: all but resnet"): {**TIERS, **CNN, "tiering.tiers": 3},
+    ("training.batch_size", IN_TIERS): {**TIERS, "training.batch_size": 2.5},
+    ("training.evaluate_every", "training.plateau.factor"): {
+        **TIERS,
+        "training.evaluate_every": 2,
+        "training.plateau.factor": 0.9,
+    },
+    ("training.backend", IN_TIERS): {**TIERS, "training.backend": "stacked"},
+    ("training.step_size", IN_TIERS): {**TIERS, "training.step_size": "inverse_sqrt"},
+    ("training.participation", IN_TIERS): {**TIERS, **CHANCE},
+    ("training.proximal", IN_TIERS): {**TIERS, "training.proximal": 0.1},
+    ("topology.weights", IN_TIERS): {**TIERS, **SAMPLES},
+    ("secure_aggregation.layers", IN_TIERS): {**TIERS, **SUMS},
+    ("privacy.secure_rng", IN_TIERS): {**TIERS, "privacy.secure_rng": True},
+    ("privacy.drift", OWN_RULES): {**SMOOTH, "algorithm": "own_anchored"},
+    ("privacy.drift", "algorithms with a clip_factor of their own"): {
+        **SMOOTH,
+        "algorithm": "own_clips",
+    },
+    ("privacy", "privacy.smoothness: null"): {**UPLOAD, "privacy.drift": "smooth"},
+    ("privacy", "privacy.noise_multiplier: null"): MULTIPLIER,
+    ("privacy.mechanism", "algorithm: global_dp"): {"algorithm": "global_dp"},
+    ("privacy.mechanism", "nodes that add noise below trusted ground's edge"): {
+        "algorithm": "hdp_mixed",
+        "zones": {"device_noise_of": "devices", "server_noise": 0, "cloud_noise": True},
+    },
+    ("privacy.mechanism", "devices that step with the cloud beside others"): {
+        "algorithm": "hdp_mixed",
+        "zones": {"server_noise": 0, "cloud_noise": True},
+    },
+    ("threat.distrusted", CLEAR_ZONES): {
+        **ELECTED,
+        **TRUSTED,
+        "threat.distrusted": ["cloud", "siblings"],
+    },
+    ("algorithm", CLEAR_ZONES): {**ELECTED, "algorithm": "cdp"},
+    ("threat.distrusted", "topology.super_nodes.kind: fixed"): {
+        "threat.distrusted": ["cloud", "super_nodes"]
+    },
+    ("threat.distrusted", "a network that trusts them"): {
+        "algorithm": "cdp",
+        "threat.distrusted": ["cloud", "public"],
+    },
+    (
+        "secure_aggregation.protocol",
+        "algorithms without privacy, or with a local rule of their own",
+    ): {**MASKS, "algorithm": "hfl"},
+    (
+        "secure_aggregation.decode",
+        "trusted servers between, under privacy.mechanism: gradient with several local steps",
+    ): {"secure_aggregation.layers": [2], "secure_aggregation.decode": "cloud"},
+    ("control.enabled", "algorithm: all but m2fdp"): {**CONTROL, "algorithm": "hfl_dp"},
+    ("training.participants", "control.enabled"): {**CONTROL, "training.participants": 2},
+    ("control.enabled", "topology.fanouts: of one number"): {**CONTROL, **STAR},
+    ("training.local_aggregation", "control.enabled"): {
+        **CONTROL,
+        "topology.fanouts": [2, 2, 2],
+        "topology.trust.ratios": [0.5, 0.5],
+        "training.local_aggregation": {2: 1},
+    },
+    ("control.tau", "training.rounds, control.max_local_steps"): {**CONTROL, "control.tau": 81},
+    ("privacy.mechanism", "control.enabled"): {**CONTROL, **WEIGHTS},
+    ("secure_aggregation.layers", "control.gap: papers"): {
+        **CONTROL,
+        **SUMS,
+        "control.gap": "papers",
+    },
+    ("topology.super_nodes.kind", "control.enabled"): {**CONTROL, **ELECTED},
+    ("privacy.calibration", "control.enabled"): {
+        **CONTROL,
+        **MULTIPLIER,
+        "privacy.noise_multiplier": 1,
+    },
+    ("privacy.drift", "control.enabled"): {**CONTROL, **SMOOTH},
+    ("topology.weights", "control.enabled"): {**CONTROL, **SAMPLES},
+}
+THREE = "pipelines audit, bound and attack"
+RECONSTRUCTS = "attack.method: all but lira"
+# Of what is done with a run that is none of these itself.
+TESTS = {
+    ("algorithm", THREE): TIERS,
+    ("control.enabled", THREE): CONTROL,
+    ("training.participation", THREE): CHANCE,
+    ("training.estimator", THREE): {**FIXED, "privacy.unit": "device"},
+    ("algorithm", f"{THREE}, of whole models"): SPLIT,
+    ("algorithm", "pipeline bound"): KEEPING,
+    ("training.proximal", "pipeline bound"): {"training.proximal": 0.1},
+    ("privacy.mechanism", "pipeline bound"): WEIGHTS,
+    ("attack.observer", "attack.method: lira"): {**LIRA, "attack.observer": "cloud"},
+    ("algorithm", RECONSTRUCTS): KEEPING,
+    ("attack.round", "training.rounds"): {"attack.round": 3},
+    ("training.participants", RECONSTRUCTS): {"training.participants": 2},
+    ("secure_aggregation.protocol", RECONSTRUCTS): MASKS,
+    ("secure_aggregation.dropout", RECONSTRUCTS): {**SUMS, "secure_aggregation.dropout": 0.1},
+    ("topology.super_nodes.kind", RECONSTRUCTS): ELECTED,
+    ("features.map", RECONSTRUCTS): {"features.map": "scattering"},
+    ("attack.observer", "a network that trusts the cloud"): {"algorithm": "cdp"},
+}
+CHECKS = (
+    (EQUAL_ROUNDS, check_equal_rounds),
+    (PLAIN_STEPS, check_bound),
+    (ATTACKS, check_attack),
+)
+
+
+@pytest.fixture(autouse=True)
+def own_algorithms(monkeypatch):
+    for algorithm in OWN:
+        monkeypatch.setitem(ALGORITHMS, algorithm.name, algorithm)
+
+
+def refused_by(pairs, check, given):
+    """The row that refuses a configuration, which the check does in its words."""
+    config = load_config(BASE, given)
+    request = Request(config, build_plan(config))
+    assert not list(idle_keys(request)), "every key of the case is read"
+    pair, line = first_clash(pairs, request)
+    with pytest.raises(InputError) as caught:
+        check(config)
+    assert str(caught.value) == str(line)
+    assert "\n" not in str(line) and "{" not in str(line)
+    return pair.key, pair.beside
+
+
+@pytest.mark.parametrize("row", CASES, ids=" beside ".join)
+def test_what_does_not_go_together_is_refused_by_its_row(row):
+    assert refused_by(PAIRS, check_config, CASES[row]) == row
+
+
+@pytest.mark.parametrize("row", TESTS, ids=" beside ".join)
+def test_what_can_not_be_tested_is_refused_by_its_row(row):
+    for pairs, check in CHECKS:
+        if row in {(pair.key, pair.beside) for pair in pairs}:
+
+            def checked(config, check=check):
+                check(config, check_config(config))
+
+            assert refused_by(pairs, checked, TESTS[row]) == row
+
+
+def test_every_row_has_one_case():
+    of_tests = [pair for pairs in TABLES_OF_TESTS.values() for pair in pairs]
+    for pairs, cases in ((PAIRS, CASES), (of_tests, TESTS)):
+        rows = [(pair.key, pair.beside) for pair in pairs]
+        assert len(set(rows)) == len(rows) and set(rows) == set(cases)
+
+
+def test_the_base_is_refused_by_none():
+    config = load_config(BASE)
+    for check in (check_equal_rounds, check_bound, check_attack):
+        check(config, check_config(config))
+
+
+def test_the_page_has_the_table():
+    written = (REPOSITORY / "docs/what-goes-together.md").read_text(encoding="utf-8")
+    assert written == page(), "run `python -m m2fdp.experiments.pairs` in the project's root"
+    assert all(f"## {title}" in written for title in (*TABLES, *TABLES_OF_TESTS))
