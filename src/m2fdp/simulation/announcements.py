@@ -34,8 +34,8 @@ class Announcement:
         steps: local steps k = 1…K.
         weights: float64 (N_L,), what the devices' updates count with, where they join by chance;
             else None.
-        alive: by the step that an aggregation follows, and by layer l of sums, bool (N_l,), who has
-            not fallen silent by then; empty where all that are summed bring what they send.
+        alive: {the step that an aggregation follows: {layer l of sums: bool (N_l,), who has not
+            fallen silent by then}}; empty where all that are summed bring what they send.
     """
 
     number: int

@@ -31,7 +31,7 @@ class RoundNoise:
         streams: those of the mechanism.
         number: t.
         unit: what a deviation of 1 is in a model.
-        first: for layer l = 0…L, the place of the first node; 0 but for a part of a tree.
+        first: place of the first node of each layer l = 0…L; 0 but for a part of a tree.
     """
 
     streams: Streams

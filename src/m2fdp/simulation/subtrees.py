@@ -35,11 +35,11 @@ class Part:
 
     Attributes:
         simulation: networks, mechanisms and shards of the part alone.
-        first: for layer l = 0…L, the place in the whole of the part's first node.
+        first: place in the whole of the part's first node of each layer l = 0…L.
         first_record: place of the part's first record among all.
         groups: int64 (g,), places of the part's lock-step groups among all.
-        heads_before: by layer, how many groups of the whole have their head there, before the
-            part's; devices are heads where they do not step with others.
+        heads_before: {layer: how many groups of the whole have their head there, before the
+            part's}; devices are heads where they do not step with others.
         devices_before: int64, the places of those devices.
         law: mean and variance of the records that each unit of the whole uses in a step.
         blocks: int64 (n_1,), for each node of layer 1, the part's block that it belongs to.
