@@ -161,7 +161,7 @@ def make(tmp_path_factory):
     edges.write_text(EDGES)
     records = records_of([12] * 6)
 
-    def make(privacy=None, training=None, sums=None, on_digits=False, **control):
+    def make(privacy=None, training=None, sums=None, on_digits=False, controlled=True, **control):
         blocks = {
             "topology": {
                 "fanouts": None,
@@ -178,7 +178,7 @@ def make(tmp_path_factory):
             }
             | (training or {}),
             "privacy": {"epsilon": 4, "clipping_norm": 0.5} | (privacy or {}),
-            "control": {"enabled": True, "max_local_steps": 6} | control,
+            "control": {"enabled": True, "max_local_steps": 6} | control if controlled else {},
             "secure_aggregation": sums or {},
             "threads": 1,
         }
@@ -204,7 +204,7 @@ def test_priced_noise_is_what_a_calibrated_run_draws(make, privacy, local_steps,
     total = training["rounds"] * local_steps
     prices = spread_of(experiment)
     spread, at = prices(total), prices.grid.place(Choice(local_steps, size, size))
-    alone = make(privacy, aggregate | training | {"participants": size}, enabled=False)
+    alone = make(privacy, aggregate | training | {"participants": size}, controlled=False)
     mechanism = alone.calibrate().mechanism
     drawn = round_noise(
         replace(alone.network, participants=size),

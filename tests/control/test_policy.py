@@ -31,7 +31,7 @@ def make(tmp_path_factory):
     edges.write_text(EDGES)
     records = records_of([12] * 7)
 
-    def make(privacy=GRADIENT, smoothness="estimated", rounds=8, **control):
+    def make(privacy=GRADIENT, smoothness="estimated", rounds=8, controlled=True, **control):
         config = load_config(
             {
                 "topology": {
@@ -48,7 +48,9 @@ def make(tmp_path_factory):
                 "privacy": privacy,
                 "control": {"enabled": True, "gap": "papers", "smoothness": smoothness}
                 | {"max_local_steps": 6, "tau": 20, "alpha_3": 0.1}
-                | control,
+                | control
+                if controlled
+                else {},
                 "threads": 1,
             }
         )
@@ -212,7 +214,7 @@ def test_a_beta_that_can_not_be_estimated_is_refused_before_the_first_round(make
 
 
 def test_equal_rounds_cost_multiples(make):
-    experiment = make(enabled=False).experiment
+    experiment = make(controlled=False).experiment
     plan, mechanism = experiment.plan, experiment.calibrate().mechanism
     links = Links(plan.network, mechanism.lock_step, 640, ResourcesConfig())
     cost = links.round(plan.schedule.layers())

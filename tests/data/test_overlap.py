@@ -84,4 +84,3 @@ def test_an_experiment_refuses_them_before_anything_is_computed(tmp_path, digits
     with pytest.raises(InputError, match="^features.public = .*: holds 30 of the 1797 records"):
         experiment_of({"features": features}).check()
     assert not folder.exists()
-    experiment_of({"features": features | {"map": "pixels"}}).check()

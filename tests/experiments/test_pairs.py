@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.conftest import REPOSITORY
+from tests.finished import REPOSITORY
 
 from m2fdp.algorithms import ALGORITHMS, build_plan
 from m2fdp.algorithms.dtfl_dp import DTFL_DP

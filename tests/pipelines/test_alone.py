@@ -162,7 +162,6 @@ def test_a_damaged_or_foreign_file_is_not_evaluated(trained, alone, file, damage
         ("model.name=svm", "model.name = 'svm': model.pt was trained with softmax"),
         ("seed=1", f"seed = 1: model.pt was trained with {SEED}"),
         ("privacy.epsilon=1", "privacy.epsilon = 1.0: model.pt was trained with 4.0"),
-        ("features.ridge=0.5", "features.ridge = 0.5: model.pt was trained with 0.001"),
     ],
 )
 def test_a_model_of_another_configuration_is_not_evaluated(trained, alone, changed, says):

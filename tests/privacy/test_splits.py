@@ -10,7 +10,6 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from m2fdp.config import Config, load_config
-from m2fdp.errors import InputError
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.mechanisms.splits import (
@@ -205,24 +204,3 @@ def test_some_split_below_servers_that_nobody_trusts_beside_trusted_ones():
     assert mechanism.epsilon(30) <= 4.0
     nodes = mechanism.lock_step.nodes
     assert ((mechanism.noise.steps > 0) == (nodes[:, 0] < 2)).all()
-
-
-@pytest.mark.parametrize(
-    ("keys", "key", "words"),
-    [
-        ({"privacy.adjacency": "add_remove"}, "privacy.adjacency", "zero_out"),
-        ({"privacy.mechanism": "upload"}, "privacy.mechanism", "use gradient"),
-        (
-            {"privacy.labels": "randomised", "privacy.label_epsilon": 4.0},
-            "privacy.label_epsilon",
-            "below privacy.epsilon",
-        ),
-        ({"privacy.unit": "device"}, "privacy.unit", "use record"),
-    ],
-)
-def test_what_is_not_proven_is_refused_in_one_line(keys, key, words):
-    with pytest.raises(InputError) as caught:
-        mechanism_of(config_of(**keys))
-    assert caught.value.key == key
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -8,11 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.errors import InputError
+from m2fdp.config import ModelConfig, ThreatConfig
 from m2fdp.models.registry import Model, build_model
 from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.premises import Premises
 from m2fdp.simulation.clipping import clip_layers, flat_clip
 from m2fdp.topology.builders import tree_from_fanouts
@@ -90,9 +88,3 @@ def silent_noise(dp):
         messages=tuple(np.zeros_like(scale) for scale in dp.noise.messages),
     )
     return replace(dp, noise=noise)
-
-
-def test_records_have_no_layers():
-    for mechanism in ("upload", "gradient"):
-        with pytest.raises(InputError, match="clip: per_layer is for a device's update"):
-            get_mechanism(mechanism).check(PrivacyConfig(mechanism=mechanism, clip="per_layer"))

@@ -343,6 +343,6 @@ def lines_of(kind: str, present: Collection[str]) -> list[str]:
     there is none.
 
     Args:
-        there: the kinds that have lines.
+        present: the kinds that have lines.
     """
     return [name for name in (kind, *KINDS[kind].stood_for_by) if name in present][:1]

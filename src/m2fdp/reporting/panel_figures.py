@@ -38,10 +38,9 @@ def draw(
     Means over seeds, in a band or with error bars of one sample standard deviation. Where some
     runs lack the measure, as those that never reach the target, the mean is that of the others,
     and the panel says how many they are. A line that several panels share looks the same in all.
+    The other arguments, and the errors, are those of `m2fdp.reporting.panels.panel_contents`.
 
     Args:
-        layout, measured, labels: see `m2fdp.reporting.panels.panel_contents`, whose errors these
-            are, too.
         history: one row a run and evaluated round, of `m2fdp.studies.tracked_runs.load_history`.
     """
     contents = panel_contents(layout, measured, labels)

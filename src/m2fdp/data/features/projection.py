@@ -80,7 +80,6 @@ def by_invariance(variances: Tensor, ridge: float, moved: Tensor) -> Tensor:
     tells things apart lies where that share is small.
 
     Args:
-        variances, ridge: see `by_variance`.
         moved: (d, d); see `moved_by`.
     """
     factors = by_variance(variances, ridge).double()
