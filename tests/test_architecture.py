@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from m2fdp.privacy.mechanisms import Mechanism
+from m2fdp.privacy.sight import KINDS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "m2fdp"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -77,6 +80,37 @@ def test_no_public_function_has_many_parameters():
         if len(parameters(function)) > MOST_PARAMETERS
     }
     assert long == set()
+
+
+def test_functions_of_privacy_have_few_parameters():
+    """What a promise rests on is one value (`Premises`)."""
+    long = {
+        f"{name_of(path)}: {function.name}"
+        for path in MODULES
+        for function in functions(ast.parse(path.read_text()))
+        if path.is_relative_to(PACKAGE / "privacy") and len(parameters(function)) > 5
+    }
+    assert long == set()
+
+
+def test_a_mechanism_has_eleven_members():
+    members = [name for name in vars(Mechanism) if not name.startswith("_")]
+    assert len(members) <= 11
+
+
+def test_who_reads_what_is_said_in_one_file():
+    """Privacy and attacks ask the table: an observer's name stands in neither, but for the words
+    that are layers' or whose sums are meant, too."""
+    told = {
+        f"{name_of(path)}:{node.lineno} {node.value}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if path.relative_to(PACKAGE).parts[0] in ("privacy", "adversaries")
+        and name_of(path) != "privacy/sight.py"
+        and isinstance(node, ast.Constant)
+        and node.value in KINDS.keys() - {"cloud", "public"}
+    }
+    assert told == set()
 
 
 def test_every_room_and_module_has_its_layer():

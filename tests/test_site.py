@@ -52,6 +52,30 @@ def test_arguments_are_described_by_their_names(path: Path):
         assert {name.lstrip("*") for name in told} <= {argument.arg for argument in arguments}
 
 
+# What a text that stands alone does not begin with.
+_FRAGMENT = re.compile(
+    r"^    \w+: (of|in|on|at|by|for|to|with|from|as|into|per|over|under|used|given|taken)\b",
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_what_describes_an_argument_stands_alone(path: Path):
+    """A noun phrase: of a name without its function, one knows what it is."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    sections = [
+        section
+        for node in nodes
+        for section in re.findall(
+            r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)",
+            ast.get_docstring(node) or "",
+            re.MULTILINE,
+        )
+    ]
+    assert [match[0] for text in sections for match in _FRAGMENT.finditer(text)] == []
+
+
 def described(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
     """Docstrings of public functions, and of public classes for what makes one of them."""
     for node in ast.walk(tree):

@@ -74,10 +74,10 @@ def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
     classes: dict[int, list[int]] = {}
     for device, number in enumerate(class_of):
         classes.setdefault(number, []).append(device)
-    rows = table.to_dict("records")
+    rows = table.loc[[members[0] for members in classes.values()]].to_dict("records")
     return [
-        _position(premises.network, rows[members[0]], tuple(members))
-        for members in classes.values()
+        _position(premises.network, row, tuple(members))
+        for row, members in zip(rows, classes.values(), strict=True)
     ]
 
 
@@ -116,7 +116,7 @@ def _of_layer(
         "parent_is_trusted": trusted,
         "noise": noise[layer][path[layer]] / unit,
         "unnoticed": (layer < depth) & _unnoticed(premises)[members],
-        "siblings": _group_sizes(network, layer)[path[layer]] > 1,
+        "has_siblings": _group_sizes(network, layer)[path[layer]] > 1,
     }
     for who, variance in _inside(network, noise, layer).items():
         columns[f"inside but {who}"] = variance[members] / unit**2

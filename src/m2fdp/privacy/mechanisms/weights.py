@@ -227,7 +227,7 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
             result.cloud_rounds,
             f"is more than the uplinks that are caught, {result.uplinks}, of which they are some",
         )
-    if said["uplinks"] is not None and result.uplinks - result.cloud_rounds > local:
+    if privacy.exposures.uplinks is not None and result.uplinks - result.cloud_rounds > local:
         raise InputError(
             "privacy.exposures.uplinks",
             result.uplinks,
