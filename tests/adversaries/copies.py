@@ -4,12 +4,14 @@ from dataclasses import replace
 
 from m2fdp.adversaries.audit import audit_line
 from m2fdp.config import AuditConfig
+from m2fdp.simulation.tree_process import build_process
 
 
 def changed(canaries, **changes):
     """The copies of another simulation."""
     simulation = replace(canaries.process.simulation, **changes)
-    return replace(canaries, process=replace(canaries.process, simulation=simulation))
+    process = build_process(simulation, canaries.process.executor.settings)
+    return replace(canaries, process=process)
 
 
 def with_noise(canaries, **parts):

@@ -8,6 +8,7 @@ from tests.builders import experiment_of
 
 from m2fdp.privacy.mechanisms import silence
 from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.tree_process import build_process
 from m2fdp.streams import KeyedStreams, SecureStreams
 
 ONE_STEP = {
@@ -31,7 +32,7 @@ def without_noise(process):
     simulation = process.simulation
     mechanism, network = simulation.mechanisms[0], simulation.networks[0]
     quiet = replace(mechanism, noise=silence(network, mechanism.lock_step))
-    return replace(process, simulation=replace(simulation, mechanisms=(quiet,)))
+    return build_process(replace(simulation, mechanisms=(quiet,)))
 
 
 def noise_in(process):

@@ -195,7 +195,8 @@ def heard(**keys) -> tuple[np.ndarray, np.ndarray, Experiment]:
         activations[device] = float(sent[0].flatten() @ along_z)
         gradients[device] = float(gradient @ along_g)
 
-    process.executor.splitter = replace(process.executor.splitter, host=host)
+    _, means = process.executor.whole
+    means.splitter = replace(means.splitter, host=host)
     last_state(process, experiment.run_plan.rounds)
     privacy = experiment.config.privacy
     return activations / privacy.activation_clip, gradients / privacy.clipping_norm, experiment

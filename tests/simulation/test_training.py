@@ -11,6 +11,7 @@ from m2fdp import Experiment, load_config
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.process import State
 from m2fdp.simulation.training import DivergenceError, FixedRounds, Listener, divergence, train
+from m2fdp.simulation.tree_process import build_process
 
 SMALL = {
     "topology.fanouts": [2, 2],
@@ -98,12 +99,8 @@ def test_what_a_server_rule_keeps_goes_from_round_to_round():
 
     run = run_of("hfl")
     plain = run.process
-    process = replace(
-        plain,
-        simulation=replace(
-            plain.simulation, rules=replace(plain.simulation.rules, server=Momentum())
-        ),
-    )
+    rules = replace(plain.simulation.rules, server=Momentum())
+    process = build_process(replace(plain.simulation, rules=rules))
     state, _ = train(replace(run, process=process))
     weights, velocity = plain.start().weights, 0.0
     for t, planned in enumerate(run.policy.rounds):

@@ -34,8 +34,12 @@ from m2fdp.simulation.stretches import noises_inside
 class TreeProcess:
     """The rounds of a simulation (a `Process`)."""
 
-    simulation: Simulation
     executor: Executor
+
+    @property
+    def simulation(self) -> Simulation:
+        """What is simulated: the executor's."""
+        return self.executor.whole[0].simulation
 
     def start(self) -> State:
         """w^(1), with what the server rule begins with."""
@@ -77,7 +81,7 @@ class TreeProcess:
 
 def build_process(simulation: Simulation, settings: ExecutionSettings | None = None) -> TreeProcess:
     """The rounds of a simulation, with the means to run them."""
-    return TreeProcess(simulation, build_executor(simulation, settings or ExecutionSettings()))
+    return TreeProcess(build_executor(simulation, settings or ExecutionSettings()))
 
 
 def _run_blocks(process: TreeProcess, announced: Announcement, slots: Named, blocks: range) -> None:
