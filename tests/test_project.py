@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from importlib.metadata import version
+from itertools import product
 
 import yaml
 from tests.finished import REPOSITORY
 
 import m2fdp
+from m2fdp.config import load_config
+from m2fdp.experiments.checks import check_config
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
@@ -26,6 +29,23 @@ def test_a_commit_is_checked_by_what_lint_runs():
 def test_the_newest_entry_of_the_changelog_is_this_version():
     newest = re.search(r"^## \[(.+?)\]", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)[1]
     assert newest == PROJECT["version"]
+
+
+def test_what_dvc_runs_is_a_run():
+    """Every stage's command, with every row of its matrix: no key that nothing reads."""
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    commands = []
+    for stage in stages.values():
+        names, rows = zip(*stage.get("matrix", {"": [""]}).items(), strict=True)
+        for row in product(*rows):
+            command = stage["cmd"]
+            for name, value in zip(names, row, strict=True):
+                command = command.replace(f"${{item.{name}}}", str(value))
+            commands.append(command)
+    assert len(commands) == 13
+    for command in commands:
+        parameters = re.search(r"--params=(\S+)", command)[1]
+        check_config(load_config(dict(pair.split("=") for pair in parameters.split(","))))
 
 
 def test_the_package_knows_its_version():
