@@ -31,7 +31,7 @@ class Learners:
         present: bool (N_L,), the devices that take part.
         groups: int64 (n,), the lock-step group that each learner is.
         heads: int64 (n, 2), (layer, index) of the learners' heads.
-        blocks: {head layer: the range of its learners}.
+        ranges: {head layer: the range of its learners}.
         unit_of_device: int64 (N_L,); -1 for devices that do not take part.
         learner_of_unit: int64 (u,), non-decreasing.
         shares: float64 (u,), the weight of each unit's gradient in the learner's.
@@ -40,7 +40,7 @@ class Learners:
     present: np.ndarray
     groups: np.ndarray
     heads: np.ndarray
-    blocks: dict[int, range]
+    ranges: dict[int, range]
     unit_of_device: np.ndarray
     learner_of_unit: np.ndarray
     shares: np.ndarray

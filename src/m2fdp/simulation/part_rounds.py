@@ -164,7 +164,7 @@ def _run_stretch(
     sums = aggregator.nothing_received(stretch.top, n_parameters)
     parts_by_layer: dict[int, list[Tensor]] = {}
     sent = None
-    if current.separate and devices in learners.blocks:
+    if current.separate and devices in learners.ranges:
         sent = sums[stretch.top].new_zeros(len(learners.present), n_parameters)
     for head_layer, part, models in stepped(current, stretch, starts):
         heads = _heads(learners, part, models)
@@ -178,7 +178,7 @@ def _run_stretch(
             sent[heads] = models
     if sent is not None:
         send(devices, sent)
-        heads = _heads(learners, learners.blocks[devices], sent)
+        heads = _heads(learners, learners.ranges[devices], sent)
         aggregator.receive(sums, devices, heads, sent[heads])
     if current.separate:
         models = aggregator.climb(sums, stretch.top, send, updates)
@@ -209,5 +209,5 @@ def _send(
 
 
 def _heads(learners: Learners, part: range, models: Tensor) -> Tensor:
-    """The indices, within their layer, of the heads of some learners of one block."""
+    """The indices, within their layer, of the heads of some learners of one head layer."""
     return torch.as_tensor(learners.heads[part.start : part.stop, 1], device=models.device)

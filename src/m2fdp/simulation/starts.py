@@ -15,7 +15,7 @@ from m2fdp.topology.tree import Tree
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Models of the learners of a block: learner i's is `models[rows[i]]`."""
+    """Models of the learners of one head layer: learner i's is `models[rows[i]]`."""
 
     models: Tensor
     rows: np.ndarray
@@ -28,7 +28,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """Where the learners of a block start.
+    """Where the learners of one head layer start.
 
     Attributes:
         current: models that they start from.
@@ -49,8 +49,8 @@ class Starts:
 def first_starts(learners: Learners, model: Tensor) -> dict[int, Starts]:
     """Everybody starts a round from the global model (M,): by head layer."""
     starts = {}
-    for head_layer, block in learners.blocks.items():
-        rows = Rows(model[None], np.zeros(len(block), dtype=np.int64))
+    for head_layer, of_layer in learners.ranges.items():
+        rows = Rows(model[None], np.zeros(len(of_layer), dtype=np.int64))
         starts[head_layer] = Starts(rows, rows, rows)
     return starts
 
@@ -71,13 +71,13 @@ def next_starts(
         unreached: models (n, M), by head layer, of the learners that keep their own.
     """
     result = {}
-    for head_layer, block in learners.blocks.items():
+    for head_layer, of_layer in learners.ranges.items():
         before = starts[head_layer]
         if head_layer > layer:
-            heads = learners.heads[block.start : block.stop, 1]
+            heads = learners.heads[of_layer.start : of_layer.stop, 1]
             received = Rows(models, tree.ancestors_of(head_layer, layer)[heads])
             result[head_layer] = Starts(received, received, before.first)
         else:
-            rows = Rows(unreached[head_layer], np.arange(len(block)))
+            rows = Rows(unreached[head_layer], np.arange(len(of_layer)))
             result[head_layer] = Starts(rows, before.received, before.first)
     return result

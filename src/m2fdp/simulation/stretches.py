@@ -136,15 +136,15 @@ def stepped(
     center = current.plan.center if current.plan.proximal else "received"
     # A rule that is not known sees one learner, so that it carries nothing from one to another.
     size = means.tile if is_known(current.local) else 1
-    for head_layer, block in current.learners.blocks.items():
+    for head_layer, of_layer in current.learners.ranges.items():
         # A learner's place in memory is the same, up to a multiple, whatever part it is in.
         row = current.learners_before[head_layer] % ALIGNED_ROWS
-        for first in range(block.start, block.stop, room):
-            wave = range(first, min(first + room, block.stop))
+        for first in range(of_layer.start, of_layer.stop, room):
+            wave = range(first, min(first + room, of_layer.stop))
             models = results[row : row + len(wave)]
             for start in range(wave.start, wave.stop, size):
                 tile = range(start, min(start + size, wave.stop))
-                places = slice(tile.start - block.start, tile.stop - block.start)
+                places = slice(tile.start - of_layer.start, tile.stop - of_layer.start)
                 of_tile = models[tile.start - first : tile.stop - first]
                 starts[head_layer].current.of(places, room=of_tile)
                 anchors = None
