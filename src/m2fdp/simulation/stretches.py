@@ -1,7 +1,7 @@
 """The local steps of a stretch: all that happens between two aggregations.
 
 Within a stretch no learner hears of another, so learners are stepped in tiles that fit the cache,
-on several processes, and only sums of models are kept.
+and only sums of models are kept.
 """
 
 from __future__ import annotations
