@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from m2fdp.data.features.mapping import PIXELS
-from m2fdp.experiments.pairs.base import Found, Pair
+from m2fdp.experiments.pairs.base import Pair, rows_where
 from m2fdp.experiments.request import Request
 from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC
 
@@ -82,20 +82,9 @@ PLAIN_STEPS = (
 )
 
 
-def _reconstructing(
-    key: str,
-    values: str,
-    clashes: Callable[[Request], Found],
-    text: str,
-    beside: str = "attack.method: all but lira",
-) -> Pair:
-    return Pair(
-        key,
-        values,
-        beside,
-        lambda request: request.config.attack.method != "lira" and clashes(request),
-        text,
-    )
+_reconstructing = rows_where(
+    lambda request: request.config.attack.method != "lira", "attack.method: all but lira"
+)
 
 
 def _after_the_last(request: Request) -> Mapping[str, object] | None:

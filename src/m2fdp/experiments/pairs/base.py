@@ -32,6 +32,28 @@ class Pair:
     text: str
 
 
+def rows_where(applies: Callable[[Request], bool], usually_beside: str) -> Callable[..., Pair]:
+    """Makes rows of runs of which something holds: (key, values, clashes, text, beside).
+
+    Args:
+        applies: whether it does; only then `clashes` is asked.
+        usually_beside: what such a row stands beside, unless it says something else.
+    """
+
+    def row(
+        key: str,
+        values: str,
+        clashes: Callable[[Request], Found],
+        text: str,
+        beside: str = usually_beside,
+    ) -> Pair:
+        return Pair(
+            key, values, beside, lambda request: applies(request) and clashes(request), text
+        )
+
+    return row
+
+
 def first_clash(pairs: Iterable[Pair], request: Request) -> tuple[Pair, InputError] | None:
     """The first row that applies, and its line."""
     for pair in pairs:

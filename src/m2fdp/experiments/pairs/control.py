@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from m2fdp.algorithms import ALGORITHMS
-from m2fdp.experiments.pairs.base import Found, Pair
+from m2fdp.experiments.pairs.base import rows_where
 from m2fdp.experiments.request import Request
 
 _ABLE = ", ".join(name for name, algorithm in ALGORITHMS.items() if algorithm.controllable)
 _UNPRICED = "is nothing that the controller (control.enabled) prices; use"
 
 
-def _controlled(
-    key: str,
-    values: str,
-    clashes: Callable[[Request], Found],
-    text: str,
-    beside: str = "control.enabled",
-) -> Pair:
-    return Pair(
-        key,
-        values,
-        beside,
-        lambda request: request.config.control.enabled and clashes(request),
-        text,
-    )
+_controlled = rows_where(lambda request: request.config.control.enabled, "control.enabled")
 
 
 def _deeper(request: Request) -> Mapping[str, object] | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from m2fdp.config import TRAINED
-from m2fdp.experiments.pairs.base import Found, Pair
+from m2fdp.experiments.pairs.base import Found, Pair, rows_where
 from m2fdp.experiments.request import Request
 from m2fdp.models.split import SPLIT_MODELS
 from m2fdp.privacy.mechanisms.splits import exposed_splits
@@ -146,17 +145,12 @@ IN_TIERS = (
 )
 
 
-def _splitting(
-    key: str, values: str, clashes: Callable[[Request], Any], remedy: str, beside: str = _SPLITS
-) -> Pair:
-    """A row of runs whose devices split their model."""
-    return Pair(
-        key,
-        values,
-        beside,
-        lambda request: request.network.splits is not None and clashes(request),
-        remedy,
-    )
+_splitting = rows_where(lambda request: request.network.splits is not None, _SPLITS)
+# Devices that send activations to a server that nobody trusts.
+_exposed = rows_where(
+    lambda request: bool(exposed_splits(request.network).any()),
+    "activations that go to a server that nobody trusts (tiering.offload_to: anyone, dtfl_dp)",
+)
 
 
 _MANY = "is nothing that algorithm: {algorithm} splits its model with; use "
@@ -165,17 +159,6 @@ _MANY = "is nothing that algorithm: {algorithm} splits its model with; use "
 def _some_take_part(request: Request) -> Mapping[str, object] | None:
     some = request.training.participants or request.training.participation
     return None if some is None else {"shown": some}
-
-
-def _exposed(key: str, values: str, clashes: Callable[[Request], Any], text: str) -> Pair:
-    """A row of runs whose devices send activations to a server that nobody trusts."""
-    return _splitting(
-        key,
-        values,
-        lambda request: exposed_splits(request.network).any() and clashes(request),
-        text,
-        "activations that go to a server that nobody trusts (tiering.offload_to: anyone, dtfl_dp)",
-    )
 
 
 def _joins_by_chance(request: Request) -> Mapping[str, object] | None:
