@@ -86,6 +86,23 @@ def test_own_code_is_named_with_what_it_is_trusted_with(project, name):
     assert len(warned) == list(parts.values()).count(False)
 
 
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({"privacy.smoothness": 32.0}, True),  # 1/2 from the scores, 64 pixels of at most 1
+        ({"privacy.smoothness": 31.9}, False),
+        ({"dataset.scale": "unit_norm", "privacy.smoothness": 0.6}, True),
+        ({"model.name": "svm", "privacy.smoothness": 1e9}, False),  # of a kink none holds
+        ({"privacy.smoothness": None, "privacy.drift": "worst_case"}, True),
+    ],
+)
+def test_a_smoothness_below_the_known_one_is_no_more_than_declared(changes, known):
+    summary = Experiment.from_config(load_config(SMALL, SMOOTH, changes)).summary()
+    assert summary["guarantee"] == ("verified" if known else "conditional")
+    said = [line for line in summary["assumptions"] if "privacy.smoothness declares" in line]
+    assert len(said) == (not known)
+
+
 def test_the_zones_table_claims_nothing_behind_an_own_rule(project):
     """It adds up the noise of a zone, which an own rule may have made something else of."""
     for changes, there in (({}, True), (FEDPROX, False)):

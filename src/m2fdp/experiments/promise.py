@@ -11,6 +11,7 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.data.features.mapping import fitted_on
 from m2fdp.data.manifest import held_by_cloud
 from m2fdp.experiments.assembly import Assembly
+from m2fdp.experiments.smoothness import declared_drift
 from m2fdp.privacy.outside import outside_the_promise
 from m2fdp.privacy.summary import (
     assumptions_of_elections,
@@ -35,7 +36,8 @@ _MOST_STEPS_COUNTED = 20_000
 def conditions(assembly: Assembly) -> list[str]:
     """What epsilon rests on and can't be defended, or enforced of the user's own code."""
     own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
-    return conditions_of(assembly.config) + own
+    declared = declared_drift(assembly.config, assembly.model, assembly.input_shape)
+    return conditions_of(assembly.config) + declared + own
 
 
 def asked(privacy: PrivacyConfig) -> str:
