@@ -69,7 +69,7 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
     result = []
     for line in audited_lines(run.mechanism.ledger, rounds):
         canaries = plant(run, line.position, 2 * config.repetitions, seed)
-        result.append(audit_line(canaries, line, run.privacy, rounds, config))
+        result.append(audit_line(run, canaries, line, rounds, config))
     return result
 
 
@@ -86,11 +86,11 @@ def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
 
 
 def audit_line(
-    canaries: Canaries, line: Release, privacy: PrivacyConfig, rounds: int, config: AuditConfig
+    run: AuditedRun, canaries: Canaries, line: Release, rounds: int, config: AuditConfig
 ) -> Bounds:
     """Run the copies for so many rounds and compare with the ledger's line."""
+    privacy, ledger = run.privacy, run.mechanism.ledger
     releases = listen(canaries, rounds, privacy.downlink_noise)
-    ledger = canaries.process.simulation.mechanisms[0].ledger
     laws = _window_laws(line, canaries, privacy)
     half = np.arange(len(canaries.present)) // 2 % 2 == 0
     scores = _scores(releases, laws, canaries.present, half, privacy.adjacency == "replace_one")

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from m2fdp.config import PrivacyConfig, less_later
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import LockStep, get_mechanism
+from m2fdp.privacy.mechanisms import LockStep, Protection, get_mechanism
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.sight import BESIDE, NOBODY
 from m2fdp.schedule.rounds import RoundPlan
@@ -326,8 +326,8 @@ def _tiled(
 
 
 def _copied_mechanism(
-    mechanism: CalibratedMechanism, ranges: list[range], copies: int, scale: float
-) -> CalibratedMechanism:
+    mechanism: Protection, ranges: list[range], copies: int, scale: float
+) -> Protection:
     """The subtree's part of the mechanism, for every copy."""
     lock_step, noise = mechanism.lock_step, mechanism.noise
     layer = len(noise.messages) - len(ranges)
@@ -346,14 +346,14 @@ def _copied_mechanism(
     below_root = np.tile(layers + (top - layer), copies)
     nodes = np.stack([below_root, (in_copy + repeat * lengths).ravel()], axis=1)
     local_messages = None if noise.local_messages is None else tiled(noise.local_messages)
-    return replace(
-        mechanism,
-        lock_step=LockStep(
+    return Protection(
+        mechanism.clipping,
+        LockStep(
             nodes,
             (local + repeat * len(groups)).ravel(),
             np.tile(lock_step.weights[devices.start : devices.stop], copies),
         ),
-        noise=replace(
+        replace(
             noise,
             steps=np.tile(noise.steps[groups], copies) * scale,
             heads=tiled(noise.heads),
@@ -362,4 +362,5 @@ def _copied_mechanism(
             local_messages=local_messages,
             clients=None,
         ),
+        mechanism.private,
     )

@@ -141,7 +141,7 @@ class Assembly(Parts):
         process = process or self.process()
         config, rounds, course = self.config, self.run_plan.rounds, self.course
         simulation, evaluated = process.simulation, self.records(self.held_out)
-        model, mechanism = simulation.model, simulation.mechanisms[0]
+        model, mechanism = simulation.model, self.calibration.mechanism
         links = [
             Links(network, each.lock_step, model.n_parameters, config.resources)
             for network, each in zip(simulation.networks, simulation.mechanisms, strict=True)

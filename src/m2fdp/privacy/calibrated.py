@@ -6,22 +6,17 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from m2fdp.privacy.ledger import Ledger
-from m2fdp.privacy.mechanisms import Clipping, LockStep, Noise
+from m2fdp.privacy.mechanisms import Protection
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedMechanism:
+class CalibratedMechanism(Protection):
     """Everything the privacy configuration decides about a run.
 
     Attributes:
-        private: whether it clips and noises at all.
         ledger: what every observer learns.
     """
 
-    clipping: Clipping
-    lock_step: LockStep
-    noise: Noise
-    private: bool
     ledger: Ledger
 
     def epsilon(self, rounds: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import Protection
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.aggregation import (
     Shortfalls,
@@ -87,7 +87,7 @@ def weighed(network: Network, weights: np.ndarray | None) -> Network:
 
 def lacking_weights(
     network: Network,
-    mechanism: CalibratedMechanism,
+    mechanism: Protection,
     present: np.ndarray,
     by_chance: bool,
     alive: Mapping[int, np.ndarray],
@@ -101,7 +101,7 @@ def lacking_weights(
 
 
 def summed_noise(
-    mechanism: CalibratedMechanism,
+    mechanism: Protection,
     steps: np.ndarray | None,
     weighing: Network,
     present: np.ndarray,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.privacy.mechanisms import LockStep, Protection
 from m2fdp.simulation.minibatches import Minibatches, Shards
 from m2fdp.simulation.sampling import poisson_draw
 from m2fdp.streams import Streams
@@ -58,7 +57,7 @@ class Learners:
 
 def form_learners(
     network: Network,
-    mechanism: CalibratedMechanism,
+    mechanism: Protection,
     present: np.ndarray,
     by_device: bool = False,
 ) -> Learners:
@@ -116,7 +115,7 @@ def learning_groups(lock_step: LockStep, present: np.ndarray, depth: int) -> np.
 
 def draw_minibatches(
     learners: Learners,
-    mechanism: CalibratedMechanism,
+    mechanism: Protection,
     shards: Shards,
     streams: Streams,
     round_: int,
@@ -165,7 +164,7 @@ def draw_minibatches(
     return tuple(minibatches(step) for step in steps)
 
 
-def minibatch_law(mechanism: CalibratedMechanism, shards: Shards) -> tuple[np.ndarray, np.ndarray]:
+def minibatch_law(mechanism: Protection, shards: Shards) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance, float64 (u,), of the records that a unit uses, if all take part."""
     means = shards.rates * shards.sizes
     variances = means * (1 - shards.rates)
@@ -175,9 +174,7 @@ def minibatch_law(mechanism: CalibratedMechanism, shards: Shards) -> tuple[np.nd
     return np.bincount(group_of, weights=means), np.bincount(group_of, weights=variances)
 
 
-def _device_weights(
-    mechanism: CalibratedMechanism, shards: Shards, drawn: np.ndarray
-) -> np.ndarray:
+def _device_weights(mechanism: Protection, shards: Shards, drawn: np.ndarray) -> np.ndarray:
     """The weight of each device's records: over the minibatch size, times the device's share."""
     if mechanism.clipping.divide_by == "expected":
         sizes = shards.rates * (shards.sizes if shards.nominal is None else shards.nominal)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from m2fdp.errors import InputError
 from m2fdp.models.registry import Model
-from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import Protection
 from m2fdp.simulation.clipping import ClipFactor, bounded, flat_clip
 from m2fdp.simulation.local_rules import (
     KEEPING_MEMBERS,
@@ -77,7 +77,7 @@ class Simulation:
     """
 
     networks: tuple[Network, ...]
-    mechanisms: tuple[CalibratedMechanism, ...]
+    mechanisms: tuple[Protection, ...]
     model: Model
     shards: Shards
     randomness: Randomness

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
 from m2fdp.models.split import Part, SplitChain, SplitModel
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import Clipping
+from m2fdp.privacy.mechanisms import Clipping, Protection
 from m2fdp.privacy.mechanisms.base import ClientNoise
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.backends.base import Backend
@@ -267,7 +266,7 @@ class _Sends(nn.Module):
 def build_splitter(
     splits: Splits,
     model: SplitModel,
-    mechanisms: Sequence[CalibratedMechanism],
+    mechanisms: Sequence[Protection],
     randomness: Randomness,
     backend_of: Callable[[Model], Backend],
 ) -> Splitter:

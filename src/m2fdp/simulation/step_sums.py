@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import Protection
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.masked_sums import Messages, masked_sums, noise_bound, step_bound
@@ -67,16 +67,14 @@ def step_sums(
     return (drawn(1),) * len(plan.layers)
 
 
-def steps_by_device(
-    simulation: Simulation, network: Network, mechanism: CalibratedMechanism
-) -> bool:
+def steps_by_device(simulation: Simulation, network: Network, mechanism: Protection) -> bool:
     """Whether every device of a lock-step group has a gradient of its own: it masks what it sends,
     or splits its model."""
     masked = simulation.sums.masks and step_in_sums(network, mechanism)
     return masked or simulation.splits is not None
 
 
-def step_in_sums(network: Network, mechanism: CalibratedMechanism) -> bool:
+def step_in_sums(network: Network, mechanism: Protection) -> bool:
     """Whether groups below a reader of sums move in lock step."""
     drawn, nodes = mechanism.noise.heads, mechanism.lock_step.nodes
     in_lock_step = (drawn[layer][index] == 0 for layer, index in nodes)
@@ -85,7 +83,7 @@ def step_in_sums(network: Network, mechanism: CalibratedMechanism) -> bool:
 
 def _noise(
     network: Network,
-    mechanism: CalibratedMechanism,
+    mechanism: Protection,
     devices: np.ndarray,
     alive: dict[int, np.ndarray],
 ) -> np.ndarray:

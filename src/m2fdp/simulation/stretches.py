@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import Noise
+from m2fdp.privacy.mechanisms import Noise, Protection
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.aggregation import Aggregator, Shortfalls
 from m2fdp.simulation.clipping import clip_layers
@@ -57,7 +56,7 @@ class Round:
     simulation: Simulation
     means: Means
     network: Network
-    mechanism: CalibratedMechanism
+    mechanism: Protection
     aggregator: Aggregator
     learners: Learners
     steps: tuple[StepSums, ...]

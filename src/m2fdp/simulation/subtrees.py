@@ -15,8 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import LockStep, Noise
+from m2fdp.privacy.mechanisms import LockStep, Noise, Protection
 from m2fdp.simulation.learners import minibatch_law
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.simulation import Simulation
@@ -206,7 +205,7 @@ def _groups_in(lock_step: LockStep, spans: Sequence[range]) -> np.ndarray:
     return np.flatnonzero((nodes >= starts[layers]) & (nodes < stops[layers]))
 
 
-def _cut_mechanism(mechanism: CalibratedMechanism, spans: Sequence[range]) -> CalibratedMechanism:
+def _cut_mechanism(mechanism: Protection, spans: Sequence[range]) -> Protection:
     lock_step, noise = mechanism.lock_step, mechanism.noise
     groups = _groups_in(lock_step, spans)
     devices = slice(spans[-1].start, spans[-1].stop)
@@ -214,10 +213,10 @@ def _cut_mechanism(mechanism: CalibratedMechanism, spans: Sequence[range]) -> Ca
     nodes[:, 1] -= np.array([span.start for span in spans])[nodes[:, 0]]
     group_of = np.searchsorted(groups, lock_step.group_of[devices])
     local = noise.local_messages
-    return replace(
-        mechanism,
-        lock_step=LockStep(nodes, group_of, lock_step.weights[devices]),
-        noise=Noise(
+    return Protection(
+        mechanism.clipping,
+        LockStep(nodes, group_of, lock_step.weights[devices]),
+        Noise(
             noise.steps[groups],
             _cut(noise.heads, spans),
             _cut(noise.messages, spans),
@@ -226,6 +225,7 @@ def _cut_mechanism(mechanism: CalibratedMechanism, spans: Sequence[range]) -> Ca
             noise.unit,
             noise.past,
         ),
+        mechanism.private,
     )
 
 

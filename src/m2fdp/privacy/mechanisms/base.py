@@ -123,6 +123,20 @@ class Noise:
         return eta if self.unit == "step" else 1.0
 
 
+@dataclass(frozen=True, eq=False)
+class Protection:
+    """What nodes do of a mechanism whose noise is decided; none of them needs to know more of it.
+
+    Attributes:
+        private: whether they clip and noise at all.
+    """
+
+    clipping: Clipping
+    lock_step: LockStep
+    noise: Noise
+    private: bool
+
+
 @runtime_checkable
 class Mechanism(Protocol):
     """A way to make training private."""
