@@ -22,6 +22,7 @@ from mlflow.entities import Param, Run, RunTag
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
+from m2fdp.cluster.sites import check_execution
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
@@ -203,6 +204,8 @@ class RunHooks:
         if self._unfinished is not None:
             check_continues(self._unfinished, pipeline)
         refuse_idle(Request(self._config, self._plan, _reading(pipeline)))
+        if "round_metrics" in pipeline.all_outputs():
+            check_execution(self._config.execution)
         if "audit" in pipeline.all_outputs():
             check_equal_rounds(self._config, self._plan)
         if "attack" in pipeline.all_outputs():

@@ -80,6 +80,11 @@ def test_an_attack_changes_no_release():
     assert essentials(config)["attack.restarts"] == 3
 
 
+def test_where_a_run_is_computed_is_part_of_no_result():
+    execution = {"engine": "ray", "workers": 2, "address": "auto"}
+    assert digest(essentials(parse_config({"execution": execution}))) == ESSENTIALS
+
+
 def test_every_later_key_is_tried_here():
     assert later_defaults() == {
         "options": {},
@@ -178,9 +183,12 @@ def test_every_later_key_is_tried_here():
         "attack.targets": 1000,
         "attack.shadows": 64,
         "attack.confidence": 0.95,
+        "execution.engine": "local",
+        "execution.workers": None,
+        "execution.address": None,
     }
     # What an attack does changes no release: see above.
-    assert {"attack", "control"} | {key.split(".")[0] for _, key in LATER} == {
+    assert {"attack", "control", "execution"} | {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }
 

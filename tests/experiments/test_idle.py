@@ -106,6 +106,8 @@ IDLE = {
         "algorithms in tiers that average models, not to fedgkt",
     ),
     "tiering.server_epochs": (2, {"algorithm": "dtfl"}, "algorithm: fedgkt, not to dtfl"),
+    "execution.workers": (2, {}, "execution.engine: ray, not to local"),
+    "execution.address": ("auto", {}, "execution.engine: ray, not to local"),
     "clock.model": ("resnet110", {}, "algorithms that train in tiers or split models"),
     "clock.width": (8, {}, "algorithms that train in tiers"),
     "clock.clients": (

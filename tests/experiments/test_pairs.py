@@ -115,6 +115,8 @@ SPLITS = "algorithm: m2fdp_tiers, dtfl_dp"
 IN_TIERS = "algorithms that train in tiers"
 OWN_RULES = "local rules of one's own, unless noise is at every step"
 CLEAR_ZONES = "topology.super_nodes.kind: elected, in zones whose devices add no noise"
+RAY = "execution.engine: ray"
+ON_RAY = {"execution.engine": "ray"}
 CASES = {
     ("training.least_weight", "training.estimator: clipped"): {
         **DEVICE,
@@ -296,6 +298,15 @@ CASES = {
     },
     ("privacy.drift", "control.enabled"): {**CONTROL, **SMOOTH},
     ("topology.weights", "control.enabled"): {**CONTROL, **SAMPLES},
+    ("algorithm", RAY): {**SPLIT, **ON_RAY},
+    ("secure_aggregation.protocol", RAY): {
+        **ON_RAY,
+        **UPLOAD,
+        "secure_aggregation.layers": [2],
+        "secure_aggregation.protocol": "masks",
+    },
+    ("training.backend", RAY): {**ON_RAY, "training.backend": "stacked"},
+    ("device", RAY): {**ON_RAY, "device": "cuda"},
 }
 THREE = "pipelines audit, bound and attack"
 RECONSTRUCTS = "attack.method: all but lira"

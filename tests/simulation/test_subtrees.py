@@ -1,76 +1,27 @@
 """However a simulation is cut into blocks of subtrees, and whoever computes them: equal bytes."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders import experiment_of
+from tests.simulation.cut_systems import SYSTEMS, build_system
 
+from m2fdp.errors import InputError
 from m2fdp.simulation import workers
+from m2fdp.simulation.sites import Site
 from m2fdp.simulation.slots import slots_in_use
 from m2fdp.simulation.subtrees import blocks_of
-from m2fdp.simulation.tree_process import announce, run_part
+from m2fdp.simulation.tree_process import announce, build_process, run_part
 from m2fdp.topology.tree import Tree
-
-BASE = {
-    "training.rounds": 2,
-    "training.local_steps": 4,
-    "training.local_aggregation": {1: 2},
-    "training.batch_size": 8,
-    "model.name": "softmax",
-    "privacy.epsilon": 20.0,
-}
-UPLOAD = {"privacy.mechanism": "upload", "privacy.unit": "device", "privacy.epsilon": 50.0}
-STAR = {
-    "topology.fanouts": [100],
-    "topology.trust.ratios": None,
-    "training.local_aggregation": None,
-}
-SYSTEMS = {
-    "a tree of two tiers": {},
-    "many servers": {"topology.fanouts": [40, 2], "topology.trust.ratios": [0.5]},
-    "three tiers": {
-        "topology.fanouts": [18, 2, 2],
-        "topology.trust.ratios": [0.6, 0.5],
-        "training.local_aggregation": {1: 2, 2: 1},
-    },
-    "ragged": {
-        "topology.edges": "ragged.csv",
-        "topology.trust.ratios": [0.6, 0.5],
-        "training.local_aggregation": {1: 2, 2: 1},
-    },
-    "models of devices": {**UPLOAD, "topology.fanouts": [40, 2]},
-    "models that are clipped": {"privacy.mechanism": "weights", "topology.fanouts": [18, 3]},
-    "a star": STAR,
-    "a star whose devices join by chance": STAR | {"training.participation": 0.5},
-    "some devices a round": {"topology.fanouts": [20, 4], "training.participants": 2},
-    "secure sums": {
-        **UPLOAD,
-        "algorithm": "hfl_dp",
-        "topology.fanouts": [18, 4],
-        "secure_aggregation.layers": [1, 2],
-        "secure_aggregation.noise": "shared",
-        "secure_aggregation.dropout": 0.2,
-    },
-    "slots": {"algorithm": "scaffold", "topology.fanouts": [20, 2]},
-    "convolutions": {"model.name": "cnn12", "topology.fanouts": [20, 2], "training.rounds": 1},
-    "one record after the other": {
-        "training.backend": "reference",
-        "training.local_steps": 2,
-        "training.local_aggregation": None,
-        "topology.fanouts": [17, 1],
-    },
-}
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_no_byte_depends_on_where_it_is_cut(system, monkeypatch, tmp_path):
     """Parts one after another in one process; then the parts of two and of three processes."""
     monkeypatch.chdir(tmp_path)
-    _ragged().to_csv("ragged.csv", index=False)
-    experiment = experiment_of(BASE | SYSTEMS[system])
+    experiment = build_system(system)
     process, plans = experiment.process(), experiment.run_plan.rounds
     simulation, executor = process.simulation, process.executor
     n_blocks = len(executor.costs)
@@ -94,17 +45,36 @@ def test_no_byte_depends_on_where_it_is_cut(system, monkeypatch, tmp_path):
     expected = _bytes(process.round(state, plan).weights)
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
     for count in (2, 3):
-        other = experiment_of(BASE | SYSTEMS[system] | {"threads": count}).process()
+        other = build_system(system, threads=count).process()
         again = other.round(other.round(other.start(), plans[0]), plan)
         other.executor.workers.end()
         assert _bytes(again.weights) == expected
+    for count in (1, 3):
+        there = build_process(simulation, executor.settings, SitesHere(count))
+        again = there.round(there.round(there.start(), plans[0]), plan)
+        assert _bytes(again.weights) == expected
 
 
-def _ragged():
-    """20 servers of layer 1 with one below each, and one or two devices."""
-    edges = [(f"a{i}", "cloud") for i in range(20)] + [(f"b{i}", f"a{i}") for i in range(20)]
-    edges += [(f"c{i}-{j}", f"b{i}") for i in range(20) for j in range(1 + i % 2)]
-    return pd.DataFrame(edges, columns=["child", "parent"])
+class SitesHere:
+    """Sites that share nothing but bytes; every second round another one computes a piece."""
+
+    def __init__(self, count):
+        self.count, self.sites, self.rounds = count, [Site() for _ in range(count)], 0
+
+    def compute(self, announced, kept, content_of):
+        self.rounds += 1
+        return {
+            piece: self.sites[(number + self.rounds // 2) % self.count].compute(
+                piece, announced, content, content_of(piece)
+            )
+            for number, (piece, content) in enumerate(kept.items())
+        }
+
+
+def test_steps_of_the_cloud_itself_are_not_computed_elsewhere():
+    simulation = experiment_of({"algorithm": "cdp"}).simulation()
+    with pytest.raises(InputError, match="execution.engine = 'ray': computes subtrees apart"):
+        build_process(simulation, sites=SitesHere(1))
 
 
 def _bytes(values):

@@ -451,6 +451,29 @@ def test_on_ray_the_cell_of_a_killed_worker_is_run_again(project, kedro_study, r
 
 
 @pytest.mark.full
+def test_runs_of_a_study_on_ray_share_its_cluster(project, kedro_study, ray_cluster):
+    """Of two cores a run takes one, and its rounds the other: one run after the other."""
+    grid = "grid: {algorithm: [hfl, m2fdp], seed: [0]}\n"
+    on_ray = (f"--ray-address={ray_cluster}", "--params=execution.engine=ray")
+    kedro_study(grid, *on_ray, code=0)
+    for name in ("hfl", "m2fdp"):
+        log = (project / f"data/08_reporting/tiny/logs/{name}-seed_0.log").read_text()
+        assert "Ray: 1 core of 1 node (" in log
+    # What rounds are computed by is no part of a cell, so the same study has nothing left to do.
+    result = kedro_study(grid, "--resume", code=0)
+    assert "2 of 2 cells are finished already" in result.output
+
+
+@pytest.mark.full
+def test_runs_that_need_more_than_the_cluster_has_are_refused(project, kedro_study, ray_cluster):
+    ask = "--params=execution.engine=ray,execution.workers=2"
+    result = kedro_study("grid: {seed: [0]}\n", f"--ray-address={ray_cluster}", ask, code=2)
+    assert result.output.splitlines()[-1] == (
+        "Error: execution.workers = 2: with a core for the run itself is more than the cluster's 2"
+    )
+
+
+@pytest.mark.full
 def test_an_interrupted_study_on_ray_ends_its_runs_as_killed(project, kedro_study, ray_cluster):
     watcher = when_a_cell_runs(project, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     arguments = (f"--ray-address={ray_cluster}", "--params=training.rounds=100000")

@@ -15,6 +15,7 @@ from m2fdp.config.data import (
     ModelConfig,
     PartitionConfig,
 )
+from m2fdp.config.execution import ExecutionConfig
 from m2fdp.config.loading import load_config
 from m2fdp.config.network import (
     SecureAggregationConfig,
@@ -73,6 +74,7 @@ __all__ = [
     "Count",
     "DatasetConfig",
     "Decibel",
+    "ExecutionConfig",
     "ExposuresConfig",
     "FeaturesConfig",
     "LeakageConfig",

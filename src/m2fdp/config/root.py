@@ -10,6 +10,7 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DatasetConfig, FeaturesConfig, ModelConfig, PartitionConfig
+from m2fdp.config.execution import ExecutionConfig
 from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
 from m2fdp.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.readers import OWN_LOSSES, ZONED
@@ -25,6 +26,9 @@ INCIDENTAL = frozenset(
         "cell",
         "threads",
         "resume",
+        "execution.engine",
+        "execution.workers",
+        "execution.address",
         "features.folder",
         "training.checkpoint_every",
         "training.chunk_size",
@@ -98,6 +102,9 @@ class Config(Block):
         default=LeakageConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: OWN_LOSSES}
     )
     attack: AttackConfig = Field(default=AttackConfig(), json_schema_extra={SINCE: "0.6.0"})
+    execution: ExecutionConfig = Field(
+        default=ExecutionConfig(), json_schema_extra={SINCE: "0.10.0"}
+    )
 
     @model_validator(mode="after")
     def _validation_records(self) -> Config:

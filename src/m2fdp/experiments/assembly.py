@@ -26,6 +26,7 @@ from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.local_rules import keeping
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.simulation import Simulation, SimulationProcess
+from m2fdp.simulation.sites import Sites
 from m2fdp.simulation.survivors import SumRules
 from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.simulation.tree_process import build_process
@@ -118,11 +119,17 @@ class Assembly(Parts):
             tree_tiers.splits_of(config, self.splits),
         )
 
-    def process(self, simulation: Simulation | None = None) -> SimulationProcess:
+    def process(
+        self, simulation: Simulation | None = None, sites: Sites | None = None
+    ) -> SimulationProcess:
         """How the rounds are computed.
 
         Args:
             simulation: instead of `simulation()`, such as one with a part replaced.
+            sites: who computes them, block by block; None = processes of this machine.
+
+        Raises:
+            InputError: there are sites, and rounds can't be cut into blocks.
         """
         set_exact_arithmetic()
         simulation, training = simulation or self.simulation(), self.config.training
@@ -130,7 +137,7 @@ class Assembly(Parts):
         if self.course is not None:
             return process_of(self.config, simulation, self.course, workers)
         settings = ExecutionSettings(training.backend, training.chunk_size, workers)
-        return build_process(simulation, settings)
+        return build_process(simulation, settings, sites)
 
     def run(self, process: SimulationProcess | None = None) -> Run:
         """The rounds, how they are decided, and what is measured meanwhile.

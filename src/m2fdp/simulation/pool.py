@@ -8,9 +8,7 @@ make goes into shared memory.
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 import signal
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,12 +16,9 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from m2fdp.simulation.forking import fork
+from m2fdp.simulation.packing import packed, unpacked
 
 Work = Callable[[range], None]
 
@@ -50,11 +45,11 @@ class Pool:
 
     def start(self, work: Work, parts: Sequence[range]) -> None:
         """Have each process begin with its part."""
-        pickled = _dumps(work, self.fixed)
+        content = packed(work, self.fixed)
         for (_, connection), part in zip(self._members, parts, strict=False):
             with suppress(OSError):  # it is gone, and `finished` says so
                 connection.send((part.start, part.stop))
-                connection.send_bytes(pickled)
+                connection.send_bytes(content)
 
     def finished(self, number: int) -> bool:
         """Whether a process did its part, as soon as that is known; if not, it is gone."""
@@ -74,7 +69,7 @@ def _serve(connection: Connection, held: Sequence[Connection], fixed: Sequence[o
     with suppress(EOFError, OSError):  # the parent asks for no more, or is gone
         while True:
             part = range(*connection.recv())
-            _loads(connection.recv_bytes(), fixed)(part)
+            unpacked(connection.recv_bytes(), fixed)(part)
             connection.send(True)
 
 
@@ -90,40 +85,3 @@ def _end(owner: int, members: list[tuple[int, Connection]]) -> None:
         with suppress(ChildProcessError):  # somebody else has waited for it
             os.waitpid(process, 0)
     members.clear()
-
-
-def _dumps(work: Work, fixed: Sequence[object]) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file, fixed).dump(work)
-    return file.getvalue()
-
-
-def _loads(pickled: bytes, fixed: Sequence[object]) -> Work:
-    unpickler = _Unpickler(io.BytesIO(pickled), fixed)
-    work: Work = unpickler.load()
-    return work
-
-
-class _Pickler(pickle.Pickler):
-    """Puts the place of a fixed object in its stead, and tensors without a copy of all storage."""
-
-    def __init__(self, file: io.BytesIO, fixed: Sequence[object]) -> None:
-        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
-        self._places = {id(value): place for place, value in enumerate(fixed)}
-
-    def persistent_id(self, value: Any) -> int | None:
-        return self._places.get(id(value))
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return torch.from_numpy, (value.detach().contiguous().numpy(),)
-        return NotImplemented
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, fixed: Sequence[object]) -> None:
-        super().__init__(file)
-        self._fixed = fixed
-
-    def persistent_load(self, place: int) -> object:
-        return self._fixed[place]

@@ -46,6 +46,10 @@ class State:
     slots: Slots = Slots()
 
 
+class SitesLostError(RuntimeError):
+    """Nobody is left who computes rounds; the state before the round is as good as ever."""
+
+
 class Process(Protocol):
     """How the rounds of a run are computed."""
 
@@ -59,6 +63,9 @@ class Process(Protocol):
             plan: this round's.
             tap: hears every message, if it is given. The two rounds are then equal in
                 distribution, not to the bit.
+
+        Raises:
+            SitesLostError: where others compute rounds, none of them is left.
         """
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from m2fdp.models.registry import Model
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.evaluation import Evaluation
-from m2fdp.simulation.process import Named, Process, Slots, State
+from m2fdp.simulation.process import Named, Process, SitesLostError, Slots, State
 
 # So many times the loss of equal scores is no longer a bad model, but none.
 _DIVERGED = 10.0
@@ -180,6 +180,7 @@ def train(
 
     Raises:
         DivergenceError: the loss is not a number.
+        SitesLostError: where others compute rounds, none of them is left.
     """
     reached = _start(run, start)
     measures = run.measures
@@ -210,7 +211,7 @@ def train(
             if checkpointing is not None and state.round % checkpointing.every == 0:
                 checkpointing.save(reached)
             started = time.perf_counter()
-    except KeyboardInterrupt as interrupt:
+    except (KeyboardInterrupt, SitesLostError) as interrupt:
         if checkpointing is not None and reached.state.round > 0:
             checkpointing.save(reached)
             interrupt.add_note(f"round {reached.state.round} is saved")

@@ -26,15 +26,21 @@ from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executo
 from m2fdp.simulation.part_rounds import run_part
 from m2fdp.simulation.process import Named, Slots, State, Tap
 from m2fdp.simulation.simulation import Simulation
+from m2fdp.simulation.sites import Elsewhere, Sites, build_elsewhere
 from m2fdp.simulation.slots import slots_after, slots_in_use
 from m2fdp.simulation.stretches import noises_inside
 
 
 @dataclass(frozen=True, eq=False)
 class TreeProcess:
-    """The rounds of a simulation (a `Process`)."""
+    """The rounds of a simulation (a `Process`).
+
+    Attributes:
+        elsewhere: who computes the blocks; None = processes of this machine.
+    """
 
     executor: Executor
+    elsewhere: Elsewhere | None = None
 
     @property
     def simulation(self) -> Simulation:
@@ -71,6 +77,9 @@ class TreeProcess:
 
     def _share(self, announced: Announcement, slots: Named) -> None:
         """Have all blocks computed, by some processes."""
+        if self.elsewhere is not None:
+            self.elsewhere.compute(announced, slots)
+            return
         simulation, executor = self.simulation, self.executor
         steps = [mechanism.noise.steps for mechanism in simulation.mechanisms]
         fixed = (self, executor, executor.sums, *slots.values(), *steps)
@@ -79,9 +88,19 @@ class TreeProcess:
         executor.workers.share(kind, executor.costs * len(announced.plan.layers), work, fixed=fixed)
 
 
-def build_process(simulation: Simulation, settings: ExecutionSettings | None = None) -> TreeProcess:
-    """The rounds of a simulation, with the means to run them."""
-    return TreeProcess(build_executor(simulation, settings or ExecutionSettings()))
+def build_process(
+    simulation: Simulation, settings: ExecutionSettings | None = None, sites: Sites | None = None
+) -> TreeProcess:
+    """The rounds of a simulation, with the means to run them.
+
+    Args:
+        sites: who computes the blocks; None = processes of this machine.
+
+    Raises:
+        InputError: there are sites, and the simulation can't be cut into blocks.
+    """
+    executor = build_executor(simulation, settings or ExecutionSettings())
+    return TreeProcess(executor, None if sites is None else build_elsewhere(executor, sites))
 
 
 def _run_blocks(process: TreeProcess, announced: Announcement, slots: Named, blocks: range) -> None:

@@ -68,7 +68,7 @@ class Workers:
             work(range(len(costs)))
             ways.took(False, time.perf_counter() - started, total)
             return
-        first, *others = _ranges(costs, self.count, multiple)
+        first, *others = even_ranges(costs, self.count, multiple)
         ready = self._forked(fixed)
         started = time.perf_counter()
         try:
@@ -144,8 +144,13 @@ class _Ways:
         (self.shared if shared else self.unshared).append(seconds / max(cost, 1.0))
 
 
-def _ranges(costs: np.ndarray, count: int, multiple: int) -> list[range]:
-    """At most so many ranges of about the same cost, one after the other, none of them empty."""
+def even_ranges(costs: np.ndarray, count: int, multiple: int = 1) -> list[range]:
+    """At most so many ranges of about the same cost, one after the other, none of them empty.
+
+    Args:
+        costs: float64 (n,), of each item, in any unit.
+        multiple: all ranges start at a multiple of it.
+    """
     items, spent = len(costs), np.concatenate([[0.0], np.cumsum(costs)])
     targets = spent[-1] * np.arange(count) / count
     nearest = np.searchsorted((spent[1:] + spent[:-1]) / 2, targets)

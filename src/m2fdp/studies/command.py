@@ -19,6 +19,9 @@ from kedro.framework.session import KedroSession
 from kedro.utils import find_kedro_project
 from mlflow.entities import Run
 
+from m2fdp.cluster.connection import check_installed, connected
+from m2fdp.cluster.sites import check_execution
+from m2fdp.cluster.tasks import OPTION
 from m2fdp.config import flatten
 from m2fdp.errors import InputError
 from m2fdp.pipelines.descriptions import DESCRIPTION
@@ -36,7 +39,6 @@ from m2fdp.studies.grid import (
 from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.page import describe_study, save_view
 from m2fdp.studies.part import part_of
-from m2fdp.studies.ray_pool import connected
 from m2fdp.studies.report import (
     Report,
     Summary,
@@ -111,7 +113,8 @@ def study(
     context = click.get_current_context()
     context.with_resource(_only_one(project, order))
     if ray_address is not None:
-        context.with_resource(connected(ray_address))
+        check_installed(OPTION, ray_address)
+        context.with_resource(connected(ray_address, OPTION))
     close_stale_runs()
     parent = _open_parent(order, setting.study.title, resume)
     launcher = replace(
@@ -297,7 +300,11 @@ def _check_study(setting: Setting) -> None:
         for candidate in candidates:
             schedules.setdefault(candidate.place, candidate.schedule)
         tried.extend(candidates)
-    check_report(setting.study, expand(setting, schedules))
+    cells = expand(setting, schedules)
+    check_report(setting.study, cells)
+    executions = [cell.config.execution for cell in cells]
+    for execution in {(each.engine, each.address): each for each in executions}.values():
+        check_execution(execution)
 
 
 def _open_parent(order: Order, title: str, resume: bool) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from mlflow.entities import Run, RunStatus
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from m2fdp.cluster.connection import cores_of_cluster
+from m2fdp.cluster.tasks import run_ray_tasks
 from m2fdp.simulation.workers import available_cores
 from m2fdp.studies.grid import Cell
 from m2fdp.studies.pool import run_tasks
-from m2fdp.studies.ray_pool import run_ray_tasks
 from m2fdp.studies.worker import PARENT_TAG, Job, run_cell
 
 LOST = "its worker process died twice; is there enough memory? (--workers=1 needs least)"
@@ -79,12 +81,13 @@ class Launcher:
     ) -> Generator[tuple[Cell, dict[str, str]], None, None]:
         """Run the cells in processes that share the cores, here or on Ray."""
         workers, threads = self.workers, 1
-        run: Callable[..., Generator[tuple[int, Any], None, None]] = run_ray_tasks
-        if not self.on_ray:
+        run: Callable[..., Generator[tuple[int, Any], None, None]] = run_tasks
+        if self.on_ray:
+            run = partial(run_ray_tasks, cores=self._cores(cells))
+        else:
             cores = available_cores()
             workers = max(1, min(workers or cores, len(cells)))
             threads = max(1, cores // workers)
-            run = run_tasks
         jobs = [
             Job(
                 project=self.project,
@@ -115,6 +118,14 @@ class Launcher:
                     yield cells[index], outcome or {"reason": LOST}
         finally:
             self._close_runs()
+
+    def _cores(self, cells: Sequence[Cell]) -> int:
+        """How many cores of the cluster each cell takes: its own, and those of its rounds."""
+        asked = [cell.config.execution for cell in cells]
+        if not any(execution.engine == "ray" for execution in asked):
+            return 1
+        equal_part = cores_of_cluster() // (self.workers or 1) - 1
+        return 1 + max(max(1, execution.workers or equal_part) for execution in asked)
 
     def _close_runs(self, *filters: str) -> None:
         """Mark as KILLED the cells' runs that no worker, here or on another host, goes on with."""

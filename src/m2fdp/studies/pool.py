@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,11 +15,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from m2fdp.cluster.pending import GRACE_S, Pending
 from m2fdp.interruption import Interrupted, deferred, interruptible
-
-ATTEMPTS = 2
-# Time that a stopped worker has to close what it writes before it is killed.
-GRACE_S = 5.0
 
 
 @dataclass
@@ -28,36 +24,6 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     task: int | None = None
-
-
-class Pending:
-    """The numbers of the tasks that nobody works on; one whose worker has died is tried once more.
-
-    Args:
-        on_loss: a function of the number of a task whose worker has died.
-    """
-
-    def __init__(self, n_tasks: int, on_loss: Callable[[int], None]) -> None:
-        self._numbers = deque(range(n_tasks))
-        self._attempts = [0] * n_tasks
-        self._on_loss = on_loss
-
-    def __bool__(self) -> bool:
-        return bool(self._numbers)
-
-    def take(self) -> int:
-        """The next one's number; it counts as tried."""
-        task = self._numbers.popleft()
-        self._attempts[task] += 1
-        return task
-
-    def lose(self, task: int) -> bool:
-        """Its worker has died: whether it is pending again."""
-        self._on_loss(task)
-        retried = self._attempts[task] < ATTEMPTS
-        if retried:
-            self._numbers.appendleft(task)
-        return retried
 
 
 def run_tasks(

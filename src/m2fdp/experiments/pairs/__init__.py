@@ -8,6 +8,7 @@ are no pairs: see `m2fdp.experiments.idle`.
 from m2fdp.experiments.pairs.attacks import ATTACKS, EQUAL_ROUNDS, PLAIN_STEPS, SEES_MODELS
 from m2fdp.experiments.pairs.base import Pair, first_clash, refuse_clashes, table
 from m2fdp.experiments.pairs.control import CONTROL
+from m2fdp.experiments.pairs.execution import EXECUTION
 from m2fdp.experiments.pairs.privacy import PROMISE, SUMS
 from m2fdp.experiments.pairs.rounds import PARTICIPATION, PROXIMAL, RULES, SLOTS
 from m2fdp.experiments.pairs.tiers import IN_TIERS, SPLITS
@@ -23,6 +24,7 @@ TABLES = {
     "The promise": PROMISE,
     "Secure aggregation": SUMS,
     "The controller": CONTROL,
+    "Where rounds are computed": EXECUTION,
 }
 PAIRS = tuple(pair for pairs in TABLES.values() for pair in pairs)
 # Of runs that are audited, bounded or attacked.

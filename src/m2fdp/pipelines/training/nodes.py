@@ -11,6 +11,7 @@ import mlflow
 import pandas as pd
 from torch import Tensor
 
+from m2fdp.cluster.sites import sites_of
 from m2fdp.config import Config, essentials
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.errors import InputError
@@ -21,6 +22,7 @@ from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.simulation.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.simulation.training import Checkpointing, Progress
+from m2fdp.simulation.workers import available_cores
 
 logger = logging.getLogger(__name__)
 
@@ -31,15 +33,18 @@ def train_model(
     """The configuration that a model is of, its state dict, and the metrics of every evaluated
     round."""
     rounds = experiment.calibrate().affordable_rounds
-    process = experiment.process()  # what it refuses leaves the checkpoints as they are
-    start, checkpointing = _begin(checkpoints, experiment.config)
-    group = "control" if experiment.course is None else "tiers"
-    unsent = checkpoints.parent / UNSENT
-    with tracked_progress(rounds, start, unsent, group=group) as listener:
-        trained = experiment.train(listener, start, checkpointing, process)
+    config = experiment.config
+    with sites_of(config.execution, config.threads or available_cores()) as sites:
+        # What this refuses leaves the checkpoints as they are.
+        process = experiment.process(sites=sites)
+        start, checkpointing = _begin(checkpoints, config)
+        group = "control" if experiment.course is None else "tiers"
+        unsent = checkpoints.parent / UNSENT
+        with tracked_progress(rounds, start, unsent, group=group) as listener:
+            trained = experiment.train(listener, start, checkpointing, process)
     if trained.warning is not None:
         logger.warning(trained.warning)
-    return essentials(experiment.config), trained.state_dict, trained.metrics
+    return essentials(config), trained.state_dict, trained.metrics
 
 
 def package_model(

@@ -10,8 +10,9 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is an extra: requirements-ray.lock")
 
+from m2fdp.cluster.connection import connected
+from m2fdp.cluster.tasks import OPTION, run_ray_tasks
 from m2fdp.errors import InputError
-from m2fdp.studies.ray_pool import connected, run_ray_tasks
 
 pytestmark = pytest.mark.full
 
@@ -40,11 +41,11 @@ def work(task):
 @pytest.fixture
 def work(tmp_path, monkeypatch, ray_cluster):
     """The work, in a process that is connected to the cluster."""
-    (tmp_path / "ray_pool_work.py").write_text(WORK)
+    (tmp_path / "ray_work.py").write_text(WORK)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with connected(ray_cluster):
-        yield importlib.import_module("ray_pool_work").work
+    with connected(ray_cluster, OPTION):
+        yield importlib.import_module("ray_work").work
 
 
 def run(work, tasks, workers=None):

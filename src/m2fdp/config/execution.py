@@ -1,0 +1,39 @@
+"""Where a run's rounds are computed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from m2fdp.config.types import READ_BY, SINCE, Block, Count
+
+
+class ExecutionConfig(Block):
+    """Where rounds are computed, block by block. Never changes a result."""
+
+    engine: Literal["local", "ray"] = Field(
+        default="local",
+        description="Processes of this machine (local, see threads), or the nodes of a Ray cluster "
+        "(ray), docs/scaling.md.",
+        json_schema_extra={SINCE: "0.10.0"},
+    )
+    workers: Count | None = Field(
+        default=None,
+        description="Cores of the cluster that compute; null = all of them, and in a study on Ray "
+        "an equal part for each of the runs at a time.",
+        json_schema_extra={SINCE: "0.10.0", READ_BY: "execution.engine: ray"},
+    )
+    address: (
+        Annotated[
+            str,
+            Field(pattern=r"^(auto|[^\s:]+:\d+)$"),
+            WithJsonSchema({"enum": ["auto", "HOST:PORT"]}),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="The cluster; null = one of this machine alone, started for the run, or that "
+        "of the study on Ray which the run belongs to.",
+        json_schema_extra={SINCE: "0.10.0", READ_BY: "execution.engine: ray"},
+    )
