@@ -34,7 +34,7 @@ def sentence(name: str) -> str:
 def picture() -> str:
     """The SVG: a row a layer; whatever is above may import what is below, never the other way."""
     rows, y, parts = layers(), 44, []
-    library_from = next(i for i, names in enumerate(rows) if "pipelines" in names) + 1
+    library_from = next(i for i, names in enumerate(rows) if "cluster" in names) + 1
     for number, names in enumerate(rows):
         if number == library_from:
             y += 22

@@ -123,12 +123,12 @@ def test_every_room_and_module_has_its_layer():
     assert layers["exhaustive"]
 
 
-def test_the_library_is_every_room_below_the_pipelines():
+def test_the_library_is_every_room_below_the_cluster():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (layers,) = (one for one in contracts["contracts"] if one["type"] == "layers")
     (library,) = (one for one in contracts["contracts"] if "framework" in one["name"])
     names = [[name.strip() for name in layer.split("|")] for layer in layers["layers"]]
-    (first,) = (number for number, layer in enumerate(names) if "pipelines" in layer)
+    (first,) = (number for number, layer in enumerate(names) if "cluster" in layer)
     below = {f"m2fdp.{name}" for layer in names[first + 1 :] for name in layer}
     assert set(library["source_modules"]) == below
 

@@ -105,7 +105,7 @@ class Elsewhere:
 
     Attributes:
         executor: the cloud's own means.
-        groups: for each piece int64 (g,), the places of its lock-step groups among all.
+        groups: places of each piece's lock-step groups among all, int64 (g,).
     """
 
     sites: Sites
