@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.privacy.mechanisms import LockStep
+from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree
 
@@ -131,10 +132,10 @@ class Aggregator:
     def receive(self, sums: dict[int, Tensor], layer: int, nodes: Tensor, messages: Tensor) -> None:
         """Add what some nodes int64 (n,) of a layer send, (n, M), to their parents' sums.
 
-        The messages are weighted in place: fresh memory would cost more than the sums.
+        The messages are weighed in place.
         """
-        messages.mul_(self.weights[layer - 1][nodes])
-        sums[layer - 1].index_add_(0, self.parents[layer - 1][nodes], messages)
+        weights, parents = self.weights[layer - 1][nodes], self.parents[layer - 1][nodes]
+        weighed_sum(sums[layer - 1], messages, weights, parents)
 
     def climb(
         self,

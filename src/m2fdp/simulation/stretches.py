@@ -17,8 +17,16 @@ from torch import Tensor
 from m2fdp.privacy.mechanisms import Noise, Protection
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.aggregation import Aggregator, Shortfalls
-from m2fdp.simulation.clipping import clip_layers
 from m2fdp.simulation.executor import ALIGNED_ROWS, Means
+from m2fdp.simulation.learner import (
+    AddNoise,
+    Clip,
+    StepRules,
+    Units,
+    gradient_step,
+    local_steps,
+    unit_gradients,
+)
 from m2fdp.simulation.learners import Learners
 from m2fdp.simulation.local_rules import LocalRule, ProximalStep, adds_up, is_known, keeping
 from m2fdp.simulation.minibatches import Minibatches
@@ -83,6 +91,13 @@ class Round:
         if slots and (with_slots := keeping(rule)) is not None:
             rule = with_slots.of(slots, self.received)
         return ProximalStep(mu, rule) if mu else rule
+
+    @property
+    def clip(self) -> Clip:
+        """What bounds the learners' gradients, updates and models."""
+        clipping, rules = self.mechanism.clipping, self.simulation.rules
+        layers = self.simulation.model.layers if clipping.by_layer else None
+        return Clip(clipping, layers, rules.clip_factor)
 
     @property
     def noised_inside(self) -> bool:
@@ -158,20 +173,31 @@ def _step_tile(
     current: Round, stretch: Stretch, tile: range, models: Tensor, anchors: Tensor | None
 ) -> None:
     """Take the models (n, M) of some learners through the steps of a stretch, in place."""
+    rows = torch.as_tensor(current.learners.groups[tile.start : tile.stop], device=models.device)
+    slots = {name: values[rows] for name, values in current.slots.items()}
+    rules = StepRules(
+        current.local_of(slots),
+        current.plan.step_size,
+        current.clip,
+        partial(_descend, current, tile),
+        _step_noise(current, stretch, tile),
+        current.noised_inside,
+    )
+    local_steps(rules, models, anchors, stretch.minibatches, stretch.first)
+    for name, values in slots.items():
+        current.slots[name][rows] = values
+
+
+def _step_noise(current: Round, stretch: Stretch, tile: range) -> AddNoise:
+    """What adds the noise of a local step to the models of some learners."""
     learners, eta = current.learners, current.plan.step_size
-    update_norm = current.mechanism.clipping.update_norm
     (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
     groups = learners.groups[tile.start : tile.stop]
-    rows = torch.as_tensor(groups, device=models.device)
-    slots = {name: values[rows] for name, values in current.slots.items()}
-    local = current.local_of(slots)
-    noised_inside = current.noised_inside
     # What is left for the last step: the aggregation above draws the others' noise as one.
-    separate = current.separate or layer <= stretch.top or noised_inside
-    start = models.clone() if update_norm is not None else None
+    separate = current.separate or layer <= stretch.top or current.noised_inside
     in_sums = current.separate and bool(current.steps[0].members)
 
-    def add_step_noise(step: int, models: Tensor) -> None:
+    def add(step: int, models: Tensor) -> None:
         if in_sums and not current.masked:
             noise = _summed_step(current, step, None, (int(layer), nodes))
             models.add_(noise[torch.as_tensor(nodes, device=models.device)], alpha=eta)
@@ -184,22 +210,7 @@ def _step_tile(
                     earlier, past_scales = current.noise.of_round(number), part * scales
                     earlier.add(at, "step-noise", int(layer), past_scales, models, nodes)
 
-    def descend(step: int, minibatches: Minibatches, models: Tensor) -> None:
-        _descend(current, tile, step, minibatches, models)
-        if noised_inside:
-            add_step_noise(step, models)
-
-    for step, minibatches in enumerate(stretch.minibatches, start=stretch.first):
-        local.step(models, anchors, eta, partial(descend, step, minibatches))
-        if not noised_inside:
-            add_step_noise(step, models)
-    for name, values in slots.items():
-        current.slots[name][rows] = values
-    if update_norm is not None and start is not None:
-        updates = _clipped(current, models - start, eta * update_norm)
-        torch.add(start, updates, out=models)
-    if current.mechanism.clipping.model_norm is not None:
-        _clipped(current, models, current.mechanism.clipping.model_norm)
+    return add
 
 
 def _earlier(current: Round, step: int, lag: int) -> tuple[int, int] | None:
@@ -207,12 +218,6 @@ def _earlier(current: Round, step: int, lag: int) -> tuple[int, int] | None:
     each = len(current.plan.layers)
     number, before = divmod((current.number - 1) * each + step - 1 - lag, each)
     return (number + 1, before + 1) if number >= 0 else None
-
-
-def _clipped(current: Round, vectors: Tensor, norm: float) -> Tensor:
-    """Gradients or updates of devices (n, M), each clipped to a norm, in place."""
-    layers = current.simulation.model.layers if current.mechanism.clipping.by_layer else None
-    return clip_layers(vectors, norm, current.simulation.rules.clip_factor, layers)
 
 
 def _summed_step(
@@ -227,30 +232,18 @@ def _descend(
     current: Round, tile: range, step: int, minibatches: Minibatches, models: Tensor
 ) -> None:
     """One clipped gradient step (J eq. 6) of some learners, in place."""
-    learners, clipping = current.learners, current.mechanism.clipping
-    backend, eta = current.means.backend, current.plan.step_size
+    learners, eta = current.learners, current.plan.step_size
     units = learners.units_of(tile)
     batches, places = minibatches.select(units), learners.learner_of_unit[units] - tile.start
     if (splitter := current.means.splitter) is not None:
         at, devices = (current.number, step), learners.device_of_unit[units]
         return splitter.descend(current.plan, at, models, places, devices, batches)
-    masked = current.masked and bool(current.steps[0].members)
-    if clipping.batch_norm is None and not masked:
-        backend.add_gradients(models, -eta, models, batches, clipping)
-        return
-    owners = torch.as_tensor(places, device=models.device)
-    unit_models = models[owners]
-    gradients = torch.zeros_like(unit_models)
-    backend.add_gradients(gradients, 1.0, unit_models, batches, clipping)
-    if clipping.batch_norm is not None:
-        _clipped(current, gradients, clipping.batch_norm)
-    shares = torch.as_tensor(learners.shares[units], device=models.device)
-    gradients *= shares.to(models.dtype)[:, None]
-    if masked:
-        (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
-        vectors = models.new_zeros(len(learners.present), models.shape[1])
-        vectors[torch.as_tensor(learners.device_of_unit[units]).to(models.device)] = -gradients
-        summed = _summed_step(current, step, vectors, (int(layer), nodes))
-        models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)
-        return
-    models.index_add_(0, owners, gradients, alpha=-eta)
+    backend, of_tile = current.means.backend, Units(places, learners.shares[units])
+    if not (current.masked and current.steps[0].members):
+        return gradient_step(backend, current.clip, eta, batches, models, of_tile)
+    (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
+    gradients = unit_gradients(backend, current.clip, batches, models, of_tile)
+    vectors = models.new_zeros(len(learners.present), models.shape[1])
+    vectors[torch.as_tensor(learners.device_of_unit[units]).to(models.device)] = -gradients
+    summed = _summed_step(current, step, vectors, (int(layer), nodes))
+    models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)

@@ -25,6 +25,7 @@ from m2fdp.simulation.announcements import (
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.part_rounds import run_part
 from m2fdp.simulation.process import Named, Slots, State, Tap
+from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.sites import Elsewhere, Sites, build_elsewhere
 from m2fdp.simulation.slots import slots_after, slots_in_use
@@ -119,8 +120,8 @@ def _at_cloud(simulation: Simulation, announced: Announcement, sums: Tensor) -> 
     """The model (1, M) that a global aggregation ends in, from the blocks' sums (n, M)."""
     which, last = announced.plan.network, len(announced.plan.layers)
     mechanism, present = simulation.mechanisms[which], announced.present
-    blocks = torch.zeros(len(sums), dtype=torch.int64, device=sums.device)
-    model = torch.zeros_like(sums[:1]).index_add_(0, blocks, sums)
+    model = torch.zeros_like(sums[:1])
+    weighed_sum(model, sums)
     network = weighed(simulation.networks[which], announced.weights)
     alive = announced.alive.get(last, {})
     weighing = network.without(alive) if alive else network

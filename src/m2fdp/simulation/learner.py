@@ -1,0 +1,147 @@
+"""What one learner does between two aggregations: local steps, and a clip of where they lead.
+
+Pure functions of values: an engine calls them for many learners at once, a device for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.privacy.mechanisms import Clipping
+from m2fdp.simulation.backends.base import Backend
+from m2fdp.simulation.clipping import ClipFactor, clip_layers, flat_clip
+from m2fdp.simulation.local_rules import LocalRule
+from m2fdp.simulation.minibatches import Minibatches
+
+# Takes models (n, M) one clipped gradient step down, in place, on the minibatches of local step k.
+DescendOn = Callable[[int, Minibatches, Tensor], None]
+# Adds the noise of local step k to models (n, M), in place.
+AddNoise = Callable[[int, Tensor], None]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What bounds a learner's gradients, updates and models.
+
+    Attributes:
+        norms: and what each of them bounds.
+        layers: of `by_layer`, the places of the model's layers in a vector; else None.
+        factor: how norms are bounded.
+    """
+
+    norms: Clipping
+    layers: Sequence[slice] | None = None
+    factor: ClipFactor = flat_clip
+
+    def clip(self, vectors: Tensor, norm: float) -> Tensor:
+        """Gradients, updates or models (n, M), each clipped to a norm, in place."""
+        return clip_layers(vectors, norm, self.factor, self.layers)
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What sums one gradient each, where it is not the learners themselves: their devices.
+
+    Attributes:
+        owners: int64 (u,), the place of each unit's learner.
+        shares: float64 (u,), the weight of each unit's gradient in the learner's.
+    """
+
+    owners: np.ndarray
+    shares: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class StepRules:
+    """What stays the same from one local step to the next.
+
+    Attributes:
+        rule: one step, as the algorithm has it.
+        eta: the step size.
+        noised_inside: whether a step is noised within the rule, right after the gradient step;
+            else after the rule.
+    """
+
+    rule: LocalRule
+    eta: float
+    clip: Clip
+    descend: DescendOn
+    add_noise: AddNoise
+    noised_inside: bool = False
+
+
+def local_steps(
+    rules: StepRules,
+    models: Tensor,
+    anchors: Tensor | None,
+    minibatches: Sequence[Minibatches],
+    first: int = 1,
+) -> None:
+    """Take the models (n, M) of some learners through local steps, and clip their updates or the
+    models as the mechanism says, in place.
+
+    Args:
+        anchors: see `LocalRule.step`.
+        minibatches: each step's.
+        first: the number k of the first step.
+    """
+    norms, eta = rules.clip.norms, rules.eta
+    start = models.clone() if norms.update_norm is not None else None
+
+    def descend(step: int, batches: Minibatches, models: Tensor) -> None:
+        rules.descend(step, batches, models)
+        if rules.noised_inside:
+            rules.add_noise(step, models)
+
+    for step, batches in enumerate(minibatches, start=first):
+        rules.rule.step(models, anchors, eta, partial(descend, step, batches))
+        if not rules.noised_inside:
+            rules.add_noise(step, models)
+    if norms.update_norm is not None and start is not None:
+        torch.add(start, rules.clip.clip(models - start, eta * norms.update_norm), out=models)
+    if norms.model_norm is not None:
+        rules.clip.clip(models, norms.model_norm)
+
+
+def gradient_step(
+    backend: Backend,
+    clip: Clip,
+    eta: float,
+    minibatches: Minibatches,
+    models: Tensor,
+    units: Units | None = None,
+) -> None:
+    """One clipped gradient step (J eq. 6) of some learners' models (n, M), in place.
+
+    Args:
+        minibatches: of each unit.
+        units: None = the learners themselves.
+    """
+    if clip.norms.batch_norm is None:
+        backend.add_gradients(models, -eta, models, minibatches, clip.norms)
+        return
+    units = units or Units(np.arange(len(models)), np.ones(len(models)))
+    gradients = unit_gradients(backend, clip, minibatches, models, units)
+    owners = torch.as_tensor(units.owners, device=models.device)
+    models.index_add_(0, owners, gradients, alpha=-eta)
+
+
+def unit_gradients(
+    backend: Backend, clip: Clip, minibatches: Minibatches, models: Tensor, units: Units
+) -> Tensor:
+    """The clipped gradient of every unit times its share, (u, M), at its learner's model of
+    (n, M)."""
+    unit_models = models[torch.as_tensor(units.owners, device=models.device)]
+    gradients = torch.zeros_like(unit_models)
+    backend.add_gradients(gradients, 1.0, unit_models, minibatches, clip.norms)
+    if clip.norms.batch_norm is not None:
+        clip.clip(gradients, clip.norms.batch_norm)
+    shares = torch.as_tensor(units.shares, device=models.device)
+    gradients *= shares.to(models.dtype)[:, None]
+    return gradients
