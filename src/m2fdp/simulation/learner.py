@@ -19,6 +19,9 @@ from m2fdp.simulation.clipping import ClipFactor, clip_layers, flat_clip
 from m2fdp.simulation.local_rules import LocalRule
 from m2fdp.simulation.minibatches import Minibatches
 
+# So many numbers, or a multiple, are a multiple of 64 bytes.
+_ALIGNED = 16
+
 # Takes models (n, M) one clipped gradient step down, in place, on the minibatches of local step k.
 DescendOn = Callable[[int, Minibatches, Tensor], None]
 # Adds the noise of local step k to models (n, M), in place.
@@ -137,11 +140,19 @@ def unit_gradients(
 ) -> Tensor:
     """The clipped gradient of every unit times its share, (u, M), at its learner's model of
     (n, M)."""
-    unit_models = models[torch.as_tensor(units.owners, device=models.device)]
-    gradients = torch.zeros_like(unit_models)
+    owners = torch.as_tensor(units.owners, device=models.device)
+    # However many units there are: kernels round by where matrices lie.
+    unit_models = torch.index_select(models, 0, owners, out=_apart(models, len(owners)))
+    gradients = _apart(models, len(owners)).zero_()
     backend.add_gradients(gradients, 1.0, unit_models, minibatches, clip.norms)
     if clip.norms.batch_norm is not None:
         clip.clip(gradients, clip.norms.batch_norm)
     shares = torch.as_tensor(units.shares, device=models.device)
     gradients *= shares.to(models.dtype)[:, None]
     return gradients
+
+
+def _apart(models: Tensor, n: int) -> Tensor:
+    """Room for n vectors like these (…, M), each of which begins at a multiple of 64 bytes."""
+    size = models.shape[-1]
+    return models.new_empty(n, -(-size // _ALIGNED) * _ALIGNED)[:, :size]
