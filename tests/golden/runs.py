@@ -58,6 +58,10 @@ _CONTROL = (
     f"{_TWO},control.enabled=true,control.gap=papers,training.rounds=12,training.batch_size=16,"
     "control.tau=20,control.max_local_steps=6,control.step_size_factor=20"
 )
+_TIERS = (
+    "topology.fanouts=2|2,model.name=cnn12,model.channels=2|3|4,tiering.tiers=2,training.rounds=2,"
+    "training.local_aggregation=null"
+)
 # By cell. Each adds to _BASE, and the later of two values of a key counts.
 RUNS = {
     "hfl": f"{_TWO},algorithm=hfl,training.batch_size=16",
@@ -118,6 +122,17 @@ RUNS = {
     ),
     "resumed_control": f"{_CONTROL},control.smoothness=estimated,training.checkpoint_every=3",
     "bound": f"{_TWO},{_UPLOAD},privacy.calibration=paper",
+    # Added up block by block: more than 16 servers, or 64 devices, below the cloud.
+    "wide": "topology.fanouts=20|2,training.batch_size=8",
+    "wide_upload": f"topology.fanouts=18|2|2,topology.trust.ratios=0.5|0.5,{_UPLOAD}",
+    "wide_star": f"{_STAR},topology.fanouts=[70],training.participation=0.5",
+    "scaffold": f"{_TWO},algorithm=scaffold",
+    "masks": (
+        f"{_TWO},algorithm=hfl_dp,{_UPLOAD},privacy.unit=device,secure_aggregation.layers=[2],"
+        "secure_aggregation.protocol=masks,training.rounds=2"
+    ),
+    "in_tiers": f"{_TIERS},algorithm=dtfl,clock.model=trained,partition.samples_per_device=20",
+    "split_steps": f"{_TIERS},algorithm=m2fdp_tiers,training.rounds=1",
 }
 PIPELINES = {"bound": "bound"}
 # After so many rounds they are cut off and go on; a run that is not must give the same.
