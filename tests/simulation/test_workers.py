@@ -68,7 +68,7 @@ def test_every_item_is_done_once_and_parts_start_at_multiples(costs, count, mult
 def test_parts_cost_about_the_same(costs, count):
     """None is further from its share than the dearest item."""
     costs = np.array(costs)
-    parts = workers._ranges(costs, count, 1)
+    parts = workers.even_ranges(costs, count, 1)
     assert [item for part in parts for item in part] == list(range(len(costs)))
     assert all(parts) and len(parts) <= count
     for part in parts:

@@ -34,7 +34,7 @@ class Clip:
 
     Attributes:
         norms: and what each of them bounds.
-        layers: of `by_layer`, the places of the model's layers in a vector; else None.
+        layers: places of the layers in a vector, where norms bound by layer; else None.
         factor: how norms are bounded.
     """
 
@@ -123,7 +123,7 @@ def gradient_step(
     """One clipped gradient step (J eq. 6) of some learners' models (n, M), in place.
 
     Args:
-        minibatches: of each unit.
+        minibatches: those of each unit.
         units: None = the learners themselves.
     """
     if clip.norms.batch_norm is None:
