@@ -11,11 +11,21 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.bars import ROOFLINE, WHOLE_SHARDS, judge
-from benchmarks.contenders import FLOWER, MATMULS, OPACUS, OURS, PFL, PLAIN, TILES, variants
+from benchmarks.bars import ON_A_CLUSTER, ROOFLINE, WHOLE_SHARDS, judge
+from benchmarks.contenders import (
+    FLOWER,
+    MATMULS,
+    ON_RAY,
+    OPACUS,
+    OURS,
+    PFL,
+    PLAIN,
+    TILES,
+    variants,
+)
 from benchmarks.race import Entry, race
 from benchmarks.report import write_report
-from benchmarks.works import COMPARED, WHOLE, Work, many_devices, private
+from benchmarks.works import COMPARED, MINIBATCHES, SCALE, WHOLE, Work, many_devices, private
 
 _FOLDER = Path(__file__).parent
 # 1,024 devices below trees of depth 1, 2, 5 and 10.
@@ -54,7 +64,18 @@ def races(threads: int, device: str) -> list[list[Entry]]:
         for cores, group in WHOLE_SHARDS.items()
         if cores <= threads
     ]
-    return [*compared, _roofline(device), *many, depth, *cores, *whole]
+    scale = [
+        _shared(group, works, threads if device == "cpu" else 1, device)
+        for group, works in SCALE.items()
+    ]
+    # A race for each number of devices, since every entry on Ray starts a cluster.
+    shared = [(OURS, threads), *((ON_RAY, nodes) for nodes in range(1, threads + 1))]
+    on_ray = [
+        [Entry(ON_A_CLUSTER, contender, work, count, device) for contender, count in shared]
+        for work in SCALE[MINIBATCHES]
+        if device == "cpu" and threads > 1
+    ]
+    return [*compared, _roofline(device), *many, depth, *cores, *whole, *scale, *on_ray]
 
 
 def _peers(work: Work, threads: int, device: str) -> list[Entry]:
@@ -77,6 +98,13 @@ def _many(group: str, privacy: str, threads: int, device: str) -> list[Entry]:
     return [
         Entry(group, OURS, many_devices(fanouts, privacy), threads, device)
         for fanouts in ((10, 10), (100, 10), (100, 100))
+    ]
+
+
+def _shared(group: str, works: Sequence[Work], most: int, device: str) -> list[Entry]:
+    """The works one after the other, each shared by one process and by more."""
+    return [
+        Entry(group, OURS, work, count, device) for work in works for count in range(1, most + 1)
     ]
 
 

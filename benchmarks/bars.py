@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.contenders import FLOWER, MATMULS, OPACUS, OURS, PFL, TILES, variants
+from benchmarks.contenders import FLOWER, MATMULS, ON_RAY, OPACUS, OURS, PFL, TILES, variants
 from benchmarks.race import Result
+from benchmarks.works import SCALE
 
 # Largest distance of a contender's accuracy from m2fdp's.
 PARITY = {"none": 0.03, "untrusted": 0.05}
@@ -17,6 +18,13 @@ _MEMORY_MIB, _MOST_DEVICES = 2048, 10_000
 ROOFLINE = "a linear, one thread"
 # m2fdp and the two products that a step over all records is made of, by the number of threads.
 WHOLE_SHARDS = {1: "g whole shards, one thread", 2: "g whole shards, two threads"}
+# Whole shards of the most devices that one run is shared out for, in two processes.
+_SCALE, _SCALE_DEVICES, _SCALE_S, _SCALE_MIB = "h scale: whole shards", 100_000, 1.3, 1536
+# Two processes are chosen where they were faster in earlier rounds, and the other way is tried now
+# and then; a machine on which paired medians of equal rounds differ by a tenth shows no less.
+_NOT_SLOWER = 0.9
+# On one machine a cluster's messages are all that it adds.
+ON_A_CLUSTER, _RAY_DEVICES, _ON_RAY = "h scale: Ray, minibatches", 20_000, 1 / 1.3
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,9 @@ def judge(results: Sequence[Result]) -> list[Verdict]:
         *(v for group in WHOLE_SHARDS.values() for v in _roofline(results, group, TILES, 0.6)),
         *_memory(results),
         *_constant_cost(results, 1.2),
+        *_two_processes(results),
+        *_most_devices(results),
+        *_on_ray(results),
         *_parity(results),
     ]
     return [verdict for verdict in verdicts if verdict.group in groups]
@@ -137,6 +148,86 @@ def _many(results: Sequence[Result]) -> list[Result]:
         for result in results
         if result.entry.group.startswith("e ") and result.entry.contender == OURS
     ]
+
+
+def _two_processes(results: Sequence[Result]) -> list[Verdict]:
+    """That a second process never makes a round longer, whatever the number of devices."""
+    verdicts = []
+    for group in dict.fromkeys(result.entry.group for result in results):
+        if group not in SCALE:
+            continue
+        bar, wanted = f"{group}: two processes, times as fast as one", f"≥ {_NOT_SLOWER:g}×"
+        runs = _by_processes(results, group)
+        ratios = {
+            devices: paired_ratio(runs[devices, 1], runs[devices, 2])[1]
+            for devices, processes in runs
+            if processes == 2 and (devices, 1) in runs
+        }
+        planned = {each.entry.work.devices for each in results if each.entry.group == group}
+        if len(ratios) < len(planned):
+            verdicts.append(Verdict(bar, wanted, "not measured", None, group))
+            continue
+        found = ", ".join(f"{ratio:.2f}× at {devices:,}" for devices, ratio in ratios.items())
+        passed = min(ratios.values()) >= _NOT_SLOWER
+        verdicts.append(Verdict(bar, wanted, found, passed, group))
+    return verdicts
+
+
+def _most_devices(results: Sequence[Result]) -> list[Verdict]:
+    """What a round of the most devices takes, in two processes."""
+    runs = _by_processes(results, _SCALE)
+    most, fewer = runs.get((_SCALE_DEVICES, 2)), runs.get((_MOST_DEVICES, 2))
+    bar, lacks = f"{_SCALE}: {_SCALE_DEVICES:,} devices, two processes, {{}}".format, "not measured"
+    time, memory, cost = [
+        (bar("a round"), f"≤ {_SCALE_S:g} s"),
+        (bar("peak memory"), f"≤ {_SCALE_MIB / 1024:g} GiB"),
+        (bar(f"a device-step over one of {_MOST_DEVICES:,}"), "≤ 1×"),
+    ]
+    if most is None or most.peak_mib is None or fewer is None:
+        return [Verdict(*line, lacks, None, _SCALE) for line in (time, memory, cost)]
+    seconds, gib = float(np.median(most.ms)) / 1000, most.peak_mib / 1024
+    fewer_each = _MOST_DEVICES / _SCALE_DEVICES
+    low, median, high = (fewer_each * ratio for ratio in paired_ratio(most, fewer))
+    costs = f"{median:.2f}× ({low:.2f} to {high:.2f})"
+    return [
+        Verdict(*time, f"{seconds:.2f} s", seconds <= _SCALE_S, _SCALE),
+        Verdict(*memory, f"{gib:.2f} GiB", most.peak_mib <= _SCALE_MIB, _SCALE),
+        Verdict(*cost, costs, median <= 1, _SCALE),
+    ]
+
+
+def _on_ray(results: Sequence[Result]) -> list[Verdict]:
+    """That two local nodes are hardly slower than two processes, at the most devices that are
+    worth sharing on one machine."""
+    bar, wanted = f"{ON_A_CLUSTER}: two nodes, times as fast as two processes", f"≥ {_ON_RAY:.2f}×"
+    (ours, theirs) = (
+        next(
+            (
+                result
+                for result in results
+                if result.entry.group == ON_A_CLUSTER
+                and (result.entry.contender, result.entry.threads) == (contender, 2)
+                and result.entry.work.devices == _RAY_DEVICES
+                and result.ms
+            ),
+            None,
+        )
+        for contender in (OURS, ON_RAY)
+    )
+    if ours is None or theirs is None:
+        return [Verdict(bar, wanted, "not measured", None, ON_A_CLUSTER)]
+    low, median, high = paired_ratio(ours, theirs)
+    found = f"{median:.2f}× ({low:.2f} to {high:.2f}) at {_RAY_DEVICES:,}"
+    return [Verdict(bar, wanted, found, median >= _ON_RAY, ON_A_CLUSTER)]
+
+
+def _by_processes(results: Sequence[Result], group: str) -> dict[tuple[int, int], Result]:
+    """What was measured of m2fdp alone in a group, by the numbers of devices and processes."""
+    return {
+        (result.entry.work.devices, result.entry.threads): result
+        for result in results
+        if result.entry.group == group and result.entry.contender == OURS and result.ms
+    }
 
 
 def _parity(results: Sequence[Result]) -> list[Verdict]:

@@ -196,7 +196,7 @@ def summary_table(results: Sequence[Result]) -> pd.DataFrame:
     """One row an entry: median and quartiles of ms, device-steps a second, memory, accuracy."""
     rows = []
     for result in results:
-        low, median, high = _quartiles(result.ms)
+        low, median, high = quartiles(result.ms)
         steps = result.entry.work.devices * result.entry.work.local_steps
         rows.append(
             {
@@ -213,6 +213,7 @@ def summary_table(results: Sequence[Result]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _quartiles(ms: tuple[float, ...]) -> tuple[float, float, float]:
+def quartiles(ms: tuple[float, ...]) -> tuple[float, float, float]:
+    """Lower quartile, median and upper quartile."""
     low, median, high = pd.Series(ms, dtype=float).quantile([0.25, 0.5, 0.75])
     return low, median, high

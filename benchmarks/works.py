@@ -41,11 +41,15 @@ class Work:
         learning_rate: of the devices' plain SGD.
         signal: standard deviation of the classes' means over that of a record's noise, such
             that accuracies end between chance and one, where a difference shows.
-        privacy: `none`; else every step clips records and is noised, at each device
-            (`untrusted`), once for all devices of a server of layer 1 (`trusted`), or at `half` of
-            the servers the one and below the others the other.
+        privacy: `none`; else clipped and noised, at each device (`untrusted`), once for all devices
+            of a server of layer 1 (`trusted`), or at `half` of the servers the one and below the
+            others the other.
         rounds: in all, the first `WARM_UP` of which are not timed.
         seed: of data and initial weights.
+        mechanism: `gradient`, noise and records' clipping at every step; or `upload`, noise in
+            what is sent, and minibatches' clipping.
+        local_aggregation: steps from one local aggregation at layer 1 to the next, if there are
+            any.
     """
 
     name: str
@@ -60,6 +64,8 @@ class Work:
     privacy: Privacy
     rounds: int
     seed: int = 0
+    mechanism: Literal["gradient", "upload"] = "gradient"
+    local_aggregation: int | None = None
 
     @property
     def devices(self) -> int:
@@ -79,7 +85,7 @@ def work_from_json(values: dict[str, Any]) -> Work:
     return Work(**values | {"shape": tuple(values["shape"]), "fanouts": tuple(values["fanouts"])})
 
 
-_GREY, _COLOUR = (1, 28, 28), (3, 32, 32)
+_SMALL, _GREY, _COLOUR = (1, 8, 8), (1, 28, 28), (3, 32, 32)
 # The four models of the comparison: 50 devices x 50 records, batches of 10, one epoch.
 COMPARED = {
     work.name: work
@@ -94,6 +100,20 @@ COMPARED = {
 WHOLE = Work("g whole shards", "linear", _GREY, (10, 5), 1200, 1200, 1, 4.0, 0.15, "half", 22)
 # Many devices with 6 records each; five steps over the whole shard.
 _MANY = Work("e linear", "linear", _GREY, (10, 10), 6, 6, 5, 0.1, 0.15, "none", 8)
+# One run on more and more devices with 6 small records each; uploads are noised.
+_SCALE = Work(
+    "h scale", "linear", _SMALL, (10, 100), 6, 6, 5, 0.1, 0.5, "half", 10, mechanism="upload"
+)
+MINIBATCHES = "h scale: minibatches"
+_SCALE_FANOUTS = ((10, 100), (100, 100), (100, 200), (100, 1000))
+# In minibatches a device takes ten steps, with a local aggregation after the fifth.
+SCALE = {
+    group: tuple(replace(work, fanouts=fanouts) for fanouts in _SCALE_FANOUTS)
+    for group, work in (
+        (MINIBATCHES, replace(_SCALE, batch=3, local_aggregation=5)),
+        ("h scale: whole shards", _SCALE),
+    )
+}
 
 
 def private(work: Work, privacy: Privacy) -> Work:

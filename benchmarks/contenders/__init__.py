@@ -13,6 +13,7 @@ from benchmarks.works import Work
 Round = Callable[[], Tensor | None]
 
 OURS = "m2fdp"
+ON_RAY = "m2fdp on Ray"
 MATMULS = "bare matrix products"
 TILES = "two products over all records"
 PFL = "pfl-research"
@@ -20,9 +21,13 @@ FLOWER = "Flower"
 OPACUS = "Opacus per device"
 PLAIN = "deepcopy + DataLoader"
 
+# What one run is shared by in work h, one of them and several: `threads` says how many.
+SHARED_BY = {OURS: ("process", "processes"), ON_RAY: ("Ray node", "Ray nodes")}
+
 # Where a peer has several good configurations all are measured, and the best one counts.
 _FUNCTIONS = {
     OURS: "engine:prepare",
+    ON_RAY: "engine:prepare_on_ray",
     MATMULS: "matmuls:prepare",
     TILES: "matmuls:prepare_tiles",
     f"{PFL}, one process": "pfl_research:prepare",
@@ -37,6 +42,12 @@ _FUNCTIONS = {
 def variants(peer: str) -> list[str]:
     """The contenders that are configurations of a peer."""
     return [name for name in _FUNCTIONS if name == peer or name.startswith(f"{peer}, ")]
+
+
+def sharing(contender: str, count: int) -> str:
+    """What a run is shared by, such as `2 processes`."""
+    one, several = SHARED_BY[contender]
+    return f"{count} {one if count == 1 else several}"
 
 
 def prepare(contender: str, work: Work, threads: int, device: str) -> Round:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import pandas as pd
@@ -20,23 +21,42 @@ from benchmarks.works import (
 )
 from m2fdp import Experiment, load_config
 from m2fdp.data.dataset import Dataset
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.calibration import no_privacy
-from m2fdp.privacy.mechanisms import Clipping, silence, step_together
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.simulation.sites import Sites
 from m2fdp.simulation.tree_process import TreeProcess
 from m2fdp.streams import seeded
-from m2fdp.topology.network import Network
 
+# As long as this process, which the race ends with whatever it has started.
+_HELD = ExitStack()
 _ALGORITHMS = {"none": "hfl", "untrusted": "hfl_dp", "half": "m2fdp", "trusted": "m2fdp"}
 
 
 def prepare(work: Work, threads: int, device: str) -> Round:
-    """Poisson-sampled minibatches; under DP the mechanism `gradient`."""
-    process, (plan, *_) = build(work, threads, device)  # all rounds are alike
-    state = process.start()
+    """Poisson-sampled minibatches."""
+    return _rounds(*build(work, threads, device))
+
+
+def prepare_on_ray(work: Work, threads: int, device: str) -> Round:
+    """The same on a cluster of so many local nodes, with a core each."""
+    from ray.cluster_utils import Cluster
+
+    from m2fdp.cluster.sites import sites_of
+    from m2fdp.config import ExecutionConfig
+
+    node = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 500_000_000}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    for _ in range(threads - 1):
+        cluster.add_node(**node)
+    execution = ExecutionConfig(engine="ray", address=cluster.address)
+    sites = _HELD.enter_context(sites_of(execution, cores=1))
+    return _rounds(*build(work, 1, device, sites))
+
+
+def _rounds(process: TreeProcess, plans: Sequence[RoundPlan]) -> Round:
+    """A round after the other; all are alike."""
+    plan, state = plans[0], process.start()
 
     def round_() -> Tensor:
         nonlocal state
@@ -46,7 +66,9 @@ def prepare(work: Work, threads: int, device: str) -> Round:
     return round_
 
 
-def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[RoundPlan, ...]]:
+def build(
+    work: Work, workers: int, device: str, sites: Sites | None = None
+) -> tuple[TreeProcess, tuple[RoundPlan, ...]]:
     """How the work's rounds are computed, and their plans."""
     trusted, data = 0.5 if work.privacy == "half" else 1.0, build_data(work, device)
     experiment = Experiment.from_config(
@@ -56,9 +78,14 @@ def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[Rou
                 "topology.trust.ratios": [trusted] * (len(work.fanouts) - 1),
                 "training.rounds": work.rounds,
                 "training.local_steps": work.local_steps,
-                "training.local_aggregation": None,
+                "training.local_aggregation": {1: work.local_aggregation},
                 "training.batch_size": work.batch,
                 "training.learning_rate": work.learning_rate,
+                "privacy.mechanism": work.mechanism,
+                # Not by a target: calibration is not measured.
+                "privacy.calibration": "multiplier",
+                "privacy.noise_multiplier": NOISE_MULTIPLIER,
+                "privacy.clipping_norm": CLIPPING_NORM,
             },
             algorithm=_ALGORITHMS[work.privacy],
             seed=work.seed,
@@ -67,18 +94,13 @@ def build(work: Work, workers: int, device: str) -> tuple[TreeProcess, tuple[Rou
         ),
         *_dealt(work, data),
     )
-    config, plan, rounds = experiment.config, experiment.plan, experiment.run_plan.rounds
     sizes = np.full(work.devices, work.records)
-    mechanism = no_privacy(plan.network, rounds, config.privacy, config.threat)
-    if plan.private:
-        mechanism = _noised(mechanism, plan.network, work)
     simulation = experiment.simulation(
-        mechanisms=(mechanism,),
         model=build_work_model(work),
         shards=Shards(data.features, data.labels, sizes, sampling_rates(sizes, work.batch)),
         randomness=seeded(work.seed, work.name.encode()),
     )
-    return experiment.process(simulation), rounds
+    return experiment.process(simulation, sites), experiment.run_plan.rounds
 
 
 def _dealt(work: Work, data: Data) -> tuple[Dataset, pd.DataFrame]:
@@ -95,13 +117,3 @@ def _dealt(work: Work, data: Data) -> tuple[Dataset, pd.DataFrame]:
         }
     )
     return dataset, manifest
-
-
-def _noised(mechanism: CalibratedMechanism, network: Network, work: Work) -> CalibratedMechanism:
-    """Noise by the given multiplier instead of by a target: calibration is not measured."""
-    lock_step = step_together(network)
-    shift = np.zeros(len(lock_step.nodes))
-    np.maximum.at(shift, lock_step.group_of, lock_step.weights * CLIPPING_NORM / work.batch)
-    noise = replace(silence(network, lock_step), steps=NOISE_MULTIPLIER * shift)
-    clipping = Clipping("expected", record_norm=CLIPPING_NORM)
-    return replace(mechanism, clipping=clipping, lock_step=lock_step, noise=noise, private=True)
