@@ -57,7 +57,7 @@ def judge(results: Sequence[Result]) -> list[Verdict]:
         *_roofline(results, ROOFLINE, MATMULS, 0.6),
         *(v for group in WHOLE_SHARDS.values() for v in _roofline(results, group, TILES, 0.6)),
         *_memory(results),
-        *_constant_cost(results, 1.2),
+        *_constant_cost(results, 1.5),
         *_two_processes(results),
         *_most_devices(results),
         *_on_ray(results),
