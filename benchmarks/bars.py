@@ -46,16 +46,16 @@ def judge(results: Sequence[Result]) -> list[Verdict]:
     """Every bar, in the order of the works; bars of groups that were not run are left out."""
     groups = {result.entry.group for result in results}
     verdicts = [
-        *_faster(results, "a linear", PFL, 5),
-        *_faster(results, "a linear", FLOWER, 50),
-        *_faster(results, "a linear, DP", OPACUS, 8),
-        *_faster(results, "b mlp, DP", OPACUS, 8),
-        *_faster(results, "c lenet", PFL, 1.2),
+        *_faster(results, "a linear", PFL, 8),
+        *_faster(results, "a linear", FLOWER, 45),
+        *_faster(results, "a linear, DP", OPACUS, 14),
+        *_faster(results, "b mlp, DP", OPACUS, 5),
+        *_faster(results, "c lenet", PFL, 1.15),
         *_faster(results, "c lenet, DP", OPACUS, 2),
         *_faster(results, "d cnn12", PFL, 1.2),
         *_faster(results, "d cnn12, DP", OPACUS, 2),
         *_roofline(results, ROOFLINE, MATMULS, 0.6),
-        *(v for group in WHOLE_SHARDS.values() for v in _roofline(results, group, TILES, 0.6)),
+        *(v for group in WHOLE_SHARDS.values() for v in _roofline(results, group, TILES, 0.85)),
         *_memory(results),
         *_constant_cost(results, 1.5),
         *_two_processes(results),

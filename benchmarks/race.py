@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -79,7 +80,16 @@ def race(entries: Sequence[Entry], logs: Path) -> list[Result]:
         entries: with the same number of rounds.
         logs: the folder for what their processes print.
     """
-    processes = [_start(entry, logs) for entry in entries]
+    with TemporaryDirectory(prefix="ray") as folder:
+        # Ray notes there which cluster is the machine's: each has its own.
+        clusters = [str(Path(folder) / str(number)) for number in range(len(entries))]
+        return _race(entries, logs, clusters)
+
+
+def _race(entries: Sequence[Entry], logs: Path, clusters: Sequence[str]) -> list[Result]:
+    processes = [
+        _start(entry, logs, cluster) for entry, cluster in zip(entries, clusters, strict=True)
+    ]
     try:
         running = {i for i, process in enumerate(processes) if _answer(process) is not None}
         times: list[list[float]] = [[] for _ in entries]
@@ -105,7 +115,7 @@ def _rotated(count: int, turn: int) -> list[int]:
     return [(i + turn) % count for i in range(count)]
 
 
-def _start(entry: Entry, logs: Path) -> subprocess.Popen[str]:
+def _start(entry: Entry, logs: Path, cluster: str) -> subprocess.Popen[str]:
     logs.mkdir(parents=True, exist_ok=True)
     specification = {
         "work": entry.work.to_json(),
@@ -115,7 +125,8 @@ def _start(entry: Entry, logs: Path) -> subprocess.Popen[str]:
     }
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     environment = os.environ | _SILENT
-    environment |= {"OMP_NUM_THREADS": str(entry.threads), "PYTHONPATH": path}
+    threads = str(entry.threads)
+    environment |= {"OMP_NUM_THREADS": threads, "PYTHONPATH": path, "RAY_TMPDIR": cluster}
     with _log(entry, logs).open("w") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", json.dumps(specification)],

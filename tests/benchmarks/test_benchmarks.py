@@ -177,10 +177,10 @@ def test_bars_judge_paired_turns():
     work = COMPARED["a linear"]
     fast = Result(Entry(work.name, OURS, work, 2), (1.0, 2.0, 4.0), 100.0, 0.8)
     slow = Result(
-        Entry(work.name, "pfl-research, one process", work, 2), (6.0, 6.0, 40.0), 100.0, 0.9
+        Entry(work.name, "pfl-research, one process", work, 2), (9.0, 18.0, 40.0), 100.0, 0.9
     )
     assert paired_ratio(slow, fast) == pytest.approx(
-        tuple(np.quantile([6, 3, 10], [0.25, 0.5, 0.75]))
+        tuple(np.quantile([9, 9, 10], [0.25, 0.5, 0.75]))
     )
     verdicts = {verdict.bar: verdict for verdict in judge([fast, slow])}
     assert verdicts["a linear: faster than pfl-research"].passed is True

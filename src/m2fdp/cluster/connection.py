@@ -6,8 +6,10 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 from m2fdp.errors import InputError
@@ -97,16 +99,22 @@ def cores_of_cluster() -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
-def first_done(references: Sequence[Any]) -> Any:
-    """The first result that is there; Ctrl-C and SIGTERM are what they are elsewhere."""
+def wait_for(references: Sequence[Any], count: int = 1, timeout: float = inf) -> list[Any]:
+    """The results that are there, once there are so many, or in time; Ctrl-C and SIGTERM are what
+    they are elsewhere.
+
+    Args:
+        timeout: seconds.
+    """
     import ray
 
+    began = time.monotonic()
     while True:
         # Ray would turn any signal into Ctrl-C.
         with deferred():
-            done, _ = ray.wait(list(references), timeout=SIGNALS_WAIT_S)
-        if done:
-            return done[0]
+            done, _ = ray.wait(list(references), num_returns=count, timeout=SIGNALS_WAIT_S)
+        if len(done) >= count or time.monotonic() - began > timeout:
+            return done
 
 
 def cause_of(error: Exception) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from m2fdp.cluster.connection import (
     check_installed,
     connected,
     cores_of_cluster,
-    first_done,
+    wait_for,
 )
 from m2fdp.cluster.pending import Pending
 from m2fdp.cluster.reservations import Reservation, place_in
@@ -121,7 +122,7 @@ class RaySites:
     def __init__(self, places: Sequence[dict[str, Any]]) -> None:
         self.count = len(places)
         self._places = places
-        self._members = self._start(None)
+        self._members = self._start()
         if not self._members:
             raise SitesLostError("Ray: no node could start what computes the rounds.")
         logger.info("Ray: %s compute the rounds", self._present())
@@ -153,7 +154,7 @@ class RaySites:
                 there = member.actor.compute
                 result = there.remote(piece, announced_there, kept[piece], content)
                 running[result] = number, member
-            done = first_done(list(running))
+            (done,) = wait_for(list(running))
             number, member = running.pop(done)
             try:
                 results[every[number]] = ray.get(done)
@@ -174,7 +175,7 @@ class RaySites:
             ray.kill(member.actor)
         self._members = []
 
-    def _start(self, timeout: float | None) -> list[_Member]:
+    def _start(self, timeout: float = inf) -> list[_Member]:
         """A site in each place, as far as they answer in time."""
         import ray
         from ray.exceptions import RayError
@@ -186,9 +187,8 @@ class RaySites:
             for place in self._places
         ]
         answers = {actor.node.remote(): actor for actor in actors}
-        with deferred():
-            done, waiting = ray.wait(list(answers), num_returns=len(answers), timeout=timeout)
-        for answer in waiting:
+        done = wait_for(list(answers), len(answers), timeout)
+        for answer in answers.keys() - set(done):
             ray.kill(answers[answer])
         members = []
         for answer in done:

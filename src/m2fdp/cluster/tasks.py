@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from m2fdp.cluster.connection import cause_of, cores_of_cluster, first_done
+from m2fdp.cluster.connection import cause_of, cores_of_cluster, wait_for
 from m2fdp.cluster.pending import GRACE_S, Pending
 from m2fdp.cluster.reservations import Reservation
 from m2fdp.errors import InputError
@@ -55,7 +55,7 @@ def run_ray_tasks(
                 task, reservation = pending.take(), Reservation(cores)
                 placed = work_there.options(**reservation.place(0))
                 running[placed.remote(Path.cwd(), work, tasks[task])] = task, reservation
-            done = first_done(list(running))
+            (done,) = wait_for(list(running))
             task, reservation = running.pop(done)
             try:
                 result = ray.get(done)
