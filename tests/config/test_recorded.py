@@ -39,6 +39,7 @@ LATER = [
     ({"training": {"plateau": {"factor": 0.9}}}, "training.plateau.factor"),
     ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
     ({"tiering": {"server_epochs": 2}}, "tiering.server_epochs"),
+    ({"training": {"server": {"rule": "momentum"}}}, "training.server.rule"),
 ]
 # The same, of keys that count under a controller only.
 LATER_OF_CONTROL = [
@@ -183,6 +184,12 @@ def test_every_later_key_is_tried_here():
         "attack.targets": 1000,
         "attack.shadows": 64,
         "attack.confidence": 0.95,
+        "training.server.rule": "average",
+        "training.server.momentum": 0.5,
+        "training.server.learning_rate": 0.01,
+        "training.server.beta_1": 0.9,
+        "training.server.beta_2": 0.99,
+        "training.server.tau": 1e-3,
         "execution.engine": "local",
         "execution.workers": None,
         "execution.address": None,

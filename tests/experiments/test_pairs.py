@@ -115,6 +115,8 @@ SPLITS = "algorithm: m2fdp_tiers, dtfl_dp"
 IN_TIERS = "algorithms that train in tiers"
 OWN_RULES = "local rules of one's own, unless noise is at every step"
 CLEAR_ZONES = "topology.super_nodes.kind: elected, in zones whose devices add no noise"
+MOMENTUM = {"training.server.rule": "momentum"}
+OWN_SERVER = "algorithms with a server rule of their own (fedyogi, scaffold)"
 RAY = "execution.engine: ray"
 ON_RAY = {"execution.engine": "ray"}
 CASES = {
@@ -298,6 +300,13 @@ CASES = {
     },
     ("privacy.drift", "control.enabled"): {**CONTROL, **SMOOTH},
     ("topology.weights", "control.enabled"): {**CONTROL, **SAMPLES},
+    ("training.server.rule", OWN_SERVER): {**MOMENTUM, **KEEPING},
+    ("training.server.rule", "algorithms that average no models (fedgkt)"): {
+        **MOMENTUM,
+        **TIERS,
+        "algorithm": "fedgkt",
+    },
+    ("training.server.rule", "control.enabled"): {**MOMENTUM, **CONTROL},
     ("algorithm", RAY): {**SPLIT, **ON_RAY},
     ("secure_aggregation.protocol", RAY): {
         **ON_RAY,
@@ -318,6 +327,7 @@ TESTS = {
     ("training.estimator", THREE): {**FIXED, "privacy.unit": "device"},
     ("algorithm", f"{THREE}, of whole models"): SPLIT,
     ("algorithm", "pipeline bound"): KEEPING,
+    ("training.server.rule", "pipeline bound"): MOMENTUM,
     ("training.proximal", "pipeline bound"): {"training.proximal": 0.1},
     ("privacy.mechanism", "pipeline bound"): WEIGHTS,
     ("attack.observer", "attack.method: lira"): {**LIRA, "attack.observer": "cloud"},

@@ -127,6 +127,7 @@ RUNS = {
     "wide_upload": f"topology.fanouts=18|2|2,topology.trust.ratios=0.5|0.5,{_UPLOAD}",
     "wide_star": f"{_STAR},topology.fanouts=[70],training.participation=0.5",
     "scaffold": f"{_TWO},algorithm=scaffold",
+    "momentum": f"{_TWO},training.server.rule=momentum",
     "masks": (
         f"{_TWO},algorithm=hfl_dp,{_UPLOAD},privacy.unit=device,secure_aggregation.layers=[2],"
         "secure_aggregation.protocol=masks,training.rounds=2"

@@ -27,10 +27,11 @@ from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
 from m2fdp.algorithms.pedpfl import PEDPFL
 from m2fdp.algorithms.scaffold import SCAFFOLD
 from m2fdp.algorithms.splitfed import SPLITFED
-from m2fdp.config import Block, Config, parse_block
+from m2fdp.config import Block, Config, ServerConfig, parse_block
 from m2fdp.errors import InputError
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.clipping import check_clip_factor
+from m2fdp.simulation.server_rules import TakeAggregate, server_rule_of
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, check_network, exposed_devices, joined_by_chance
 from m2fdp.topology.shared_noise import with_secure_sums
@@ -122,7 +123,7 @@ def build_plan(config: Config) -> Plan:
         config.tiering,
         config.training.local_epochs,
     )
-    plan = _plan_of(config.algorithm, given)
+    plan = _with_server_rule(_plan_of(config.algorithm, given), config.training.server)
     if plan.private:
         _check_noise(config.algorithm, plan.network)
         check_clip_factor(plan.rules.clip_factor, config.algorithm)
@@ -140,6 +141,13 @@ def build_plan(config: Config) -> Plan:
         plan.schedule.local_aggregation,
     )
     return plan if network is plan.network else replace(plan, network=network)
+
+
+def _with_server_rule(plan: Plan, server: ServerConfig) -> Plan:
+    """The plan with the configured server rule, in the place of none of its own."""
+    if server.rule == "average" or type(plan.rules.server) is not TakeAggregate:
+        return plan
+    return replace(plan, rules=replace(plan.rules, server=server_rule_of(server)))
 
 
 def _participants(participants: int | None, tree: Tree, trust: Trust, planned: Tree) -> int | None:

@@ -45,7 +45,7 @@ from m2fdp.config.root import (
     released,
 )
 from m2fdp.config.tiers import TRAINED, ClockConfig, LeakageConfig, TieringConfig
-from m2fdp.config.training import PlateauConfig, TrainingConfig
+from m2fdp.config.training import PlateauConfig, ServerConfig, TrainingConfig
 from m2fdp.config.types import (
     SINCE,
     Alternatives,
@@ -87,6 +87,7 @@ __all__ = [
     "Probability",
     "ResourcesConfig",
     "SecureAggregationConfig",
+    "ServerConfig",
     "SuperNodesConfig",
     "ThreatConfig",
     "TieringConfig",

@@ -32,6 +32,42 @@ class PlateauConfig(Block):
     )
 
 
+_Decay = Annotated[float, Number, Field(ge=0, lt=1)]
+_MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
+
+
+class ServerConfig(Block):
+    """What the cloud makes of a round's aggregate w' and the model w that the round began with."""
+
+    rule: Literal["average", "momentum", "yogi"] = Field(
+        default="average",
+        description="w' itself (average, J eq. 13); a step along v <- momentum v + w' - w "
+        "(momentum, FedAvgM, Hsu et al. 2019); or one by the moments of w' - w (yogi, Reddi et al. "
+        "2021). It sees only what the cloud has received, and costs no epsilon and no message.",
+    )
+    momentum: _Decay = Field(
+        default=0.5,
+        description="beta, what is left of v after a round.",
+        json_schema_extra={READ_BY: _MOMENTUM},
+    )
+    learning_rate: Positive = Field(
+        default=0.01,
+        description="Step size of the server.",
+        json_schema_extra={READ_BY: _YOGI},
+    )
+    beta_1: _Decay = Field(
+        default=0.9, description="Of the mean of updates.", json_schema_extra={READ_BY: _YOGI}
+    )
+    beta_2: _Decay = Field(
+        default=0.99, description="Of their squares.", json_schema_extra={READ_BY: _YOGI}
+    )
+    tau: Positive = Field(
+        default=1e-3,
+        description="What bounds a step from above.",
+        json_schema_extra={READ_BY: _YOGI},
+    )
+
+
 class TrainingConfig(Block):
     """The schedule of J Algorithm 1."""
 
@@ -92,6 +128,7 @@ class TrainingConfig(Block):
         "the one that the round began with.",
         json_schema_extra={SINCE: "0.5.0"},
     )
+    server: ServerConfig = Field(default=ServerConfig(), json_schema_extra={SINCE: "0.10.0"})
     evaluate_every: Count = Field(default=1, description="Rounds between two evaluations.")
     evaluate_on: Literal["test", "validation"] = Field(
         default="test",

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from m2fdp.config import ServerConfig
 from m2fdp.simulation.process import Named
 
 
@@ -51,6 +52,27 @@ class TakeAggregate:
 
 
 @dataclass(frozen=True)
+class Momentum:
+    """FedAvgM (Hsu et al. 2019): v <- beta v + D, w <- w + v, with D the aggregate
+    less w, and v = 0 at first. With one local step a round it is the heavy ball.
+
+    Attributes:
+        momentum: beta.
+    """
+
+    momentum: float
+
+    def start(self, weights: Tensor) -> Named:
+        """The velocity v, (M,)."""
+        return {"velocity": torch.zeros_like(weights)}
+
+    def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
+        """One step, and the velocity after it."""
+        velocity = self.momentum * slots["velocity"] + (aggregate - weights)
+        return weights + velocity, {"velocity": velocity}
+
+
+@dataclass(frozen=True)
 class Yogi:
     """FedYogi (Reddi et al. 2021): a step along the mean update, by its moments.
 
@@ -76,3 +98,12 @@ class Yogi:
         v = slots["v"] - (1 - self.beta_2) * squared * torch.sign(slots["v"] - squared)
         stepped = weights + self.learning_rate * m / (v.sqrt() + self.tau)
         return stepped, {"m": m, "v": v}
+
+
+def server_rule_of(config: ServerConfig) -> ServerRule:
+    """The configured rule."""
+    if config.rule == "momentum":
+        return Momentum(config.momentum)
+    if config.rule == "yogi":
+        return Yogi(config.learning_rate, config.beta_1, config.beta_2, config.tau)
+    return TakeAggregate()

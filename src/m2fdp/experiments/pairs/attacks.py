@@ -65,6 +65,13 @@ PLAIN_STEPS = (
         "steps by what devices keep, which bounds on convergence know nothing of; use m2fdp",
     ),
     Pair(
+        "training.server.rule",
+        "momentum, yogi",
+        "pipeline bound",
+        lambda request: request.training.server.rule != "average",
+        "is no part of what the bounds on convergence hold for; use average",
+    ),
+    Pair(
         "training.proximal",
         "above 0",
         "pipeline bound",

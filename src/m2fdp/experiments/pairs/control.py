@@ -43,6 +43,12 @@ CONTROL = (
         "is what the controller chooses (control.enabled); use null",
     ),
     _controlled(
+        "training.server.rule",
+        "momentum, yogi",
+        lambda request: request.training.server.rule != "average",
+        f"{_UNPRICED} average",
+    ),
+    _controlled(
         "control.enabled",
         "true",
         lambda request: request.network.tree.depth < 2,

@@ -8,6 +8,7 @@ from m2fdp.experiments.pairs.base import Pair
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.local_rules import GradientStep
+from m2fdp.simulation.server_rules import server_rule_of
 from m2fdp.topology.network import heads_of
 
 _BY_CHANCE = "devices that join by chance, or whose updates are weighed"
@@ -262,7 +263,30 @@ def _unknown_drift(request: Request) -> Mapping[str, object] | None:
     return {"known": ", ".join(sorted(drifts)) or "none"}
 
 
+def _is_stepped(request: Request) -> bool:
+    return request.training.server.rule != "average"
+
+
 RULES = (
+    Pair(
+        "training.server.rule",
+        "momentum, yogi",
+        "algorithms with a server rule of their own (fedyogi, scaffold)",
+        lambda request: (
+            _is_stepped(request)
+            and request.plan.rules.server != server_rule_of(request.training.server)
+        ),
+        "takes the place of the server rule that algorithm: {algorithm} has; use average",
+    ),
+    Pair(
+        "training.server.rule",
+        "momentum, yogi",
+        "algorithms that average no models (fedgkt)",
+        lambda request: (
+            _is_stepped(request) and request.way is not None and not request.way.averaged
+        ),
+        "steps from an average of models, and algorithm: {algorithm} makes none; use average",
+    ),
     Pair(
         "privacy.drift",
         "those that the local rule does not declare",
