@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.builders import experiment_of, last_state
+from tests.simulation.cut_systems import BASE, UPLOAD
 
 from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation.backends import build_backend
@@ -20,17 +21,7 @@ from m2fdp.simulation.noise import RoundNoise
 from m2fdp.simulation.sampling import poisson_draw
 from m2fdp.simulation.server_sums import weighed_sum
 
-BASE = {
-    "topology.fanouts": [2, 3],
-    "topology.trust.ratios": [0.0],
-    "training.rounds": 2,
-    "training.local_steps": 4,
-    "training.local_aggregation": {1: 2},
-    "training.batch_size": 8,
-    "model.name": "softmax",
-    "privacy.epsilon": 20.0,
-}
-UPLOAD = {"privacy.mechanism": "upload", "privacy.unit": "device", "privacy.epsilon": 50.0}
+SMALL = BASE | {"topology.fanouts": [2, 3], "topology.trust.ratios": [0.0]}
 DENSE = {"model.name": "dense"}
 SYSTEMS = {
     "noise at every step": {},
@@ -185,7 +176,7 @@ def _written_out(nodes, models, minibatches, steps, add_noise):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_nodes_by_themselves_send_what_the_engine_says(system, take_steps):
     """In the second round, so that nothing begins at zero."""
-    experiment = experiment_of(BASE | SYSTEMS[system])
+    experiment = experiment_of(SMALL | SYSTEMS[system])
     process, (first, second), heard = experiment.process(), experiment.run_plan.rounds, []
 
     def tap(direction, layer, models):
@@ -217,7 +208,7 @@ def test_every_step_noise_and_clip_counts(system):
     def without_noise(*given):
         _by_functions(*given[:-1], lambda step, models: None)
 
-    experiment = experiment_of(BASE | SYSTEMS[system])
+    experiment = experiment_of(SMALL | SYSTEMS[system])
     model = experiment.process().start().weights[None] + 0.5
     mechanism = experiment.simulation().mechanisms[0]
     others = [sent(without_a_step)]
@@ -231,7 +222,7 @@ def test_every_step_noise_and_clip_counts(system):
 
 
 def test_no_byte_of_devices_gradients_depends_on_how_many_are_stepped_at_a_time():
-    changes = BASE | SYSTEMS["gradients of devices, dense"] | {"topology.fanouts": [3, 5]}
+    changes = SMALL | SYSTEMS["gradients of devices, dense"] | {"topology.fanouts": [3, 5]}
     results = set()
     for chunk in (None, 1, 5):
         experiment = experiment_of(changes | {"training.chunk_size": chunk})

@@ -1,24 +1,20 @@
 """FedYogi (Reddi et al. 2021; D A.5): FedAvg's clients, and a server that steps by moments."""
 
-from typing import Annotated
-
 from pydantic import Field
 
 from m2fdp.algorithms.base import Algorithm, Given, Plan
 from m2fdp.algorithms.in_tiers import star_in_tiers
-from m2fdp.config import Block, Positive
+from m2fdp.config import Block, Decay, Positive
 from m2fdp.simulation.server_rules import Yogi
 from m2fdp.tiering import ways
-
-_Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class YogiOptions(Block):
     """What D leaves open of the server's steps."""
 
     learning_rate: Positive = Field(default=0.01, description="eta of the server.")
-    beta_1: _Decay = Field(default=0.9, description="Of the mean of updates.")
-    beta_2: _Decay = Field(default=0.99, description="Of their squares.")
+    beta_1: Decay = Field(default=0.9, description="Of the mean of updates.")
+    beta_2: Decay = Field(default=0.99, description="Of their squares.")
     tau: Positive = Field(default=1e-3, description="What bounds a step from above.")
 
 

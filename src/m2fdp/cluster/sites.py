@@ -192,8 +192,10 @@ class RaySites:
             ray.kill(answers[answer])
         members = []
         for answer in done:
-            with suppress(RayError):
+            try:
                 members.append(_Member(answers[answer], ray.get(answer)))
+            except RayError as error:
+                logger.warning("Ray: a core can't be used: %s", cause_of(error))
         return members
 
     def _holder(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from m2fdp.config.readers import IN_TIERS
-from m2fdp.config.types import READ_BY, SINCE, Block, Count, NonNegative, Number, Positive
+from m2fdp.config.types import READ_BY, SINCE, Block, Count, Decay, NonNegative, Number, Positive
 
 # Every step of a run is planned before the first.
 _MOST_STEPS = 10_000_000
@@ -32,7 +32,6 @@ class PlateauConfig(Block):
     )
 
 
-_Decay = Annotated[float, Number, Field(ge=0, lt=1)]
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
 
 
@@ -45,7 +44,7 @@ class ServerConfig(Block):
         "(momentum, FedAvgM, Hsu et al. 2019); or one by the moments of w' - w (yogi, Reddi et al. "
         "2021). It sees only what the cloud has received, and costs no epsilon and no message.",
     )
-    momentum: _Decay = Field(
+    momentum: Decay = Field(
         default=0.5,
         description="beta, what is left of v after a round.",
         json_schema_extra={READ_BY: _MOMENTUM},
@@ -55,10 +54,10 @@ class ServerConfig(Block):
         description="Step size of the server.",
         json_schema_extra={READ_BY: _YOGI},
     )
-    beta_1: _Decay = Field(
+    beta_1: Decay = Field(
         default=0.9, description="Of the mean of updates.", json_schema_extra={READ_BY: _YOGI}
     )
-    beta_2: _Decay = Field(
+    beta_2: Decay = Field(
         default=0.99, description="Of their squares.", json_schema_extra={READ_BY: _YOGI}
     )
     tau: Positive = Field(

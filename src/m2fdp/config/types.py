@@ -43,6 +43,7 @@ Number = BeforeValidator(_no_bool)
 FromText = BeforeValidator(_split_bars)
 
 Probability = Annotated[float, Number, Field(ge=0, le=1)]
+Decay = Annotated[float, Number, Field(ge=0, lt=1)]
 Positive = Annotated[float, Number, Field(gt=0), Field(ge=SMALLEST, le=LARGEST)]
 NonNegative = Annotated[float, Number, Field(ge=0, le=LARGEST)]
 Count = Annotated[int, Number, Field(ge=1, le=int(LARGEST))]
