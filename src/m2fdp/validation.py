@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 from kedro.validation.exceptions import DataValidationError
 
-from m2fdp.data.manifest import CLOUD, COLUMNS, SPLITS, file_of
+from m2fdp.data.manifest import CLOUD, COLUMNS, SPLITS, file_of, held_out
 from m2fdp.data.sources import N_CLASSES
 from m2fdp.files import replacing
 
@@ -150,7 +150,8 @@ def _check(data: pd.DataFrame, min_samples: int) -> ExpectationSuiteValidationRe
         .add_batch_definition_whole_dataframe("all")
         .get_batch(batch_parameters={"dataframe": data.assign(shard_size=shard_size)})
     )
-    return batch.validate(_suite(min_samples, n_devices, n_classes))
+    devices_hold_out = bool((held_out(data, "validation")[1] != CLOUD).any())
+    return batch.validate(_suite(min_samples, n_devices, n_classes, devices_hold_out))
 
 
 def _refuse_untyped(data: pd.DataFrame) -> None:
@@ -173,13 +174,16 @@ def _refuse_failed(verdict: _Verdict, file: str) -> None:
         raise DataValidationError(f"{file} breaks its rules: {'; '.join(verdict.broken)}")
 
 
-def _suite(min_samples: int, n_devices: int, n_classes: int | None) -> ExpectationSuite:
+def _suite(
+    min_samples: int, n_devices: int, n_classes: int | None, devices_hold_out: bool
+) -> ExpectationSuite:
     import great_expectations as gx
     from great_expectations import expectations as gxe
     from great_expectations.expectations.row_conditions import Column
 
     is_train = Column("split") == "train"
-    at_cloud = Column("split") != "train"
+    at_cloud = Column("split") == "test" if devices_hold_out else Column("split") != "train"
+    theirs = "" if devices_hold_out else "validation and "
     rules = {
         "one data set": gxe.ExpectColumnUniqueValueCountToBeBetween(
             column="dataset", min_value=1, max_value=1
@@ -198,10 +202,23 @@ def _suite(min_samples: int, n_devices: int, n_classes: int | None) -> Expectati
                 column="label", min_value=0, max_value=n_classes and n_classes - 1
             )
         ),
-        f"validation and test records stay with the cloud (device {CLOUD})": (
+        f"{theirs}test records stay with the cloud (device {CLOUD})": (
             gxe.ExpectColumnValuesToBeInSet(
                 column="device", value_set=[CLOUD], row_condition=at_cloud
             )
+        ),
+        **(
+            {
+                "validation records are held by the cloud or by devices 0 to n-1": (
+                    gxe.ExpectColumnValuesToBeInSet(
+                        column="device",
+                        value_set=[CLOUD, *range(n_devices)],
+                        row_condition=Column("split") == "validation",
+                    )
+                )
+            }
+            if devices_hold_out
+            else {}
         ),
         "training records are held by devices 0 to n-1, all of them": (
             gxe.ExpectColumnDistinctValuesToEqualSet(

@@ -40,6 +40,8 @@ LATER = [
     ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
     ({"tiering": {"server_epochs": 2}}, "tiering.server_epochs"),
     ({"training": {"server": {"rule": "momentum"}}}, "training.server.rule"),
+    ({"partition": {"held_out_by": "devices"}}, "partition.held_out_by"),
+    ({"dataset": {"records": 600}}, "dataset.records"),
 ]
 # The same, of keys that count under a controller only.
 LATER_OF_CONTROL = [

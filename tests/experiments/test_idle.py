@@ -18,6 +18,10 @@ IID = {"partition.scheme": "iid"}
 PAPERS = {"control.enabled": True, "control.gap": "papers"}
 # By key: another value than its default, what makes it idle if the defaults do not, and the reason.
 IDLE = {
+    "dataset.shape": ([32, 32, 3], {}, "dataset.name: synthetic, not to digits"),
+    "dataset.classes": (5, {}, "dataset.name: synthetic"),
+    "dataset.records": (600, {}, "dataset.name: synthetic"),
+    "partition.held_out_by": ("devices", {}, "partition.validation_fraction"),
     "dataset.scale": ("unit_norm", FEATURES, "features.map: pixels, not to scattering"),
     "partition.labels_per_device": (2, IID, "partition.scheme: labels_per_device, not to iid"),
     "partition.alpha": (2.0, {}, "scheme: dirichlet or quantity, not to labels_per_device"),

@@ -103,6 +103,7 @@ WEIGHTS = {"privacy.mechanism": "weights"}
 
 CLOCK = {"clock.model": "trained"}
 LIRA = {"attack.method": "lira"}
+HOLDING = {"partition.held_out_by": "devices", "partition.validation_fraction": 0.1}
 SAMPLES = {"topology.weights": "samples"}
 SMOOTH = {**UPLOAD, "privacy.drift": "smooth", "privacy.smoothness": 0.1}
 MULTIPLIER = {"privacy.calibration": "multiplier"}
@@ -316,11 +317,33 @@ CASES = {
     },
     ("training.backend", RAY): {**ON_RAY, "training.backend": "stacked"},
     ("device", RAY): {**ON_RAY, "device": "cuda"},
+    ("partition.held_out_by", "algorithms without privacy"): {**HOLDING, "algorithm": "hfl"},
+    ("partition.held_out_by", "algorithms that train in tiers or split models"): {
+        **HOLDING,
+        **SPLIT,
+    },
+    ("partition.held_out_by", "privacy.calibration: paper, multiplier"): {
+        **HOLDING,
+        **UPLOAD,
+        "privacy.calibration": "paper",
+    },
+    ("partition.held_out_by", "secure_aggregation.layers"): {**HOLDING, **SUMS},
+    ("partition.held_out_by", "topology.super_nodes.kind: elected"): {
+        **HOLDING,
+        **ELECTED,
+        **UPLOAD,
+        "algorithm": "hfl_dp",
+    },
+    (
+        "partition.held_out_by",
+        "training.participation, and estimators of devices that join by chance",
+    ): {**HOLDING, **CHANCE},
 }
 THREE = "pipelines audit, bound and attack"
 RECONSTRUCTS = "attack.method: all but lira"
 # Of what is done with a run that is none of these itself.
 TESTS = {
+    ("partition.held_out_by", "pipelines audit, bound and attack"): HOLDING,
     ("algorithm", THREE): TIERS,
     ("control.enabled", THREE): CONTROL,
     ("training.participation", THREE): CHANCE,

@@ -90,11 +90,8 @@ def audit_line(
 ) -> Bounds:
     """Run the copies for so many rounds and compare with the ledger's line."""
     privacy, ledger = run.privacy, run.mechanism.ledger
-    releases = listen(canaries, rounds, privacy.downlink_noise)
-    laws = _window_laws(line, canaries, privacy)
-    half = np.arange(len(canaries.present)) // 2 % 2 == 0
-    scores = _scores(releases, laws, canaries.present, half, privacy.adjacency == "replace_one")
-    absent, present = ~canaries.present, canaries.present
+    scores, releases = line_scores(run, canaries, line, rounds)
+    half, absent, present = _set_aside(canaries), ~canaries.present, canaries.present
     alpha = (1 - config.confidence) / 2
     rule = choose_rule(scores[absent & half], scores[present & half], privacy.delta, alpha)
     tested = scores[absent & ~half], scores[present & ~half]
@@ -108,9 +105,27 @@ def audit_line(
         privacy.delta,
         config.confidence,
         rounds,
-        releases.shape[0] * releases.shape[1],
+        releases,
         len(scores) // 2,
     )
+
+
+def line_scores(
+    run: AuditedRun, canaries: Canaries, line: Release, rounds: int
+) -> tuple[np.ndarray, int]:
+    """The log likelihood ratio, that the canary is there over that it is not, of what the line's
+    observer reads of each copy in so many rounds, float64 (copies,); and how many releases that is.
+    """
+    releases = listen(canaries, rounds, run.privacy.downlink_noise)
+    laws = _window_laws(line, canaries, run.privacy)
+    both = run.privacy.adjacency == "replace_one"
+    scores = _scores(releases, laws, canaries.present, _set_aside(canaries), both)
+    return scores, releases.shape[0] * releases.shape[1]
+
+
+def _set_aside(canaries: Canaries) -> np.ndarray:
+    """Which copies serve to choose the test, bool (copies,): every other pair."""
+    return np.arange(len(canaries.present)) // 2 % 2 == 0
 
 
 def bounds_table(bounds: Sequence[Bounds]) -> pd.DataFrame:

@@ -19,8 +19,23 @@ from m2fdp.config.types import (
 )
 from m2fdp.own_code import FORM
 
-DATASETS = ("digits", "fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100", "npz")
+DATASETS = (
+    "digits",
+    "fashion_mnist",
+    "mnist",
+    "emnist_letters",
+    "cifar10",
+    "cifar100",
+    "npz",
+    "synthetic",
+)
 SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid")
+
+
+def _grey_or_coloured(shape: list[int]) -> list[int]:
+    if shape[2] not in (1, 3):
+        raise ValueError("the third number, of channels, must be 1 or 3")
+    return shape
 
 
 class DatasetConfig(Block):
@@ -28,7 +43,8 @@ class DatasetConfig(Block):
 
     name: Annotated[str, *one_of(*DATASETS)] = Field(
         default="digits",
-        description="digits is embedded, npz a file of arrays; "
+        description="digits is embedded, npz a file of arrays, synthetic random images whose "
+        "class is what generates them; "
         f"{FORM} makes a data set of your own.",
     )
     root: str = Field(
@@ -43,6 +59,26 @@ class DatasetConfig(Block):
         description="pixels, each from 0 to 1, or unit_norm: every image over its own length, so "
         "that none is longer than one (features.map: pixels).",
         json_schema_extra={SINCE: "0.5.0", READ_BY: "features.map: pixels"},
+    )
+    shape: Annotated[
+        list[Annotated[Count, Field(le=128)]],
+        FromText,
+        Field(min_length=3, max_length=3),
+        AfterValidator(_grey_or_coloured),
+    ] = Field(
+        default=[28, 28, 1],
+        description="Height, width and channels (1 or 3) of synthetic images.",
+        json_schema_extra={SINCE: "0.11.0", READ_BY: "dataset.name: synthetic"},
+    )
+    classes: Annotated[Count, Field(ge=2, le=1000)] = Field(
+        default=10,
+        description="Classes of synthetic records.",
+        json_schema_extra={SINCE: "0.11.0", READ_BY: "dataset.name: synthetic"},
+    )
+    records: Annotated[Count, Field(le=10**6)] = Field(
+        default=60_000,
+        description="Synthetic training records; there are a sixth as many test records.",
+        json_schema_extra={SINCE: "0.11.0", READ_BY: "dataset.name: synthetic"},
     )
 
 
@@ -76,6 +112,12 @@ class PartitionConfig(Block):
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0,
         description="Share of the training records that the cloud keeps for choosing schedules.",
+    )
+    held_out_by: Literal["cloud", "devices"] = Field(
+        default="cloud",
+        description="Who keeps that share: the cloud, in clear; or devices, each of its own "
+        "records, who send a noised count of those that the model gets right.",
+        json_schema_extra={SINCE: "0.11.0", READ_BY: "partition.validation_fraction"},
     )
 
 

@@ -24,7 +24,8 @@ DIGEST = "sha256"  # of a table's `attrs`: of the file that it was read from
 def make_manifest(
     dataset: Dataset, config: PartitionConfig, edges: np.ndarray, seed: int
 ) -> pd.DataFrame:
-    """Deal the training records to the devices; validation and test records stay with the cloud.
+    """Deal the training records to the devices; validation and test records stay with the cloud,
+    unless devices keep validation records of their own (`partition.held_out_by`).
 
     Args:
         edges: (n_devices,), the edge server above each device.
@@ -36,15 +37,20 @@ def make_manifest(
     Raises:
         InputError: if the records can't be dealt as asked.
     """
-    training_labels = dataset.labels[: dataset.n_train]
+    training_labels, by_devices = dataset.labels[: dataset.n_train], config.held_out_by == "devices"
     is_validation = _validation_mask(training_labels, config.validation_fraction, seed)
-    training = np.flatnonzero(~is_validation)
+    # What devices hold out of their own is dealt with all else.
+    training = np.arange(dataset.n_train) if by_devices else np.flatnonzero(~is_validation)
     device = partition(training_labels[training], dataset.n_classes, config, edges, seed)
     training, device = training[device >= 0], device[device >= 0]
-    by_device = np.argsort(device, kind="stable")
+    holder = np.full(len(dataset.labels), CLOUD, dtype=np.int64)
+    holder[training] = device
+    held_out = np.flatnonzero(is_validation)
+    if by_devices:
+        held_out = held_out[holder[held_out] >= 0]
+        training = training[~is_validation[training]]
     parts = [
-        training[by_device],
-        np.flatnonzero(is_validation),
+        *(each[np.argsort(holder[each], kind="stable")] for each in (training, held_out)),
         np.arange(dataset.n_train, len(dataset.labels)),
     ]
     sample = np.concatenate(parts)
@@ -54,9 +60,7 @@ def make_manifest(
             "sample": sample,
             "split": np.repeat(SPLITS, [len(part) for part in parts]),
             "label": dataset.labels[sample],
-            "device": np.concatenate(
-                [device[by_device], np.full(len(sample) - len(device), CLOUD, dtype=np.int64)]
-            ),
+            "device": holder[sample],
         },
         columns=COLUMNS,
     )
@@ -154,8 +158,14 @@ def shards_of(manifest: pd.DataFrame) -> DeviceSamples:
 
 def held_by_cloud(manifest: pd.DataFrame, split: str) -> np.ndarray:
     """(n,) int64: the records of a split that the cloud holds (`validation` or `test`)."""
-    held = (manifest["split"] == split) & (manifest["device"] == CLOUD)
-    return manifest.loc[held, "sample"].to_numpy(dtype=np.int64)
+    samples, holders = held_out(manifest, split)
+    return samples[holders == CLOUD]
+
+
+def held_out(manifest: pd.DataFrame, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """The records of a split that nobody trains on, and who holds them: (n,) int64 both."""
+    rows = manifest[manifest["split"] == split]
+    return rows["sample"].to_numpy(dtype=np.int64), rows["device"].to_numpy(dtype=np.int64)
 
 
 def label_counts(manifest: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Where records come from: scikit-learn's digits, torchvision's data sets, or `arrays`.
+"""Where records come from: scikit-learn's digits, torchvision's data sets, `arrays`, `synthetic`.
 
 `download: false` means that the network is not used and that `dataset.root` is never written
 to. torchvision unpacks only when asked to download, so archives are checked against its MD5s
@@ -26,6 +26,7 @@ import numpy as np
 from m2fdp.config import DatasetConfig
 from m2fdp.data.arrays import make_own, read_npz
 from m2fdp.data.dataset import Dataset
+from m2fdp.data.synthetic import make_synthetic
 from m2fdp.data.torchvision_ops import import_datasets
 from m2fdp.errors import InputError, one_line
 from m2fdp.own_code import is_own
@@ -58,6 +59,8 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
             return _digits()
         case "npz":
             return read_npz(config.root)
+        case "synthetic":
+            return make_synthetic(config)
         case name if is_own(name):
             return make_own(config)
         case _:

@@ -17,6 +17,7 @@ from m2fdp.privacy.calibration import build_mechanisms, no_privacy
 from m2fdp.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.scores import score_deviation, with_scores
 from m2fdp.privacy.sight import OBSERVERS
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.elections import draw_offices
@@ -47,6 +48,9 @@ def calibrate(
             [Premises(network, *inputs) for network in run_plan.networks],
             partial(_as_drawn, _attendance(config, run_plan), offices, plan),
         )
+        if config.partition.held_out_by == "devices":
+            ledger = with_scores(mechanisms[0].ledger, score_deviation(privacy))
+            mechanisms = tuple(replace(each, ledger=ledger) for each in mechanisms)
     else:
         sees = seen_in_tiers(config)
         mechanism = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat, sees)

@@ -13,13 +13,16 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.config import Config
 from m2fdp.data.dataset import Dataset
+from m2fdp.data.manifest import held_out
 from m2fdp.experiments import bounds, promise
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.inputs import records_of
+from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Attacked, Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.steps import advised, in_words, too_large
 from m2fdp.privacy import ledger_tables
+from m2fdp.privacy.scores import score, score_deviation
 from m2fdp.privacy.zone_table import COLUMNS, zones_table
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
@@ -148,6 +151,20 @@ class Experiment(Assembly):
         set_exact_arithmetic()
         weights = parameters_to_vector(state_dict.values())
         return evaluate(self.model, weights, *records_of(self.inputs, self.held_out, "cpu"))
+
+    def score(self, state_dict: Mapping[str, Tensor]) -> float | None:
+        """The accuracy on records that devices hold out, as the cloud is told it: a release, behind
+        noise; see `m2fdp.privacy.scores`. None where devices hold out nothing."""
+        if self.config.partition.held_out_by == "cloud":
+            return None
+        samples, holders = held_out(self.manifest, "validation")
+        model, weights = self.model, parameters_to_vector(state_dict.values())
+        set_exact_arithmetic()
+        found = evaluate(model, weights, *records_of(self.inputs, samples, "cpu")).predictions
+        right = found.numpy() == self.dataset.labels[samples]
+        deviation = score_deviation(self.config.privacy)
+        draws = randomness_of(self.config, self.network, self.inputs, self.samples, samples)
+        return score(right, holders, self.network, deviation, draws.noise)
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
         """How many of `held_out` are of each true label (rows) and predicted one (columns)."""

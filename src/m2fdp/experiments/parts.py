@@ -18,7 +18,7 @@ from m2fdp.data.features.mapping import input_shape
 from m2fdp.data.manifest import (
     DeviceSamples,
     check_manifest,
-    held_by_cloud,
+    held_out,
     make_manifest,
     shards_of,
 )
@@ -129,8 +129,8 @@ class Parts:
 
     @property
     def held_out(self) -> np.ndarray:
-        """(n,) int64, the records that the cloud evaluates on."""
-        return held_by_cloud(self.manifest, self.config.training.evaluate_on)
+        """(n,) int64, the records that the model is evaluated on."""
+        return held_out(self.manifest, self.config.training.evaluate_on)[0]
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
         """Features (n, C, H, W) and labels (n,) of some samples on the compute device."""

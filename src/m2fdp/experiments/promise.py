@@ -9,7 +9,7 @@ import pandas as pd
 from m2fdp.algorithms import get_algorithm
 from m2fdp.config import PrivacyConfig
 from m2fdp.data.features.mapping import fitted_on
-from m2fdp.data.manifest import held_by_cloud
+from m2fdp.data.manifest import held_by_cloud, held_out
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.smoothness import declared_drift
 from m2fdp.privacy.outside import outside_the_promise
@@ -59,6 +59,7 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     if not mechanism.private:
         return promised
     held = {split: len(held_by_cloud(assembly.manifest, split)) for split in ("validation", "test")}
+    by_devices = len(held_out(assembly.manifest, "validation")[0]) - held["validation"]
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     sources = fitted_on(config.features)
     others = of_sums + assumptions_of_elections(served) + assumptions_of_features(sources)
@@ -72,7 +73,7 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
         **({"features_fitted_on": sources} if sources else {}),
         **({"own_code": own_code} if own_code else {}),
         "records_in_clear": held,
-        "outside_the_promise": outside_the_promise(held["validation"], held["test"]),
+        "outside_the_promise": outside_the_promise(held["validation"], held["test"], by_devices),
         **elections_summary(served),
     }
 

@@ -30,11 +30,12 @@ def randomness_of(
         network: that the algorithm trains over.
         shards: which of the data set's records each device holds.
         held_out: int64 (n,), the records that the model is evaluated on: step sizes that wait for a
-            better accuracy follow from them.
+            better accuracy follow from them, and a score of them is a release.
     """
     if config.privacy.secure_rng:
         return from_entropy()
-    followed = held_out if config.training.plateau.factor < 1 else held_out[:0]
+    counts = config.training.plateau.factor < 1 or config.partition.held_out_by == "devices"
+    followed = held_out if counts else held_out[:0]
     digest = blake2b(json.dumps(released(config), sort_keys=True).encode())
     for array in (
         *network.tree.parents,

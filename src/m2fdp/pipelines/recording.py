@@ -125,6 +125,8 @@ class Recorder:
             self._record_zones(name, data)
             self._record_attack(name, data)
             self._note(name, data)
+            if name == "run_summary" and "score" in data:
+                self._log_metrics({"score": data["score"]})
             if name == "round_metrics":
                 trained = int(data["round"].iloc[-1])
                 self._log_metrics({"rounds_trained": trained})

@@ -254,11 +254,17 @@ def _mean_loss(law: ShiftLaw) -> float:
     return min(plain, law.moved**2 * expm1(min(law.largest**2, 50.0)))
 
 
-def _first_guess(composition: Composition, target: float, delta: float) -> float:
-    """Noise that the central limit theorem of Gaussian DP suggests; a start, never a claim."""
+def gaussian_shift(target: float, delta: float) -> float:
+    """How many standard deviations a record may move one Gaussian by that has epsilon `target` at
+    delta."""
     from scipy.optimize import brentq
 
-    mu = brentq(lambda shift: _gaussian_delta(shift, target) - delta, 1e-9, 1e6)
+    return float(brentq(lambda shift: _gaussian_delta(shift, target) - delta, 1e-9, 1e6))
+
+
+def _first_guess(composition: Composition, target: float, delta: float) -> float:
+    """Noise that the central limit theorem of Gaussian DP suggests; a start, never a claim."""
+    mu = gaussian_shift(target, delta)
     sampled = sum(count * law.mean**2 for law, count in composition)
     largest = max(law.largest for law, _ in composition)
     moved = max(law.moved for law, _ in composition)

@@ -100,8 +100,12 @@ CLEAR = (
 DIAGNOSTICS = frozenset(name for clear in CLEAR for name in clear.datasets)
 
 
-def outside_the_promise(n_validation: int, n_test: int) -> list[str]:
-    """What epsilon says nothing about: the cloud's own records, and all of `CLEAR`."""
+def outside_the_promise(n_validation: int, n_test: int, n_of_devices: int = 0) -> list[str]:
+    """What epsilon says nothing about: the cloud's own records, and all of `CLEAR`.
+
+    Args:
+        n_of_devices: how many records devices hold out.
+    """
     sentences = []
     if n_validation:
         sentences.append(
@@ -111,4 +115,9 @@ def outside_the_promise(n_validation: int, n_test: int) -> list[str]:
         )
     if n_test:
         sentences.append(f"{n_test:,} test records lie in clear with the cloud")
+    if n_of_devices:
+        sentences.append(
+            f"accuracies on the {n_of_devices:,} records that devices hold out are without noise "
+            "in what follows; the score alone is a release, which epsilon counts"
+        )
     return [*sentences, *map(str, CLEAR)]

@@ -113,6 +113,8 @@ class Release:
         accounts: ways to count what the observer is shown where releases differ in shift and
             noise, in place of `laws` and `deviation`. Each is an upper bound: the least counts.
         alone: such an account of who knows all noise but that on the device's own path.
+        held_out: whether it is about records that devices hold out, and not about those that they
+            train on; see `m2fdp.privacy.scores`.
     """
 
     position: Position
@@ -127,6 +129,7 @@ class Release:
     spent: float = 0.0
     accounts: tuple[Account, ...] = ()
     alone: Account | None = None
+    held_out: bool = False
 
     @property
     def views(self) -> tuple[tuple[Position, float], ...]:

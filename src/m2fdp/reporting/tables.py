@@ -225,6 +225,7 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
     for name, value in (
         ("accuracy", f"{summary['accuracy']:.4f}"),
         ("loss", f"{summary['loss']:.4g}"),
+        *([("score", f"{summary['score']:.4f}, noised")] if "score" in summary else []),
         ("ε", _promise(summary)),
         ("energy", f"{quantity(summary['energy_j'])} J"),
         ("delay", f"{quantity(summary['delay_s'])} s"),

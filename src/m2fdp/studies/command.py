@@ -24,10 +24,12 @@ from m2fdp.cluster.sites import check_execution
 from m2fdp.cluster.tasks import OPTION
 from m2fdp.config import flatten
 from m2fdp.errors import InputError
+from m2fdp.experiments.procedures import verified_targets
 from m2fdp.pipelines.descriptions import DESCRIPTION
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
 from m2fdp.studies.grid import (
+    Cell,
     Point,
     Schedules,
     Setting,
@@ -41,6 +43,7 @@ from m2fdp.studies.page import describe_study, save_view
 from m2fdp.studies.part import part_of
 from m2fdp.studies.report import (
     Report,
+    Searched,
     Summary,
     check_report,
     print_report,
@@ -51,6 +54,7 @@ from m2fdp.studies.report import (
 from m2fdp.studies.search import Candidate, Tried, choose, next_candidates, search_table
 from m2fdp.studies.study import load_study, scaled
 from m2fdp.studies.tracked_runs import load_costs
+from m2fdp.studies.whole import whole_table
 from m2fdp.studies.worker import PARENT_TAG
 
 SEARCHING = {"stage": "search"}  # a tag of runs that only serve a choice
@@ -175,7 +179,8 @@ class Outcome:
     """What became of a study's points, all of them or a part."""
 
     choice: Choice
-    run_ids: tuple[str, ...]  # MLflow's ids of the finished runs, in the order of the points
+    cells: tuple[Cell, ...]  # that have finished, in the order of the points
+    run_ids: tuple[str, ...]  # MLflow's ids of their runs
     failed: Mapping[str, str | None]  # names of the others, with their hashes if they ever ran
 
 
@@ -199,9 +204,9 @@ def _run(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Outco
     for name in () if launcher.only_finished else failed:
         click.echo(f"{name}: FAILED, no candidate of its search finished")
     run_ids = launcher.run("cells", cells)
-    finished = tuple(run_ids[cell.hash] for cell in cells if cell.hash in run_ids)
     failed |= {cell.name: cell.hash for cell in cells if cell.hash not in run_ids}
-    return Outcome(choice, finished, failed)
+    finished = tuple(cell for cell in cells if cell.hash in run_ids)
+    return Outcome(choice, finished, tuple(run_ids[cell.hash] for cell in finished), failed)
 
 
 def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
@@ -228,10 +233,10 @@ def _report(setting: Setting, launcher: Launcher, command: str, outcome: Outcome
     """The study's report on finished runs; None without any."""
     if not outcome.run_ids:
         return None
+    choice = outcome.choice
+    searched = Searched(choice.table, whole_table(setting.study, outcome.cells, choice.tried))
     cells = sum(1 for _ in points(setting.study))
-    return write_report(
-        launcher.folder, setting.study, command, cells, outcome.run_ids, outcome.choice.table
-    )
+    return write_report(launcher.folder, setting.study, command, cells, outcome.run_ids, searched)
 
 
 def _setting(project: Path, order: Order) -> Setting:
@@ -254,7 +259,8 @@ def _setting(project: Path, order: Order) -> Setting:
         base = session.load_context().config_loader["parameters"]
     setting = Setting(order.identity, loaded, base, last, order.params)
     _check_study(setting)
-    return setting
+    # Their data have to be there now.
+    return replace(setting, counting=verified_targets)
 
 
 @dataclass(frozen=True)
@@ -263,6 +269,7 @@ class Choice:
 
     schedules: Schedules
     table: pd.DataFrame  # of `search_table`
+    tried: tuple[Candidate, ...]
 
 
 def choose_schedules(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Choice:
@@ -282,13 +289,13 @@ def choose_schedules(setting: Setting, launcher: Launcher, chosen: Sequence[Poin
             if target is not None
         }
         for cell_hash, run_id in run_ids.items():
-            accuracy = client.get_run(run_id).data.metrics["accuracy"]
-            one = candidate_of[cell_hash]
+            one, metrics = candidate_of[cell_hash], client.get_run(run_id).data.metrics
+            accuracy = metrics["score" if one.counted else "accuracy"]
             of_runs = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
             results[cell_hash] = Tried(accuracy, float(of_runs.get(run_id, nan)))
         schedules |= choose(candidates, results)
         tried.extend(candidates)
-    return Choice(schedules, search_table(tried, results, schedules))
+    return Choice(schedules, search_table(tried, results, schedules), tuple(tried))
 
 
 def _check_study(setting: Setting) -> None:

@@ -17,6 +17,7 @@ from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_attack, check_config
+from m2fdp.experiments.procedures import Counting, if_gaussian
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study
 
 SEED = "seed"
@@ -34,6 +35,7 @@ class Setting:
     base: Mapping[str, Any]  # the parameters of the environment, nested
     last: Mapping[str, Any]  # parameters that override all others: a scale's
     extra: Mapping[str, Any]  # the command line's, nested; never of a key that varies
+    counting: Counting = if_gaussian  # what runs of a counted search may spend
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,10 @@ def check_size(name: str, study: Study) -> None:
         cells += _n_combinations(grid)
         if (of_line := search_of(study, line)) is not None:
             search, space = of_line
-            fixed = {SEED, *search.at}
+            fixed = {*search.at} if search.counted else {SEED, *search.at}
             places = _n_combinations({k: v for k, v in grid.items() if k not in fixed})
-            searched += places * sum(map(_n_combinations, space.grids)) * len(search.seeds)
+            tries = len(search.seeds or [SEED]) * _n_combinations(search.over)
+            searched += places * sum(map(_n_combinations, space.grids)) * tries
     if cells + searched > MAX_RUNS:
         what = f"{cells:,} cells" + (f" and {searched:,} runs of its searches" if searched else "")
         remedy = f"at most {MAX_RUNS:,} runs in all are possible; give keys fewer values, or make "
@@ -156,18 +159,34 @@ def _group(cell: Cell) -> tuple[str | None, str | None]:
 def place_of_choice(study: Study, point: Point) -> str | None:
     """Names the choice of a schedule that the point's cell takes; None where none is searched.
 
-    Points that differ only in their seed, or in keys of `search.at`, share one choice.
+    Points that differ only in their seed, unless the search is counted, or in keys of `search.at`,
+    share one choice.
     """
     of_point = search_of(study, point)
     if of_point is None:
         return None
     search, _ = of_point
-    values = {k: v for k, v in point.values.items() if k != SEED and k not in search.at}
+    values = {k: v for k, v in chosen_for(search, point).items() if k not in search.at}
     return json.dumps([point.version, point.arm, values], sort_keys=True)
 
 
-def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str, Any]) -> Cell:
+def chosen_for(search: Search, point: Point) -> dict[str, Any]:
+    """The point's values; its seed only if that has a search of its own."""
+    return {k: v for k, v in point.values.items() if k != SEED or search.counted}
+
+
+def build_cell(
+    setting: Setting,
+    name: str,
+    point: Point,
+    schedule: Mapping[str, Any],
+    searching: Mapping[str, Any] | None = None,
+) -> Cell:
     """The cell of a point under a schedule, which overrides what version, arm and grid say.
+
+    Args:
+        searching: what a search's run sets, dotted. It overrides all else, or records that the
+            search is to spare would come back.
 
     Raises:
         InputError: its configuration is refused, or sets what only the study may.
@@ -183,6 +202,7 @@ def build_cell(setting: Setting, name: str, point: Point, schedule: Mapping[str,
         schedule,
         setting.last,
         setting.extra,
+        searching or {},
     ):
         flat = _over(flat, flatten(dict(layer)))
     if "cell" in flat:

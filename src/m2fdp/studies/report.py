@@ -32,8 +32,22 @@ from m2fdp.studies.tracked_runs import (
     load_runs,
     seconds_of,
 )
+from m2fdp.studies.whole import whole_markdown
 
 REPORT = "report.md"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What searches have seen, and what they cost.
+
+    Attributes:
+        candidates: rows of `search_table`.
+        whole: rows of `whole_table`.
+    """
+
+    candidates: pd.DataFrame
+    whole: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -165,7 +179,7 @@ def write_report(
     command: str,
     cells: int,
     run_ids: Sequence[str],
-    searched: pd.DataFrame,
+    searched: Searched,
 ) -> Report:
     """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
 
@@ -174,7 +188,6 @@ def write_report(
         command: what ran the study.
         cells: how many runs the study has when it is complete.
         run_ids: MLflow's ids of the finished runs.
-        searched: rows of `search_table`.
     """
     results = findings(study, run_ids)
     comparison_text = to_markdown(results.table)
@@ -201,9 +214,12 @@ def write_report(
     if results.judged is not None:
         files.append(_write(folder / "claims.csv", results.judged))
         parts += ["## What the paper says\n", claim_tables.to_markdown(results.judged)]
-    if len(searched):
-        files.append(_write(folder / "search.csv", searched))
-        parts += ["## How schedules were chosen\n", search_markdown(searched)]
+    if len(searched.candidates):
+        files.append(_write(folder / "search.csv", searched.candidates))
+        parts += ["## How schedules were chosen\n", search_markdown(searched.candidates)]
+    if len(searched.whole):
+        files.append(_write(folder / "procedures.csv", searched.whole))
+        parts += ["## ε of the whole procedure\n", whole_markdown(searched.whole)]
     files.append(_write(folder / REPORT, "\n".join(parts)))
     return Report(progress, results.table, results.judged, tuple(files))
 

@@ -1,7 +1,8 @@
 """How a study chooses schedules: by accuracy on records that are held out of the training data, or
 by what it takes to get to a target there.
 
-The choice looks at the data, and no epsilon of the final runs counts it.
+The choice looks at data: at the study's own, which no epsilon counts; at others'; or at the study's
+own behind noise, so that all together keeps epsilon.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.claims.measures import MEASURES
+from m2fdp.config import DatasetConfig
+from m2fdp.errors import InputError
+from m2fdp.experiments.checks import check_config
 from m2fdp.studies.grid import (
     SEED,
     Cell,
@@ -23,6 +27,7 @@ from m2fdp.studies.grid import (
     Schedules,
     Setting,
     build_cell,
+    chosen_for,
     place_of_choice,
     search_of,
 )
@@ -42,6 +47,16 @@ class Tried:
     cost: float = math.nan
 
 
+_OF_OWN_RECORDS = (
+    "eld-out records lie in clear with the distrusted cloud, and the accuracies on them are "
+    "un-noised: ε counts a released run, not the search that chose its schedule on records that "
+    "the run then trains on."
+)
+_OF_COUNTED = (
+    "Counted searches ran on the released run's own split, with devices that held records out and "
+    "sent noised counts of those that the model gets right: that is the accuracy below, and what "
+    "schedules were chosen by. The search and the released run keep ε together."
+)
 # By the hash of a cell.
 Results = Mapping[str, Tried]
 
@@ -53,7 +68,9 @@ class Candidate:
     place: str  # of the choice, as `place_of_choice` names it
     point: Point  # where it is tried; its values hold no seed
     schedule: dict[str, Any]  # dotted parameters
-    cells: tuple[Cell, ...]  # one a seed
+    cells: tuple[Cell, ...]  # one a seed and a value of `search.over`
+    others: str = ""  # what it was tried on, if on no record of those that the arm trains on
+    counted: bool = False  # whether its runs and their scores are counted
     by: str = "accuracy"  # what it is chosen by
     target: float | None = None  # the accuracy that it is to reach, if it is chosen by a cost
 
@@ -80,7 +97,7 @@ def next_candidates(
     for point in filter(None, every):
         place, of_point = place_of_choice(setting.study, point), search_of(setting.study, point)
         if place is not None and of_point is not None and place not in done:
-            values = {key: value for key, value in point.values.items() if key != SEED}
+            values = chosen_for(of_point[0], point)
             fixed = {key: value for key, value in of_point[0].at.items() if key in values}
             waiting.setdefault(place, replace(point, values=values | fixed))
     return tuple(
@@ -134,6 +151,8 @@ def search_table(
                 "new_runs": len(new),
                 "accuracy_mean": accuracies.mean(),
                 "accuracy_std": accuracies.std(),
+                "others": candidate.others,
+                "counted": candidate.counted,
                 "by": candidate.by,
                 "target": candidate.target,
                 "reached": int(costs.count()),
@@ -153,12 +172,18 @@ def search_markdown(table: pd.DataFrame) -> str:
         named = " or ".join(MEASURES[name].label for name in costs)
         target = ", ".join(f"{value:g}" for value in table["target"].unique())
         means = f"their mean {named} of {target}, of those that reach it with the most seeds,"
-    lines = [
+    proxies, counted = table["others"] != "", table["counted"]
+    others = proxies | counted
+    sentences = [
         f"Schedules were chosen by {means} on training records that were held out and "
         f"that no run of the search trained on: {table['new_runs'].sum()} runs. The released runs "
-        "train on all training records. Held-out records lie in clear with the distrusted cloud, "
-        "and the accuracies on them are un-noised: ε counts a released run, not the search that "
-        "chose its schedule on records that the run then trains on.\n",
+        "train on all training records.",
+        *(_of_proxies(table[proxies]) if proxies.any() else ()),
+        *([_OF_COUNTED] if counted.any() else ()),
+        *([("Else h" if others.any() else "H") + _OF_OWN_RECORDS] if not others.all() else ()),
+    ]
+    lines = [
+        " ".join(sentences) + "\n",
         "| version | arm | grid | candidates | seeds | chosen schedule | held-out "
         + ("to the target |" if costs else "accuracy |"),
         "|---|---|---|---:|---:|---|---:|",
@@ -173,6 +198,17 @@ def search_markdown(table: pd.DataFrame) -> str:
             f"| {held_out} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _of_proxies(table: pd.DataFrame) -> Iterator[str]:
+    """On what other records schedules were chosen, a sentence each."""
+    for others, rows in table.groupby("others", sort=False):
+        names = ", ".join(dict.fromkeys(rows["version"].dropna())) or "the study"
+        yield (
+            f"Of {names} they were chosen on other records ({others}): no run of the search read "
+            "one that a released run trains on, so that the ε of a released run is that of the "
+            "whole procedure, if those are public."
+        )
 
 
 def _held_out(row: pd.Series) -> str:
@@ -208,24 +244,52 @@ def _candidates(
         if leading is None or leading not in schedules:
             return
         start = schedules[leading]
-    changes = (
-        dict(zip(grid, values, strict=True))
+    schedules_tried = [
+        {**start, **dict(zip(grid, values, strict=True))}
         for grid in space.grids
         for values in itertools.product(*grid.values())
-    )
-    held_out = {
+    ]
+    usual = {
         "partition.validation_fraction": search.validation_fraction,
         "training.evaluate_on": "validation",
     }
-    for number, change in enumerate(changes, start=1):
-        schedule = {**start, **change}
-        cells = []
-        for seed in search.seeds:
+    others = [
+        dict(zip(search.over, values, strict=True))
+        for values in itertools.product(*search.over.values())
+    ]
+
+    def cells(schedule: Mapping[str, Any], number: int, more: Mapping[str, Any]) -> Iterator[Cell]:
+        seeds = search.seeds or [point.values.get(SEED, setting.base["seed"])]
+        for seed, (place_of_other, other) in itertools.product(seeds, enumerate(others)):
             at = replace(point, values={**point.values, SEED: seed})
-            name = f"search/{at.name}-{number}"
-            cells.append(build_cell(setting, name, at, schedule | held_out))
-        target = search.target_accuracy or setting.study.target_accuracy
-        yield Candidate(place, point, schedule, tuple(cells), search.by, target)
+            name = f"search/{at.name}-{number}" + (f".{place_of_other}" if search.over else "")
+            yield build_cell(setting, name, at, schedule, search.parameters | other | usual | more)
+
+    own = [build_cell(setting, point.name, point, each).config for each in schedules_tried]
+    counted = search.counted and check_config(own[0]).private
+    more: dict[str, Any] = {}
+    if counted:
+        if start:
+            valid = "counts no choice that follows another's; leave schedule_of out"
+            raise InputError(f"study.{setting.name}.search.counted", True, valid)
+        more["partition.held_out_by"] = "devices"
+        runs = [next(cells(each, 1, more)).config for each in schedules_tried]
+        targets = setting.counting(runs, own, search.share)
+        more["privacy.epsilon"] = targets.searched
+        schedules_tried = [
+            {**each, "privacy.epsilon": targets.released} for each in schedules_tried
+        ]
+    target = search.target_accuracy or setting.study.target_accuracy
+    for number, schedule in enumerate(schedules_tried, start=1):
+        tried = tuple(cells(schedule, number, more))
+        spares = not any(_may_share(own[0].dataset, cell.config.dataset) for cell in tried)
+        tried_on = _text(search.parameters | search.over) if spares else ""
+        yield Candidate(place, point, schedule, tried, tried_on, counted, search.by, target)
+
+
+def _may_share(one: DatasetConfig, other: DatasetConfig) -> bool:
+    """Whether two data sets may have records in common, as far as their names tell."""
+    return one.name == other.name and (one.name != "npz" or one.root == other.root)
 
 
 def _of(candidate: Candidate, results: Results, name: str) -> pd.Series:

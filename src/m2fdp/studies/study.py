@@ -61,7 +61,12 @@ class Space(Block):
 
 
 class Search(Block):
-    """How schedules are chosen: on records held out of the training records."""
+    """How schedules are chosen: on records held out of the training records, the study's own or
+    others'.
+
+    A counted search keeps to epsilon together with the run whose schedule it chooses: its runs are
+    on that run's own split, by its seed, and devices hold records out and send noised counts.
+    """
 
     # The highest accuracy, or what gets to the study's target with the least energy or delay.
     by: Literal["accuracy", "energy_to_target", "delay_to_target"] = "accuracy"
@@ -69,10 +74,37 @@ class Search(Block):
     # gets there by a hair seldom does on other records: a margin is for these.
     target_accuracy: Share | None = None
     spaces: dict[Name, Space]
-    seeds: Annotated[list[int], Field(min_length=1)]
+    seeds: Annotated[list[int], Field(min_length=1)] | None = None  # of searches not counted
     validation_fraction: Share
+    counted: bool = False
+    # Of the squared shift that epsilon affords, what the runs of a counted search have together.
+    share: Share = 0.25
     # Values of varied keys at which one schedule is chosen for all values of these keys.
     at: dict[str, Any] = Field(default_factory=dict)
+    # What the search's runs set, whatever else sets it: other, public records, say.
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    # Such parameters of which every candidate is tried with all values.
+    over: Grid = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _counted(self) -> Search:
+        if not self.counted:
+            if self.seeds is None:
+                raise ValueError("give seeds")
+            return self
+        others = [key for key in (*self.parameters, *self.over) if key.startswith("dataset.")]
+        for wrong, text in (
+            (
+                self.seeds,
+                "seeds: a counted search has the seed of the released run; leave them out",
+            ),
+            (self.by != "accuracy", f"by: {self.by} is known without noise only; use accuracy"),
+            (self.over, "over: a counted search tries a schedule once; leave it out"),
+            (others, f"parameters.{''.join(others[:1])}: other records need not be counted"),
+        ):
+            if wrong:
+                raise ValueError(text)
+        return self
 
 
 class Version(Block):
@@ -91,6 +123,7 @@ class Scale(Block):
     grid: Grid = Field(default_factory=dict)  # replaces the same keys of the study's
     search_seeds: Annotated[list[int], Field(min_length=1)] | None = None
     search_values: Annotated[int, Field(ge=1)] | None = None  # so many of each key of a space
+    search_parameters: dict[str, Any] = Field(default_factory=dict)  # over the search's own
 
 
 class Board(Block):
@@ -252,7 +285,14 @@ def _smaller(search: Search, scale: Scale) -> Search:
         )
         for name, space in search.spaces.items()
     }
-    return search.model_copy(update={"seeds": seeds, "spaces": spaces})
+    return search.model_copy(
+        update={
+            "seeds": seeds,
+            "spaces": spaces,
+            "parameters": search.parameters | scale.search_parameters,
+            "over": {key: each[:values] for key, each in search.over.items()},
+        }
+    )
 
 
 def _keys(location: Sequence[int | str]) -> list[str]:

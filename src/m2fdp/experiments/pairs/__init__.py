@@ -11,6 +11,7 @@ from m2fdp.experiments.pairs.control import CONTROL
 from m2fdp.experiments.pairs.execution import EXECUTION
 from m2fdp.experiments.pairs.privacy import PROMISE, SUMS
 from m2fdp.experiments.pairs.rounds import PARTICIPATION, PROXIMAL, RULES, SLOTS
+from m2fdp.experiments.pairs.scores import SCORES
 from m2fdp.experiments.pairs.tiers import IN_TIERS, SPLITS
 
 # Of every run, by the title of its part of the page.
@@ -23,6 +24,7 @@ TABLES = {
     "Algorithms' own rules": RULES,
     "The promise": PROMISE,
     "Secure aggregation": SUMS,
+    "Records that devices hold out": SCORES,
     "The controller": CONTROL,
     "Where rounds are computed": EXECUTION,
 }

@@ -32,6 +32,13 @@ EQUAL_ROUNDS = (
         f"{_MADE_FOR}false",
     ),
     Pair(
+        "partition.held_out_by",
+        "devices",
+        _THREE,
+        lambda request: request.config.partition.held_out_by == "devices",
+        f"{_MADE_FOR}cloud",
+    ),
+    Pair(
         "training.participation",
         "any",
         _THREE,

@@ -144,14 +144,18 @@ def summarise(
     privacy_summary: dict[str, Any],
     algorithm: str,
     seed: int,
+    state_dict: Mapping[str, Tensor],
+    experiment: Experiment,
 ) -> dict[str, Any]:
-    """The last evaluated round and the privacy it was bought with, ready for JSON."""
-    last = round_metrics.iloc[-1]
+    """The last evaluated round, the score, if devices give one, and the privacy that was paid with,
+    ready for JSON."""
+    last, score = round_metrics.iloc[-1], experiment.score(state_dict)
     return {
         "algorithm": algorithm,
         "seed": seed,
         "rounds": int(last["round"]),
         **{name: float(last[name]) for name in ("accuracy", "loss", "energy_j", "delay_s")},
+        **({} if score is None else {"score": score}),
         "privacy": privacy_summary["guarantee"],
         **{
             name: privacy_summary[name]

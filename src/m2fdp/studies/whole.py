@@ -1,0 +1,83 @@
+"""Epsilon of whole procedures: of a run that is released, and of the search that chose it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+
+import pandas as pd
+
+from m2fdp.experiments.checks import check_config
+from m2fdp.experiments.procedures import procedure_of
+from m2fdp.formatting import upper_bound
+from m2fdp.reporting.tables import markdown
+from m2fdp.studies.grid import Cell, place_of_choice
+from m2fdp.studies.search import Candidate
+from m2fdp.studies.study import Study
+
+_KEYS = ["version", "arm", "observer", "kind", "distrusted", "runs"]
+
+
+def whole_table(study: Study, cells: Sequence[Cell], tried: Sequence[Candidate]) -> pd.DataFrame:
+    """One row an arm of a version, whose runs are private and whose schedule was searched, and an
+    observer: the largest epsilon over seeds, of the released run and of it with its search.
+
+    Columns: version, arm, observer, kind, distrusted, runs, epsilon_released, epsilon; infinite
+    where scores or held-out records are in clear. Rows whose search is counted name observers;
+    others have one row, of whomever the study distrusts.
+
+    Args:
+        cells: those whose runs are released.
+        tried: what was tried to choose their schedules.
+    """
+    rows = pd.DataFrame(
+        [row for cell in cells for row in _rows(study, cell, tried)],
+        columns=[*_KEYS, "epsilon_released", "epsilon"],
+    )
+    return rows.groupby(_KEYS, sort=False, dropna=False).max().reset_index()
+
+
+def _rows(study: Study, cell: Cell, tried: Sequence[Candidate]) -> Iterator[dict[str, object]]:
+    place = place_of_choice(study, cell.point)
+    candidates = [each for each in tried if each.place == place]
+    if place is None or not candidates or not check_config(cell.config).private:
+        return
+    names = {"version": cell.point.version or "", "arm": cell.point.arm}
+    if candidates[0].counted:
+        searched = [each.cells[0].config for each in candidates]
+        for line in procedure_of(cell.config, searched).lines().to_dict("records"):
+            yield {**names, **{str(key): value for key, value in line.items()}}
+        return
+    spared = all(each.others for each in candidates)
+    target = cell.config.privacy.epsilon
+    yield names | {
+        "observer": "whoever is distrusted",
+        "kind": "",
+        "distrusted": True,
+        "runs": 1 if spared else 1 + sum(len(each.cells) for each in candidates),
+        "epsilon_released": target,
+        "epsilon": target if spared else inf,
+    }
+
+
+def whole_markdown(table: pd.DataFrame) -> str:
+    """What distrusted observers, and whoever is handed the final model, learn of a whole procedure,
+    in Markdown."""
+    shown = table[table["distrusted"] | (table["kind"] == "public")]
+    rows = [
+        {
+            "version": row["version"],
+            "arm": row["arm"],
+            "observer": row["observer"],
+            "runs on its records": str(row["runs"]),
+            "ε of the released run": upper_bound(row["epsilon_released"]),
+            "ε of the whole": "none" if row["epsilon"] == inf else upper_bound(row["epsilon"]),
+        }
+        for row in shown.to_dict("records")
+    ]
+    lines = (
+        "ε of the whole counts the search with the run whose schedule it chose. It is that of the "
+        "released run where the search read other, public records, and none where held-out records "
+        "and the accuracies on them are in clear.\n\n"
+    )
+    return lines + markdown(pd.DataFrame(rows), ["version", "arm", "observer"])
