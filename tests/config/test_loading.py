@@ -11,6 +11,7 @@ from tests.finished import REPOSITORY
 
 from m2fdp.config import Config, load_config, parse_config
 from m2fdp.errors import InputError
+from m2fdp.experiments.checks import check_config
 
 CONF = REPOSITORY / "conf"
 ENVIRONMENTS = sorted(path.parent.name for path in CONF.glob("*/parameters.yml"))
@@ -35,6 +36,15 @@ def test_nothing_given_is_conf_base():
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_an_environment_is_what_kedro_makes_of_it(env):
     assert load_config(CONF / env) == by_kedro(env)
+
+
+@pytest.mark.parametrize("env", [env for env in ENVIRONMENTS if env != "base"])
+def test_an_environment_suits_the_main_comparison(env):
+    for algorithm in ("hfl", "hfl_dp", "pedpfl", "m2fdp"):
+        config = load_config(CONF / env, algorithm=algorithm)
+        check_config(config)
+        assert (config.features.map == "pixels") == env.endswith("_pixels")
+        assert env.removesuffix("_pixels") == config.dataset.name
 
 
 def test_the_later_source_wins_key_by_key(tmp_path):

@@ -38,7 +38,12 @@ def test_an_environment_changes_only_its_own_keys(project, kedro_run):
     assert (train.groupby("device")["label"].nunique() <= 3).all()
 
 
-@pytest.mark.parametrize("env", ["fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100"])
-def test_every_environment_is_valid_and_says_which_files_it_misses(project, kedro_run, env):
-    result = kedro_run("--pipelines", "data", "--env", env, code=2)
+@pytest.mark.parametrize("suffix", ["", "_pixels"])
+@pytest.mark.parametrize(
+    "dataset", ["fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100"]
+)
+def test_every_environment_is_valid_and_says_which_files_it_misses(
+    project, kedro_run, dataset, suffix
+):
+    result = kedro_run("--pipelines", "data", "--env", dataset + suffix, code=2)
     assert result.output.splitlines()[-1].startswith("Error: dataset.root = 'data/01_raw': ")

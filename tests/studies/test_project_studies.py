@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from m2fdp import Experiment
-from m2fdp.config import parse_config
+from m2fdp.config import Config, load_config, parse_config
 from m2fdp.studies.command import Order, _setting
 from m2fdp.studies.grid import expand, points
 from m2fdp.studies.search import next_candidates
@@ -14,6 +14,7 @@ from m2fdp.studies.study import load_study
 
 CONF = Path(__file__).parents[2] / "conf"
 STUDIES = sorted(path.stem for path in (CONF / "base" / "studies").glob("*.yml"))
+CHANGED = sorted((path.parts[-3], path.stem) for path in CONF.glob("[!b]*/studies/*.yml"))
 # To try out every candidate of a search takes seconds; one study of each kind is for every change.
 QUICK = {"fig5", "h_table1", "quickstart"}
 SCALES = [
@@ -35,6 +36,20 @@ def test_every_cell_candidate_figure_and_claim_of_the_projects_studies_is_valid(
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "quickstart"])
 def test_every_study_can_be_tried_out(name):
     assert "smoke" in load_study(CONF, name).scales
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_sets_features_itself_if_it_wants_any(name):
+    """So that the published numbers don't move with what an environment holds for the best."""
+    study = load_study(CONF, name)
+    environments = {study.env, *(scale.env for scale in study.scales.values())}
+    for environment in environments - {None}:
+        assert load_config(CONF / environment).features == Config().features
+
+
+@pytest.mark.parametrize(("environment", "name"), CHANGED)
+def test_a_study_changed_by_an_environment_runs_there(environment, name):
+    assert load_study(CONF, name, environment).env == environment
 
 
 # A run of few rounds on few records takes a second or two, nearly all of it overhead.
