@@ -13,6 +13,7 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import (
     check_manifest,
     held_by_cloud,
+    held_out,
     label_counts,
     make_manifest,
     shards_of,
@@ -87,6 +88,24 @@ def test_validation_records_keep_the_label_mix_and_leave_the_devices(fraction, c
         assert len(shards.samples) == 1000 - len(validation)
     else:
         assert shards.sizes.max() <= cap
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0.01, 0.5), st.none() | st.integers(3, 20), st.integers(0, 10**6))
+def test_what_devices_hold_out_of_their_own_is_where_it_would_be_trained_on(fraction, cap, seed):
+    data = dataset_of(np.arange(1200) % 10, n_train=1000)
+    released = make_manifest(data, PartitionConfig(samples_per_device=cap), FIFTY, seed)
+    config = PartitionConfig(
+        validation_fraction=fraction, samples_per_device=cap, held_out_by="devices"
+    )
+    searched = make_manifest(data, config, FIFTY, seed)
+    holders = (each.set_index("sample")["device"].sort_index() for each in (released, searched))
+    pd.testing.assert_series_equal(*holders)
+    samples, devices = held_out(searched, "validation")
+    assert (devices >= 0).all() and not len(held_by_cloud(searched, "validation"))
+    assert abs(len(samples) - fraction * (released["split"] == "train").sum()) < 60
+    order = searched.assign(split=searched["split"].map(["train", "validation", "test"].index))
+    pd.testing.assert_frame_equal(order, order.sort_values(["split", "device", "sample"]))
 
 
 def test_label_sets_do_not_depend_on_the_validation_share(digits):

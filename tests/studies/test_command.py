@@ -192,6 +192,7 @@ REPORTED = (
     "comparison.csv",
     "comparison.md",
     "comparison.png",
+    "procedures.csv",
     "report.md",
     "search.csv",
 )
@@ -342,6 +343,36 @@ def test_a_study_may_be_run_in_parts(project, kedro_study):
     assert "2 of 3 cells are finished already." in result.output
     assert len(ends_of_cells(project)) == len(ends) + 1
     assert "3 of 3 cells are finished" in reported(project)["report.md"].decode()
+
+
+def test_a_counted_search_keeps_to_epsilon_with_the_run_that_it_chooses(project, kedro_study):
+    study = """
+arms:
+  counted: {algorithm: m2fdp, space: rates}
+grid: {seed: [5]}
+versions:
+  v:
+    search:
+      counted: true
+      validation_fraction: 0.2
+      spaces: {rates: {grids: [{training.learning_rate: [0.5, 4.0]}]}}
+"""
+    kedro_study(study, "--workers=2", code=0)
+    table = pd.read_csv(project / "data/08_reporting/tiny/procedures.csv").set_index("kind")
+    assert (table["runs"] == 3).all()
+    read = table[table["distrusted"]]
+    assert (read["epsilon_released"] < 3.6).all()
+    assert ((read["epsilon"] > 3.9) & (read["epsilon"] <= 4.0)).all()
+    assert "ε of the whole" in (project / "data/08_reporting/tiny/report.md").read_text()
+    searched = runs(project, stage="search")
+    scores = {
+        run.data.params["training.learning_rate"]: run.data.metrics["score"] for run in searched
+    }
+    (released,) = runs(project, arm="counted", stage="search") and [
+        run for run in runs(project, arm="counted") if "stage" not in run.data.tags
+    ]
+    assert released.data.params["training.learning_rate"] == max(scores, key=scores.get)
+    assert all("held_out" not in run.data.tags for run in searched)
 
 
 @pytest.mark.full

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from tests.studies.parameters import BASE
 
+from m2fdp.errors import InputError
+from m2fdp.privacy.procedures import split_target
 from m2fdp.studies.grid import Setting, expand, points
 from m2fdp.studies.search import Tried, choose, next_candidates, search_markdown, search_table
 from m2fdp.studies.study import Study
@@ -16,6 +19,7 @@ RATES = {"grids": [{"training.rounds": [5], "training.learning_rate": [0.1, 0.2]
 
 def setting_of(arms, spaces, grid=None, target_accuracy=None, **search):
     search = {"spaces": spaces, "seeds": [7, 8], "validation_fraction": 0.2} | search
+    search = {key: value for key, value in search.items() if value is not None}
     study = Study(
         title="",
         arms=arms,
@@ -189,3 +193,93 @@ def test_the_table_tells_every_candidate_and_the_text_the_budget():
     assert "4 runs" in search_markdown(shared)
     none = search_table(candidates, {}, {})
     assert "none finished" in search_markdown(none)
+
+
+SYNTHETIC = {"dataset.name": "synthetic", "dataset.records": 600}
+
+
+def test_a_search_of_other_records_sees_none_of_the_study_whatever_else_names_its_data():
+    setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, parameters=SYNTHETIC)
+    asked = replace(setting, extra={"dataset": {"name": "mnist"}}, last={"training.rounds": 3})
+    candidates = candidates_of(asked, {}, [])
+    assert {cell.config.dataset.name for one in candidates for cell in one.cells} == {"synthetic"}
+    assert {one.others for one in candidates} == {'dataset.name="synthetic", dataset.records=600'}
+    schedules = {candidates[0].place: candidates[0].schedule}
+    assert {cell.config.dataset.name for cell in expand(asked, schedules)} == {"mnist"}
+    results = {cell.hash: Tried(0.5) for one in candidates for cell in one.cells}
+    text = search_markdown(search_table(candidates, results, schedules))
+    assert "Of v they were chosen on other records" in text and "lie in clear" not in text
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"dataset.name": "digits"}, {"dataset.scale": "unit_norm"}, {}]
+)
+def test_what_may_be_the_studys_own_records_is_called_so(parameters):
+    setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, parameters=parameters)
+    candidates = candidates_of(setting, {}, [])
+    assert {one.others for one in candidates} == {""}
+    text = search_markdown(search_table(candidates, {}, {}))
+    assert "Held-out records lie in clear" in text
+
+
+def test_every_candidate_is_tried_on_all_of_several_data_sets():
+    over = {"dataset.name": ["mnist", "synthetic"]}
+    setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, over=over)
+    candidates = candidates_of(setting, {}, [])
+    for one in candidates:
+        tried = [(cell.config.dataset.name, cell.config.seed) for cell in one.cells]
+        assert sorted(tried) == [("mnist", 7), ("mnist", 8), ("synthetic", 7), ("synthetic", 8)]
+        assert len({cell.name for cell in one.cells}) == 4
+    accuracies = (0.9, 0.1, 0.9, 0.1, 0.6, 0.6, 0.6, 0.6)
+    cells = [cell for one in candidates for cell in one.cells]
+    results = {c.hash: Tried(a) for c, a in zip(cells, accuracies, strict=True)}
+    assert choose(candidates, results) == {candidates[0].place: candidates[1].schedule}
+
+
+def test_a_counted_search_has_the_seed_split_and_part_of_epsilon_of_each_released_run():
+    arms = {"a": {"space": "s"}, "open": {"space": "s", "algorithm": "hfl"}}
+    setting = setting_of(arms, {"s": RATES}, seeds=None, counted=True, share=0.5)
+    candidates = candidates_of(setting, {}, [])
+    private, public = ([c for c in candidates if c.point.arm == arm] for arm in ("a", "open"))
+    assert [[cell.config.seed for cell in one.cells] for one in private] == [
+        [0], [0], [1], [1], [2], [2]
+    ]  # fmt: skip
+    targets = split_target(4.0, 1e-5, 2, 0.5)
+    for one in private:
+        (cell,) = one.cells
+        assert one.counted and cell.config.partition.held_out_by == "devices"
+        assert cell.config.privacy.epsilon == targets.searched
+        assert one.schedule["privacy.epsilon"] == targets.released
+    cells = expand(setting, {one.place: one.schedule for one in candidates})
+    assert {(c.point.arm, c.config.privacy.epsilon) for c in cells} == {
+        ("a", targets.released),
+        ("open", 4.0),
+    }
+    assert all(cell.config.partition.held_out_by == "cloud" for cell in cells)
+    # Whoever promises nothing has nothing to count.
+    assert not any(one.counted for one in public)
+    text = search_markdown(search_table(private, {}, {}))
+    assert "Counted searches" in text and "lie in clear" not in text
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"counted": True}, "seeds: a counted search has the seed of the released run"),
+        ({"seeds": None}, "give seeds"),
+        ({"seeds": None, "counted": True, "over": {"training.rounds": [1, 2]}}, "over: a counted"),
+        ({"seeds": None, "counted": True, "parameters": SYNTHETIC}, "parameters.dataset.name"),
+    ],
+)
+def test_a_counted_search_that_can_not_be_is_refused(search, message):
+    with pytest.raises(ValueError, match=message):
+        setting_of({"a": {"space": "s"}}, {"s": RATES}, **search)
+
+
+def test_a_counted_choice_follows_no_other():
+    arms = {"a": {"space": "s"}, "b": {"space": "like_a"}}
+    spaces = {"s": RATES, "like_a": {"schedule_of": "a", "grids": RATES["grids"]}}
+    setting = setting_of(arms, spaces, seeds=None, counted=True)
+    first = candidates_of(setting, {}, [])
+    with pytest.raises(InputError, match="counts no choice that follows another's"):
+        candidates_of(setting, {one.place: one.schedule for one in first}, first)

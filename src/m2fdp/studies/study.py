@@ -123,7 +123,8 @@ class Scale(Block):
     grid: Grid = Field(default_factory=dict)  # replaces the same keys of the study's
     search_seeds: Annotated[list[int], Field(min_length=1)] | None = None
     search_values: Annotated[int, Field(ge=1)] | None = None  # so many of each key of a space
-    search_parameters: dict[str, Any] = Field(default_factory=dict)  # over the search's own
+    # In the place of the same keys of a search's own.
+    search_parameters: dict[str, Any] = Field(default_factory=dict)
 
 
 class Board(Block):
@@ -274,7 +275,9 @@ def scaled(name: str, study: Study, scale: str) -> Study:
 
 def _smaller(search: Search, scale: Scale) -> Search:
     """A search at a scale: with its seeds, and in spaces with the first values of each key."""
-    seeds, values = scale.search_seeds or search.seeds, scale.search_values
+    seeds = search.seeds and (scale.search_seeds or search.seeds)
+    smaller = {k: v for k, v in scale.search_parameters.items() if k in search.parameters}
+    values = scale.search_values
     spaces = {
         name: space.model_copy(
             update={
@@ -289,7 +292,7 @@ def _smaller(search: Search, scale: Scale) -> Search:
         update={
             "seeds": seeds,
             "spaces": spaces,
-            "parameters": search.parameters | scale.search_parameters,
+            "parameters": search.parameters | smaller,
             "over": {key: each[:values] for key, each in search.over.items()},
         }
     )
