@@ -256,3 +256,13 @@ def test_the_catalog_stops_a_bad_manifest_before_it_is_saved(manifest, tmp_path)
     assert docs.exists() and not path.exists()
     catalog.save("manifest", manifest)
     pd.testing.assert_frame_equal(catalog.load("manifest"), manifest)
+
+
+def test_records_that_devices_hold_out_are_held_by_devices(tmp_path):
+    config = PartitionConfig(validation_fraction=0.1, held_out_by="devices")
+    table = make_manifest(load_dataset(DatasetConfig()), config, np.repeat(np.arange(10), 5), 0)
+    validator = ManifestValidator(filepath=str(tmp_path / "checks.html"))
+    validator.validate(table)
+    for stranger in (50, 77):
+        with pytest.raises(DataValidationError, match="validation records are held by devices"):
+            validator.validate(change(table, "validation", "device", stranger))

@@ -171,3 +171,14 @@ def test_a_given_split_that_has_a_record_twice_is_refused(digits, change, words)
         InputError, match=f"= 'sample {manifest['sample'][0]}': is dealt to {words}"
     ):
         check_manifest(doubled, digits, 50)
+
+
+def test_a_manifest_whose_held_out_records_others_hold_is_refused(digits):
+    config = PartitionConfig(validation_fraction=0.1, held_out_by="devices")
+    manifest = make_manifest(digits, config, FIFTY, 0)
+    check_manifest(manifest, digits, 50, "devices")
+    with pytest.raises(InputError, match=r"partition\.held_out_by: cloud"):
+        check_manifest(manifest, digits, 50)
+    with pytest.raises(InputError, match=r"partition\.held_out_by: devices"):
+        plain = make_manifest(digits, PartitionConfig(validation_fraction=0.1), FIFTY, 0)
+        check_manifest(plain, digits, 50, "devices")

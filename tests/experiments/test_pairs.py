@@ -322,6 +322,11 @@ CASES = {
         **HOLDING,
         **SPLIT,
     },
+    ("partition.held_out_by", "privacy.unit: device"): {**HOLDING, **DEVICE},
+    ("partition.held_out_by", "a model of your own"): {
+        **HOLDING,
+        "model.name": "tests.builders:digits",
+    },
     ("partition.held_out_by", "privacy.calibration: paper, multiplier"): {
         **HOLDING,
         **UPLOAD,

@@ -208,7 +208,7 @@ def test_a_search_of_other_records_sees_none_of_the_study_whatever_else_names_it
     assert {cell.config.dataset.name for cell in expand(asked, schedules)} == {"mnist"}
     results = {cell.hash: Tried(0.5) for one in candidates for cell in one.cells}
     text = search_markdown(search_table(candidates, results, schedules))
-    assert "Of v they were chosen on other records" in text and "lie in clear" not in text
+    assert "private arms of v were chosen on other records" in text and "lie in clear" not in text
 
 
 @pytest.mark.parametrize(
@@ -283,3 +283,14 @@ def test_a_counted_choice_follows_no_other():
     first = candidates_of(setting, {}, [])
     with pytest.raises(InputError, match="counts no choice that follows another's"):
         candidates_of(setting, {one.place: one.schedule for one in first}, first)
+
+
+def test_arms_without_privacy_are_chosen_on_the_studys_own_records():
+    arms = {"open": {"space": "s", "algorithm": "hfl"}, "a": {"space": "s"}}
+    over = {"training.rounds": [2, 3]}
+    space = {"grids": [{"training.learning_rate": [0.1, 0.2]}]}
+    setting = setting_of(arms, {"s": space}, parameters=SYNTHETIC, over=over)
+    for one in candidates_of(setting, {}, []):
+        names = [cell.config.dataset.name for cell in one.cells]
+        assert names == (["digits"] * 2 if one.point.arm == "open" else ["synthetic"] * 4)
+        assert bool(one.others) == (one.point.arm == "a")

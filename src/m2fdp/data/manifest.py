@@ -66,14 +66,20 @@ def make_manifest(
     )
 
 
-def check_manifest(manifest: pd.DataFrame, dataset: Dataset, n_devices: int) -> None:
+def check_manifest(
+    manifest: pd.DataFrame, dataset: Dataset, n_devices: int, held_out_by: str = "cloud"
+) -> None:
     """That a split, which may be the user's own, is one of this data set for these devices.
 
     What else every manifest must obey, whatever its data set, is checked when it is loaded.
 
+    Args:
+        held_out_by: who keeps validation records, as `PartitionConfig` has it.
+
     Raises:
-        InputError: another data set, records or labels that it does not have, one record twice, or
-            another number of devices; it names the manifest's file.
+        InputError: another data set, records or labels that it does not have, one record twice,
+            another number of devices, or validation records that others hold; it names the
+            manifest's file.
     """
     refuse = partial(InputError, file_of(manifest))
     name = manifest["dataset"].iloc[0]
@@ -108,6 +114,12 @@ def check_manifest(manifest: pd.DataFrame, dataset: Dataset, n_devices: int) -> 
     held = int(manifest["device"].max()) + 1
     if held != n_devices:
         raise refuse(f"{held} devices", f"topology has {n_devices}; both must have as many")
+    by_cloud = held_out(manifest, "validation")[1] == CLOUD
+    if not (by_cloud if held_out_by == "cloud" else ~by_cloud).all():
+        raise refuse(
+            "validation records",
+            f"partition.held_out_by: {held_out_by} means that others hold none of them",
+        )
 
 
 def file_of(table: pd.DataFrame) -> str:

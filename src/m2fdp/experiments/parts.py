@@ -113,7 +113,7 @@ class Parts:
             edges = tree.ancestors[tree.depth - 1]
             manifest = make_manifest(dataset, config.partition, edges, config.seed)
         else:
-            check_manifest(manifest, dataset, tree.n_devices)
+            check_manifest(manifest, dataset, tree.n_devices, config.partition.held_out_by)
         check_data(config, self.plan, dataset, self.input_shape, shards_of(manifest).sizes)
         return manifest
 

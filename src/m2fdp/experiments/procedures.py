@@ -33,9 +33,9 @@ def if_gaussian(searched: Sequence[Config], released: Sequence[Config], share: f
     """Targets of runs that are Gaussian in all; no data are read.
 
     Args:
-        searched: a configuration of each run of the search, with the target of the whole.
-        released: for each schedule that may be chosen the configuration of the released run.
-        share: of the squared shift, what the search has.
+        searched: the configuration of each run of the search, with the target of the whole.
+        released: the configuration of the released run under each schedule that may be chosen.
+        share: the search's part of the squared shift.
     """
     privacy = released[0].privacy
     return split_target(privacy.epsilon, privacy.delta, len(searched), share)

@@ -133,7 +133,7 @@ def split_target(
 
     Args:
         n_searched: how many runs the search has.
-        share: of the squared shift, what they have together.
+        share: the part of the squared shift that they have together.
         factor: what all shifts are multiplied by, less where runs are no Gaussians.
     """
     whole = factor * gaussian_shift(target, delta)

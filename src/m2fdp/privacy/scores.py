@@ -41,7 +41,7 @@ def score(
     Args:
         right: bool (n,), which records the model gets right.
         holders: int64 (n,), the device of each.
-        deviation: of what each head adds to its count.
+        deviation: that of what each head adds to its count.
 
     Returns:
         The noised sum of all counts over n, which need not lie in [0, 1].
@@ -55,7 +55,7 @@ class _Once:
     """What an observer is shown of a score: one release, whatever the number of rounds.
 
     Attributes:
-        unit: of the position's laws, in which a ledger states shifts and noise.
+        unit: that of the position's laws, in which a ledger states shifts and noise.
     """
 
     unit: float
@@ -71,7 +71,7 @@ def with_scores(ledger: Ledger, deviation: float) -> Ledger:
     of those that are held out, as if its observer were sent every count.
 
     Args:
-        deviation: of what each head adds to its count.
+        deviation: that of what each head adds to its count.
     """
 
     def of_held_out(line: Release) -> Release:

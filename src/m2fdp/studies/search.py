@@ -31,7 +31,7 @@ from m2fdp.studies.grid import (
     place_of_choice,
     search_of,
 )
-from m2fdp.studies.study import Study
+from m2fdp.studies.study import Grid, Search, Study
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,9 @@ def _of_proxies(table: pd.DataFrame) -> Iterator[str]:
     for others, rows in table.groupby("others", sort=False):
         names = ", ".join(dict.fromkeys(rows["version"].dropna())) or "the study"
         yield (
-            f"Of {names} they were chosen on other records ({others}): no run of the search read "
-            "one that a released run trains on, so that the ε of a released run is that of the "
-            "whole procedure, if those are public."
+            f"Those of private arms of {names} were chosen on other records ({others}): no run of "
+            "the search read one that a released run trains on, so that the ε of a released run is "
+            "that of the whole procedure, if those are public."
         )
 
 
@@ -244,47 +244,72 @@ def _candidates(
         if leading is None or leading not in schedules:
             return
         start = schedules[leading]
-    schedules_tried = [
+    to_try = [
         {**start, **dict(zip(grid, values, strict=True))}
         for grid in space.grids
         for values in itertools.product(*grid.values())
     ]
-    usual = {
-        "partition.validation_fraction": search.validation_fraction,
-        "training.evaluate_on": "validation",
-    }
-    others = [
-        dict(zip(search.over, values, strict=True))
-        for values in itertools.product(*search.over.values())
-    ]
-
-    def cells(schedule: Mapping[str, Any], number: int, more: Mapping[str, Any]) -> Iterator[Cell]:
-        seeds = search.seeds or [point.values.get(SEED, setting.base["seed"])]
-        for seed, (place_of_other, other) in itertools.product(seeds, enumerate(others)):
-            at = replace(point, values={**point.values, SEED: seed})
-            name = f"search/{at.name}-{number}" + (f".{place_of_other}" if search.over else "")
-            yield build_cell(setting, name, at, schedule, search.parameters | other | usual | more)
-
-    own = [build_cell(setting, point.name, point, each).config for each in schedules_tried]
-    counted = search.counted and check_config(own[0]).private
-    more: dict[str, Any] = {}
+    own = build_cell(setting, point.name, point, to_try[0]).config
+    private = check_config(own).private
+    counted = search.counted and private
+    # Who promises nothing has nothing to spare, and gets the best for the study's own records.
+    searching = search.parameters if private else {}
+    over = search.over if private else {}
     if counted:
         if start:
             valid = "counts no choice that follows another's; leave schedule_of out"
             raise InputError(f"study.{setting.name}.search.counted", True, valid)
-        more["partition.held_out_by"] = "devices"
-        runs = [next(cells(each, 1, more)).config for each in schedules_tried]
-        targets = setting.counting(runs, own, search.share)
-        more["privacy.epsilon"] = targets.searched
-        schedules_tried = [
-            {**each, "privacy.epsilon": targets.released} for each in schedules_tried
-        ]
+        searching = {**searching, "partition.held_out_by": "devices"}
+        to_try, searching = _within_target(setting, search, point, to_try, searching)
     target = search.target_accuracy or setting.study.target_accuracy
-    for number, schedule in enumerate(schedules_tried, start=1):
-        tried = tuple(cells(schedule, number, more))
-        spares = not any(_may_share(own[0].dataset, cell.config.dataset) for cell in tried)
-        tried_on = _text(search.parameters | search.over) if spares else ""
-        yield Candidate(place, point, schedule, tried, tried_on, counted, search.by, target)
+    for number, schedule in enumerate(to_try, start=1):
+        cells = tuple(_tried(setting, search, point, schedule, number, searching, over))
+        spares = not any(_may_share(own.dataset, cell.config.dataset) for cell in cells)
+        others = _text({**searching, **over}) if spares else ""
+        yield Candidate(place, point, schedule, cells, others, counted, search.by, target)
+
+
+def _tried(
+    setting: Setting,
+    search: Search,
+    point: Point,
+    schedule: Mapping[str, Any],
+    number: int,
+    searching: Mapping[str, Any],
+    over: Grid,
+) -> Iterator[Cell]:
+    """The runs that try a schedule: one a seed and a value of what they are tried over."""
+    held_out = {
+        "partition.validation_fraction": search.validation_fraction,
+        "training.evaluate_on": "validation",
+    }
+    others = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
+    seeds = search.seeds or [point.values.get(SEED, setting.base["seed"])]
+    for seed, (place, other) in itertools.product(seeds, enumerate(others)):
+        at = replace(point, values={**point.values, SEED: seed})
+        name = f"search/{at.name}-{number}" + (f".{place}" if over else "")
+        yield build_cell(setting, name, at, schedule, {**searching, **other, **held_out})
+
+
+def _within_target(
+    setting: Setting,
+    search: Search,
+    point: Point,
+    to_try: Sequence[dict[str, Any]],
+    searching: Mapping[str, Any],
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Schedules, and what runs of the search set, with the epsilon that each run may spend."""
+    searched = [
+        cell.config
+        for number, schedule in enumerate(to_try, start=1)
+        for cell in _tried(setting, search, point, schedule, number, searching, {})
+    ]
+    released = [build_cell(setting, point.name, point, each).config for each in to_try]
+    targets = setting.counting(searched, released, search.share)
+    return (
+        [{**schedule, "privacy.epsilon": targets.released} for schedule in to_try],
+        {**searching, "privacy.epsilon": targets.searched},
+    )
 
 
 def _may_share(one: DatasetConfig, other: DatasetConfig) -> bool:

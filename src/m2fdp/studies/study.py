@@ -81,9 +81,9 @@ class Search(Block):
     share: Share = 0.25
     # Values of varied keys at which one schedule is chosen for all values of these keys.
     at: dict[str, Any] = Field(default_factory=dict)
-    # What the search's runs set, whatever else sets it: other, public records, say.
+    # What the search's runs of private arms set, whatever else sets it: other, public records, say.
     parameters: dict[str, Any] = Field(default_factory=dict)
-    # Such parameters of which every candidate is tried with all values.
+    # Such parameters of which every candidate of them is tried with all values.
     over: Grid = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from m2fdp.experiments.pairs.base import Pair
 from m2fdp.experiments.request import Request
+from m2fdp.own_code import is_own
 
 
 def _not_beside(beside: str, is_there: Callable[[Request], bool], text: str) -> Pair:
@@ -36,6 +37,18 @@ SCORES = (
         "algorithms that train in tiers or split models",
         _splits,
         "counts what whole models get right, and algorithm: {algorithm} splits them; use cloud",
+    ),
+    _not_beside(
+        "privacy.unit: device",
+        lambda request: request.privacy.unit == "device",
+        "sends counts that one record moves by one, and a device by all that it holds out; use "
+        "privacy.unit: record, or cloud",
+    ),
+    _not_beside(
+        "a model of your own",
+        lambda request: is_own(request.config.model.name),
+        "counts records that the model judges one by one, which nothing enforces of code of your "
+        "own; use a model of the list, or cloud",
     ),
     _not_beside(
         "privacy.calibration: paper, multiplier",
