@@ -252,6 +252,16 @@ def test_a_run_older_than_a_key_has_its_default():
     assert frame["topology.weights"].tolist() == ["uniform", "uniform", "samples"]
 
 
+def test_what_is_chosen_for_each_seed_may_differ_between_seeds_and_nothing_else():
+    ids = [log_run(seed=seed, **{"training.learning_rate": seed + 1.0}) for seed in (0, 1)]
+    with pytest.raises(InputError, match=r"training\.learning_rate"):
+        load_runs(ids)
+    for load in (load_runs, load_history):
+        assert set(load(ids, (), ["training.learning_rate"])["seed"]) == {0, 1}
+        with pytest.raises(InputError, match=r"training\.learning_rate"):
+            load(ids, (), ["training.rounds"])
+
+
 def test_a_key_that_is_later_than_others_is_planned_with_its_default_too():
     study = Study(title="", grid={"topology.weights": ["uniform", "samples"]})
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})

@@ -256,6 +256,19 @@ def varied_keys(study: Study) -> tuple[str, ...]:
     return (*names, *_grid_keys(study))
 
 
+def keys_by_seed(study: Study) -> frozenset[str]:
+    """What counted searches choose for each seed anew."""
+    searches = [version.search for version in study.versions.values()]
+    return frozenset(
+        key
+        for search in searches
+        if search is not None and search.counted
+        for space in search.spaces.values()
+        for grid in space.grids
+        for key in grid
+    )
+
+
 def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse of `m2fdp.config.flatten`; empty blocks, which set nothing, are left out.
 

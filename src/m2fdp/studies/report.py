@@ -21,7 +21,7 @@ from m2fdp.files import replacing
 from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
-from m2fdp.studies.grid import Cell, varied_keys
+from m2fdp.studies.grid import Cell, keys_by_seed, varied_keys
 from m2fdp.studies.search import search_markdown
 from m2fdp.studies.study import Board, Study
 from m2fdp.studies.tracked_runs import (
@@ -130,8 +130,9 @@ def findings(study: Study, run_ids: Iterable[str]) -> Findings:
         InputError: as `load_runs` and `judge`.
     """
     varied = varied_keys(study)
-    runs = load_runs(run_ids, varied)
-    history = load_history(run_ids, varied)
+    by_seed = keys_by_seed(study)
+    runs = load_runs(run_ids, varied, by_seed)
+    history = load_history(run_ids, varied, by_seed)
     measured = measure_runs(
         runs, history, load_decisions(run_ids), study.target_accuracy, load_metrics(run_ids)
     )

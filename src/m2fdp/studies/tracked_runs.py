@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
@@ -22,7 +22,9 @@ from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INF
 from m2fdp.studies.grid import Cell
 
 
-def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFrame:
+def load_runs(
+    run_ids: Iterable[str], varied: Sequence[str] = (), by_seed: Collection[str] = ()
+) -> pd.DataFrame:
     """The finished runs among `run_ids` that have an accuracy, or were attacked, one row each.
 
     Of runs of one configuration only the latest counts.
@@ -31,6 +33,7 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
         run_ids: MLflow's ids; `mlflow.search_runs` finds them.
         varied: what tells the runs apart: `arm` and `version`, the names that a study gives
             groups of parameters (tags), and dotted keys of parameters.
+        by_seed: dotted keys that each seed's run has a value of its own of.
 
     Returns:
         `m2fdp.claims.frames.RUN_COLUMNS` and one column for each of `varied` but algorithm
@@ -41,7 +44,7 @@ def load_runs(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFram
         InputError: no such run, or runs of one algorithm that differ in more than `varied`.
     """
     swept = _swept(varied)
-    runs = _comparable(run_ids, swept)
+    runs = _comparable(run_ids, swept, by_seed)
     metrics = ("accuracy", "loss", "epsilon_nominal", "epsilon_verified", "energy_j", "delay_s")
     rows = [
         {
@@ -79,7 +82,9 @@ def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(varied))
 
 
-def load_history(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataFrame:
+def load_history(
+    run_ids: Iterable[str], varied: Sequence[str] = (), by_seed: Collection[str] = ()
+) -> pd.DataFrame:
     """The evaluated rounds of the runs that `load_runs` returns, one row a run and round.
 
     Returns:
@@ -90,7 +95,7 @@ def load_history(run_ids: Iterable[str], varied: Sequence[str] = ()) -> pd.DataF
         InputError: as `load_runs`.
     """
     swept = _swept(varied)
-    runs = load_runs(run_ids, varied)[["algorithm", "seed", *swept]]
+    runs = load_runs(run_ids, varied, by_seed)[["algorithm", "seed", *swept]]
     rounds = _by_round(list(runs.index), ("accuracy", "loss", "energy_j", "delay_s", "epsilon"))
     # In the order of the runs.
     history = runs.reset_index().merge(rounds, on="run_id")
@@ -211,7 +216,9 @@ def _params(run: Run) -> dict[str, str]:
     return {key: str(value) for key, value in later_defaults().items()} | run.data.params
 
 
-def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
+def _comparable(
+    run_ids: Iterable[str], swept: Sequence[str], by_seed: Collection[str]
+) -> list[Run]:
     """The latest finished run of each configuration."""
     latest: dict[Hashable, Run] = {}
     for run in _finished(run_ids):
@@ -225,7 +232,7 @@ def _comparable(run_ids: Iterable[str], swept: Sequence[str]) -> list[Run]:
         other = latest.get(configuration)
         if other is None or other.info.start_time < run.info.start_time:
             latest[configuration] = run
-    _check_alike(list(latest.values()), swept)
+    _check_alike(list(latest.values()), swept, by_seed)
     return list(latest.values())
 
 
@@ -244,7 +251,7 @@ def _found_something(run: Run) -> bool:
     return "accuracy" in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags
 
 
-def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:
+def _check_alike(runs: list[Run], swept: Sequence[str], by_seed: Collection[str]) -> None:
     """Seeds of one line must share everything else, or their mean would mean nothing."""
     groups: dict[tuple[str | None, ...], list[Run]] = defaultdict(list)
     for run in runs:
@@ -254,7 +261,7 @@ def _check_alike(runs: list[Run], swept: Sequence[str]) -> None:
         params = [_params(run) for run in members]
         for key in sorted(set().union(*params)):
             values = sorted({str(each.get(key)) for each in params})
-            if len(values) > 1 and key not in INCIDENTAL | {"seed"}:
+            if len(values) > 1 and key not in INCIDENTAL | {"seed", *by_seed}:
                 raise InputError(
                     key,
                     values,
