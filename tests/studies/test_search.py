@@ -268,7 +268,11 @@ def test_a_counted_search_has_the_seed_split_and_part_of_epsilon_of_each_release
         ({"counted": True}, "seeds: a counted search has the seed of the released run"),
         ({"seeds": None}, "give seeds"),
         ({"seeds": None, "counted": True, "over": {"training.rounds": [1, 2]}}, "over: a counted"),
-        ({"seeds": None, "counted": True, "parameters": SYNTHETIC}, "parameters.dataset.name"),
+        ({"seeds": None, "counted": True, "parameters": SYNTHETIC}, "dataset.name: records must"),
+        (
+            {"seeds": None, "counted": True, "parameters": {"topology.fanouts": [3, 2]}},
+            "topology.fanouts: records must stay",
+        ),
     ],
 )
 def test_a_counted_search_that_can_not_be_is_refused(search, message):

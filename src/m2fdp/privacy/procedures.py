@@ -15,7 +15,7 @@ alone would say 0.724.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import floor, sqrt
@@ -76,23 +76,14 @@ class Procedure:
     def epsilon(self, kind: str) -> float:
         """The largest epsilon over records of all that a kind of observer reads."""
         delta, adjacency = self.released.delta, self.released.adjacency
-        totals = {_composed(of_device) for places in self._lines(kind) for of_device in places}
-        return max(spent + epsilon(each, delta, adjacency) for spent, each in totals)
-
-    def _lines(self, kind: str) -> Iterator[Iterator[list[tuple[Ledger, Release]]]]:
-        """For records that the search trains on, and for those that it holds out: the lines of each
-        device, one a run."""
+        first, *others = self._by_device
+        totals = set()
         for held_out in (False, True):
-            of_runs = [
-                (self.released, self._by_device[0][kind, False]),
-                *(
-                    (ledger, by_device[kind, held_out])
-                    for ledger, by_device in zip(self.searched, self._by_device[1:], strict=True)
-                ),
-            ]
-            yield (
-                [(ledger, lines[device]) for ledger, lines in of_runs] for device in of_runs[0][1]
-            )
+            of_runs = [first[kind, False], *(lines[kind, held_out] for lines in others)]
+            for device in first[kind, False]:
+                of_device = [lines[device] for lines in of_runs]
+                totals.add(_composed((self.released, *self.searched), of_device))
+        return max(spent + epsilon(each, delta, adjacency) for spent, each in totals)
 
     @cached_property
     def _by_device(self) -> list[dict[tuple[str, bool], dict[int, Release]]]:
@@ -107,14 +98,14 @@ class Procedure:
         return result
 
 
-def _composed(lines: Sequence[tuple[Ledger, Release]]) -> tuple[float, Composition]:
-    """What is spent once, and all releases together."""
+def _composed(ledgers: Sequence[Ledger], lines: Sequence[Release]) -> tuple[float, Composition]:
+    """What is spent once, and all releases together, by one line of each ledger."""
     sums: Counter[ShiftLaw] = Counter()
-    for ledger, line in lines:
+    for ledger, line in zip(ledgers, lines, strict=True):
         for law, count in ledger.composition(line, len(ledger.plans)):
             sums[law] += count
     ordered = sorted(sums.items(), key=lambda each: each[0].shifts)
-    return sum(line.spent for _, line in lines), tuple(ordered)
+    return sum(line.spent for line in lines), tuple(ordered)
 
 
 @dataclass(frozen=True)

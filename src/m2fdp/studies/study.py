@@ -60,6 +60,10 @@ class Space(Block):
     schedule_of: Name | None = None
 
 
+# What runs of a counted search, and what they try, may differ in.
+_OF_SCHEDULES = ("training.", "features.", "model.", "privacy.clipping_norm")
+
+
 class Search(Block):
     """How schedules are chosen: on records held out of the training records, the study's own or
     others'.
@@ -92,7 +96,9 @@ class Search(Block):
             if self.seeds is None:
                 raise ValueError("give seeds")
             return self
-        others = [key for key in (*self.parameters, *self.over) if key.startswith("dataset.")]
+        grids = [grid for space in self.spaces.values() for grid in space.grids]
+        keys = [*self.parameters, *(key for grid in grids for key in grid)]
+        moved = [key for key in keys if not key.startswith(_OF_SCHEDULES)]
         for wrong, text in (
             (
                 self.seeds,
@@ -100,7 +106,11 @@ class Search(Block):
             ),
             (self.by != "accuracy", f"by: {self.by} is known without noise only; use accuracy"),
             (self.over, "over: a counted search tries a schedule once; leave it out"),
-            (others, f"parameters.{''.join(others[:1])}: other records need not be counted"),
+            (
+                moved,
+                f"{''.join(moved[:1])}: records must stay where they are in all runs of a counted "
+                f"search; it may set {', '.join(f'{each}*' for each in _OF_SCHEDULES)}",
+            ),
         ):
             if wrong:
                 raise ValueError(text)
