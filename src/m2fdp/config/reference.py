@@ -77,15 +77,15 @@ def page() -> str:
     parts, told = [_INTRODUCTION], set[str]()
     groups: dict[str, list[tuple[str, Block, list[str]]]] = {EVERY_RUN: []}
     for name, block, around in [("", Config(), ()), *_blocks("", Config())]:
-        rows: dict[str, list[str]] = {}
+        by_title: dict[str, list[str]] = {}
         for row, readers in _rows(name, block, around):
-            rows.setdefault(f"Only with {readers[0]}" if readers else EVERY_RUN, []).append(row)
-        for readers, its in rows.items():
-            groups.setdefault(readers, []).append((name, block, its))
-    for readers, blocks in groups.items():
-        parts.append(f"## {readers}\n")
+            by_title.setdefault(f"Only with {readers[0]}" if readers else EVERY_RUN, []).append(row)
+        for title, rows in by_title.items():
+            groups.setdefault(title, []).append((name, block, rows))
+    for title, blocks in groups.items():
+        parts.append(f"## {title}\n")
         for name, block, rows in blocks:
-            if name and readers == EVERY_RUN:
+            if name and title == EVERY_RUN:
                 parts.append(f"### {name}\n")
             if name and name not in told:
                 parts.append(f"{_text_of(block)}\n")
