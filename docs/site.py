@@ -1,11 +1,14 @@
 """What the site has beyond the pages of docs/: the README as its index, and the reference.
 
-The reference has one page for each room of src/m2fdp, with every module of it, so that no list of
-modules has to be kept.
+The reference has one page for each room of src/m2fdp, in the order of the import contract, so that
+no list of modules has to be kept. Modules that are no room's stand together: those of the frame,
+and the ground that the library stands on.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import posixpath
 import re
 from collections.abc import Iterator
@@ -20,27 +23,74 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent
 REPOSITORY = DOCS.parent
 PACKAGE = REPOSITORY / "src" / "m2fdp"
+FRAME, LIBRARY = "The frame", "The library"
+ALONE = {FRAME: "commands", LIBRARY: "ground"}
 
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 
 
-def rooms() -> dict[str, list[str]]:
-    """The modules of each room, by the room's name; a module that is none's is its own."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = ("m2fdp", *path.relative_to(PACKAGE).with_suffix("").parts)
-        if parts[-1] == "__main__":
-            continue
-        module = ".".join(part for part in parts if part != "__init__")
-        found.setdefault((*module.split("."), "m2fdp")[1], []).append(module)
-    return {room: sorted(modules) for room, modules in sorted(found.items())}
+def order() -> list[str]:
+    """The names of src/m2fdp from the top of the import contract to its ground."""
+    spec = importlib.util.spec_from_file_location("rooms", DOCS / "rooms.py")
+    picture = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(picture)
+    return ["m2fdp", *(name for layer in picture.layers() for name in layer)]
+
+
+def rooms() -> dict[str, dict[str, list[str]]]:
+    """The modules of each room, by group and by the room's name."""
+    found: dict[str, dict[str, list[str]]] = {LIBRARY: {}, FRAME: {}}
+    names = order()
+    library = names[names.index("cluster") + 1 :]
+    for name in sorted(names, key=lambda name: not (PACKAGE / name).is_dir()):  # rooms first
+        folder = PACKAGE / name
+        paths = folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]
+        if name == "m2fdp":
+            paths = [PACKAGE / "__init__.py"]
+        modules = sorted(module_of(path) for path in paths if path.stem != "__main__")
+        group = LIBRARY if name in library else FRAME
+        room = name if folder.is_dir() else ALONE[group]
+        if modules:
+            found[group].setdefault(room, []).extend(modules)
+    return found
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a file of the package."""
+    parts = ("m2fdp", *path.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def sentence(module: str) -> str:
+    """The first sentence of a module's docstring; its name where it has none."""
+    path = REPOSITORY / "src" / Path(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    text = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or module).split("\n\n")
+    return re.split(r"\.(?= [A-Z]|$)", " ".join(text[0].split()))[0]
 
 
 def reference() -> Iterator[tuple[str, str]]:
     """Path and Markdown of the reference's pages."""
-    for room, modules in rooms().items():
-        blocks = [f"# {room}", *(f"::: {module}" for module in modules)]
-        yield f"reference/{room}.md", "\n\n".join(blocks) + "\n"
+    for group in rooms().values():
+        for room, modules in group.items():
+            blocks = [f"# {room}", *map(_block, modules)]
+            yield f"reference/{room}.md", "\n\n".join(blocks) + "\n"
+
+
+def _block(module: str) -> str:
+    """A module below what it is for."""
+    title = sentence(module).replace('"', "'")
+    label = module.rpartition(".")[2]
+    options = f'    options:\n      heading: "{title}"\n      toc_label: {label}'
+    return f"::: {module}\n{options}"
+
+
+def navigation() -> list[dict[str, list[dict[str, str]]]]:
+    """The reference's part of the navigation."""
+    return [
+        {group: [{room: f"reference/{room}.md"} for room in names]}
+        for group, names in rooms().items()
+    ]
 
 
 def index() -> str:
@@ -60,8 +110,9 @@ def without_links_out(markdown: str, page: str) -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the reference behind the pages."""
-    config.nav.append({"Reference": [{Path(path).stem: path} for path, _ in reference()]})
+    """Put the reference behind the pages of the last group."""
+    (last,) = config.nav[-1].values()
+    last.append({"Reference": navigation()})
     return config
 
 

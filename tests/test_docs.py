@@ -1,6 +1,7 @@
 """What README and docs tell users to type."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,34 @@ def test_commands_can_be_copied_as_they_are_shown(page):
     assert [
         line for line in page.read_text().splitlines() if "kedro" in line and r"\|" in line
     ] == []
+
+
+def test_tests_that_a_page_names_are_there():
+    """As `tests/file.py::test_name`, where a page says what catches a mistake."""
+    named = {
+        (file, test)
+        for page in PAGES
+        for file, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8"))
+    }
+    assert len(named) >= 10
+    missing = [
+        f"{file}::{test}"
+        for file, test in sorted(named)
+        if f"\ndef {test}(" not in (REPOSITORY / file).read_text("utf-8")
+    ]
+    assert missing == []
+
+
+def test_ten_ways_are_ten_each_with_a_test():
+    page = (REPOSITORY / "docs" / "ten-ways.md").read_text("utf-8")
+    ways = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    ranked = [way for way in ways if re.match(r"\d+\. ", way)]
+    assert [int(way.partition(".")[0]) for way in ranked] == list(range(1, 11))
+    assert all("::test_" in way for way in ranked)
+
+
+def test_the_readme_is_short():
+    assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 110
 
 
 @pytest.mark.full

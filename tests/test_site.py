@@ -96,10 +96,27 @@ def test_every_module_is_in_the_reference(site):
     assert "reference/topology.md" in pages
 
 
+def pages_of(navigation: list) -> Iterator[str]:
+    """The files that a navigation names, whatever their groups."""
+    for entry in navigation:
+        for value in entry.values():
+            yield from [value] if isinstance(value, str) else pages_of(value)
+
+
 def test_every_page_is_in_the_navigation():
     navigation = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())["nav"]
-    listed = [page for entry in navigation for page in entry.values()]
-    assert sorted(listed) == sorted(["index.md", *(page.name for page in PAGES[1:])])
+    docs = REPOSITORY / "docs"
+    written = [page.relative_to(docs).as_posix() for page in PAGES[1:]]
+    assert sorted(pages_of(navigation)) == sorted(["index.md", *written])
+    assert len(navigation) == 5
+
+
+def test_the_reference_is_grouped_by_rooms_in_the_contracts_order(site):
+    library, frame = (list(group) for group in site.rooms().values())
+    assert {"command_errors", "errors", "files"}.isdisjoint(library)
+    assert library[0] == "reporting" and library[-1] == "ground"
+    assert {"pipelines", "cluster", "studies", "commands"} == set(frame)
+    assert list(pages_of(site.navigation())) == [path for path, _ in site.reference()]
 
 
 def test_links_of_the_readme_lead_to_the_sites_pages_or_nowhere(site):
@@ -107,7 +124,6 @@ def test_links_of_the_readme_lead_to_the_sites_pages_or_nowhere(site):
     assert "](docs/" not in index
     assert "](privacy.md)" in index
     assert "](LICENSE)" not in index
-    assert "](images/features.png)" in index
 
 
 def test_links_beyond_the_site_become_their_text(site):

@@ -43,5 +43,5 @@ def test_a_claim_holds_over_its_versions_only_where_it_does_in_one():
 
 
 def test_no_page_uses_verdicts_of_before():
-    for page in [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")]:
+    for page in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]:
         assert "within one std" not in page.read_text()

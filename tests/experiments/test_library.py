@@ -22,7 +22,7 @@ print(m2fdp.__file__)
 def cell() -> str:
     """The README's cell."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("### From a notebook")[2]
+    section = readme.partition("## One notebook cell")[2]
     return re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
 
 

@@ -90,7 +90,7 @@ def test_noise_differs_wherever_a_release_does(changes):
 
 
 def test_two_protocols_have_noises_of_their_own():
-    """The sums are the same, the runs' models are not (docs/privacy.md)."""
+    """The sums are the same, the runs' models are not (docs/privacy/sums.md)."""
     one, other = (
         assemble({"secure_aggregation": {"layers": "1", "protocol": protocol}})
         for protocol in ("ideal", "masks")

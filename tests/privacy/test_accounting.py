@@ -138,7 +138,7 @@ def test_one_mixture_against_its_integral(q, sigma):
 def test_replacing_one_record_is_worst_where_the_two_push_opposite_ways(q, sigma, angle):
     """Two records of norm 1 at any angle, by quadrature in the plane, against the bound.
 
-    At the angle 0 they oppose each other, which is the pair of docs/privacy.md's proof.
+    At the angle 0 they oppose each other, which is the pair of docs/privacy/neighbours.md's proof.
     """
     u, v = (1.0, 0.0), (-np.cos(np.pi * angle), np.sin(np.pi * angle))
     x = np.linspace(-1 - 7 * sigma, 1 + 7 * sigma, 1201)

@@ -1,4 +1,4 @@
-"""What J's noise is worth: the table of docs/privacy.md, printed and checked.
+"""What J's noise is worth: the table of docs/privacy/proposition-1.md, printed and checked.
 
 `pytest tests/privacy/test_design_table.py -s` prints it.
 """

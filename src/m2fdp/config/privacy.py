@@ -121,7 +121,7 @@ class PrivacyConfig(Block):
     )
     drift: Literal["worst_case", "smooth", "non_expansive"] = Field(
         default="worst_case",
-        description="How far two runs that differ may part (upload); docs/privacy.md.",
+        description="How far two runs that differ may part (upload); docs/privacy/drift.md.",
     )
     smoothness: Positive | None = Field(
         default=None,

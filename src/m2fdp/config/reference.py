@@ -28,6 +28,8 @@ _FILES = {
 # A file would set them for all runs: commands and studies give each run its own.
 COMMAND_LINE = frozenset({"cell"})
 _WIDTH = 100
+EVERY_RUN = "Every run"
+_HEAD = ("| key | valid | default | |", "|---|---|---|---|")
 _INTRODUCTION = f"""\
 # Configuration
 
@@ -40,8 +42,10 @@ environment such as `conf/mnist` sets what differs, and commands set single keys
 - An unknown key, or a value that is not valid, ends in one line that says what would be.
 - On the command line a list is written with bars: `topology.fanouts=10|5`. `null` clears a key.
 - Numbers are at most 1e9; those that must be positive are at least 1e-9.
-- A key that only some runs read says by whom; of several readers all are needed. Where nothing
-  reads it, another value than its default is refused in one line.
+- Keys stand below who reads them: first those of every run (of a block that is called like a
+  pipeline, `attack` or `audit`, of every run of that), then those that only some runs read. Where
+  nothing reads a key, another value than its default is refused in one line.
+- J, C, H, G and D are the [papers](papers.md).
 - Pairs of keys that exclude each other are in [what-goes-together.md](what-goes-together.md).
 - `{FORM}` is code of your own, in a module in the project's root (the folder
   with `pyproject.toml`): [adding-an-algorithm.md](adding-an-algorithm.md).
@@ -70,17 +74,23 @@ def parameter_files() -> dict[str, str]:
 
 def page() -> str:
     """The content of docs/configuration.md."""
-    parts = [_INTRODUCTION]
-    top = {
-        name: field
-        for name, field in Config.model_fields.items()
-        if not isinstance(getattr(Config(), name), Block)
-    }
-    parts += ["## Top level\n", _table("", Config(), top)]
-    for name, block, readers in _blocks("", Config()):
-        fields = type(block).model_fields
-        own = {key: f for key, f in fields.items() if not isinstance(getattr(block, key), Block)}
-        parts += [f"## {name}\n", f"{_text_of(block)}\n", _table(f"{name}.", block, own, readers)]
+    parts, told = [_INTRODUCTION], set[str]()
+    groups: dict[str, list[tuple[str, Block, list[str]]]] = {EVERY_RUN: []}
+    for name, block, around in [("", Config(), ()), *_blocks("", Config())]:
+        by_title: dict[str, list[str]] = {}
+        for row, readers in _rows(name, block, around):
+            by_title.setdefault(f"Only with {readers[0]}" if readers else EVERY_RUN, []).append(row)
+        for title, rows in by_title.items():
+            groups.setdefault(title, []).append((name, block, rows))
+    for title, blocks in groups.items():
+        parts.append(f"## {title}\n")
+        for name, block, rows in blocks:
+            if name and title == EVERY_RUN:
+                parts.append(f"### {name}\n")
+            if name and name not in told:
+                parts.append(f"{_text_of(block)}\n")
+            told.add(name)
+            parts.append("\n".join([*_HEAD, *rows]) + "\n")
     return "\n".join(parts)
 
 
@@ -147,20 +157,25 @@ def in_yaml(value: Any) -> str:
 # --- docs/configuration.md ---------------------------------------------------------------
 
 
-def _table(
-    prefix: str, block: Block, fields: Mapping[str, FieldInfo], readers: tuple[str, ...] = ()
-) -> str:
-    """Args: readers: the block's own."""
+def _rows(
+    name: str, block: Block, around: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The row of each key of a block, and its readers.
+
+    Args:
+        around: readers of the block itself.
+    """
     schema = type(block).model_json_schema()
-    rows = ["| key | valid | default | | read by |", "|---|---|---|---|---|"]
-    for name, field in fields.items():
-        valid = _valid(schema["properties"][name])
-        extra = field.json_schema_extra
+    for key, field in type(block).model_fields.items():
+        value = getattr(block, key)
+        if isinstance(value, Block):
+            continue
+        readers, extra = (*around, *readers_of(field)), field.json_schema_extra
+        and_by = f" Read only with {', '.join(readers[1:])}, too." if readers[1:] else ""
         since = f" Since {extra[SINCE]}." if isinstance(extra, dict) and SINCE in extra else ""
-        text, usual = f"{field.description}{since}", in_yaml(getattr(block, name))
-        read_by = "; ".join((*readers, *readers_of(field)))
-        rows.append(f"| `{prefix}{name}` | {valid} | `{usual}` | {text} | {read_by} |")
-    return "\n".join(rows) + "\n"
+        dotted, valid = f"{name}.{key}".lstrip("."), _valid(schema["properties"][key])
+        text = f"{field.description}{and_by}{since}"
+        yield f"| `{dotted}` | {valid} | `{in_yaml(value)}` | {text} |", readers
 
 
 def _valid(schema: Mapping[str, Any]) -> str:

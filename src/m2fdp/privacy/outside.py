@@ -1,5 +1,5 @@
 """What a private run leaves that epsilon does not cover: said here once, for the run's tag
-`diagnostic`, for `outside_the_promise` in privacy_summary.json and for docs/privacy.md."""
+`diagnostic`, for `outside_the_promise` in privacy_summary.json and for docs/privacy/outside.md."""
 
 from __future__ import annotations
 

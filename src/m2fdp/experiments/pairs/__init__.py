@@ -40,7 +40,7 @@ _INTRODUCTION = """\
 # What goes together
 
 Keys whose values do not go together, each with the line that says so: before anything is computed,
-and in this order. Where a key is only idle, as nothing in the run reads it, its row of
+and in this order. Where a key is only idle, as nothing in the run reads it, its place in
 [configuration.md](configuration.md) says who does. What a mechanism refuses of the block `privacy`
 stands in its file in `src/m2fdp/privacy/mechanisms`.
 
