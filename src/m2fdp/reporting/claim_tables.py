@@ -13,7 +13,7 @@ from rich.text import Text
 from m2fdp.claims.intervals import SLACK
 from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import parameter, quantity, verified
+from m2fdp.formatting import parameter, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.reporting.terminal import new_table, show
 
@@ -101,8 +101,9 @@ def _heading(version: str) -> str:
 def _trend(row: Mapping[str, Any]) -> str:
     """`1.0 → 2.3 → 5.1 steps at control.alpha_1 = 0.01, 1, 100 (n = 3)`."""
     means = pd.Series(row["means"], dtype=float)
-    unit = MEASURES[row["measure"]].unit
-    texts = ["–" if math.isnan(mean) else _written(row["measure"], mean) for mean in means]
+    measure = MEASURES[row["measure"]]
+    unit = measure.unit
+    texts = [measure.text(mean) for mean in means]
     complete = len(means) > 1 and means.notna().all()
     constant = complete and means.max() - means.min() <= SLACK * max(1.0, means.abs().max())
     values = (
@@ -129,13 +130,6 @@ def _mean_and_std(row: Mapping[str, Any]) -> str:
         texts, unit = (f"{100 * mean:+.{digits}f}", f"{100 * std:.{digits}f}"), "points"
     else:
         sign = "+" if row["comparison"] == "difference" and mean >= 0 else ""
-        texts = sign + _written(row["measure"], mean), _written(row["measure"], std)
+        texts = sign + measure.text(mean), measure.text(std)
     spread = f" ± {texts[1]}" if row["n"] > 1 else ""
     return f"{texts[0]}{spread}{f' {unit}' if unit else ''} (n = {row['n']})"
-
-
-def _written(measure: str, value: float) -> str:
-    if math.isinf(value):
-        return "∞"
-    digits = MEASURES[measure].digits
-    return quantity(value) if digits is None else f"{value:,.{digits}f}"
