@@ -20,6 +20,7 @@ from m2fdp.errors import InputError
 from m2fdp.files import replacing
 from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
+from m2fdp.reporting.pictures import write_pdf
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import Cell, keys_by_seed, varied_keys
 from m2fdp.studies.search import search_markdown
@@ -195,7 +196,7 @@ def write_report(
     files = [
         _write(folder / "comparison.csv", results.table),
         _write(folder / "comparison.md", comparison_text),
-        _write(folder / "comparison.png", results.figure),
+        *_write_figure(folder / "comparison.png", results.figure),
     ]
     progress = f"{len(run_ids)} of {cells} cells are finished"
     minutes = seconds_of(run_ids) / 60
@@ -203,12 +204,12 @@ def write_report(
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
         f"{progress}; their run time, added up over the workers, is {minutes:.0f} minutes.\n",
-        f"![{study.title}]({files[-1].name})\n",
+        _shown(study.title, *files[-2:]),
         comparison_text,
     ]
     if results.board is not None:
-        files.append(_write(folder / "board.png", results.board))
-        parts.append(f"![What is reconstructed]({files[-1].name})\n")
+        files += _write_figure(folder / "board.png", results.board)
+        parts.append(_shown("What is reconstructed", *files[-2:]))
     if results.measures is not None:
         files.append(_write(folder / "measures.csv", results.measures))
         parts.append(measure_tables.to_markdown(results.measures, study.table))
@@ -225,16 +226,28 @@ def write_report(
     return Report(progress, results.table, results.judged, tuple(files))
 
 
-def _write(path: Path, content: pd.DataFrame | Figure | str) -> Path:
-    """A table as CSV, a figure as PNG, or text; whole or not at all. Returns the path."""
+def _write(path: Path, content: pd.DataFrame | str) -> Path:
+    """A table as CSV, or text; whole or not at all. Returns the path."""
     with replacing(path) as unfinished:
         if isinstance(content, str):
             unfinished.write_text(content)
-        elif isinstance(content, Figure):
-            content.savefig(unfinished)
         else:
             content.to_csv(unfinished, index=False)
     return path
+
+
+def _write_figure(path: Path, figure: Figure) -> tuple[Path, Path]:
+    """A figure as PNG, and as PDF beside it. Returns their paths."""
+    printed = path.with_suffix(".pdf")
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished)
+    with replacing(printed) as unfinished:
+        write_pdf(figure, unfinished)
+    return path, printed
+
+
+def _shown(title: str, png: Path, pdf: Path) -> str:
+    return f"![{title}]({png.name})\n\nThe same as [PDF]({pdf.name}).\n"
 
 
 def print_report(title: str, report: Report) -> None:
