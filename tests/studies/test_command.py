@@ -137,7 +137,8 @@ grid: {seed: [5]}
     assert parent.info.status == "FINISHED"
     check_page(parent)
     files = {file.path for file in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
-    assert files == {"comparison.csv", "comparison.md", "comparison.png", "report.md"}
+    names = {f"comparison.{suffix}" for suffix in ("csv", "md", "png", "pdf")}
+    assert files == names | {"report.md"}
     for file in files:
         assert str(project / "data/08_reporting/tiny" / file) in result.output
 
@@ -191,6 +192,7 @@ REPORTED = (
     "claims.csv",
     "comparison.csv",
     "comparison.md",
+    "comparison.pdf",
     "comparison.png",
     "procedures.csv",
     "report.md",

@@ -10,12 +10,21 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.intervals import SLACK
 from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
 from m2fdp.formatting import parameter, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.reporting.terminal import new_table, show
+
+_PAPERS = {"J", "C", "H", "G", "D"}  # what a claim's source begins with
+_OF_PAIRS = frozenset(
+    {
+        *("algorithm", "arm", "algorithm_over", "arm_over"),
+        *("seeds", "difference", "low", "high"),
+    }
+)
 
 
 def displayed(judged: pd.DataFrame) -> pd.DataFrame:
@@ -33,6 +42,36 @@ def displayed(judged: pd.DataFrame) -> pd.DataFrame:
         cells = [texts.get(claim, "–") for claim in frame["claim"]]
         frame.insert(3 + i, _heading(version), cells)
     return frame
+
+
+def heading(judged: pd.DataFrame) -> str:
+    """Of judged claims: whether a paper makes any of them."""
+    papers = {str(source).partition(" ")[0] for source in judged["source"]} & _PAPERS
+    return "What the paper says" if papers else "Claims"
+
+
+def pairs_markdown(pairs: pd.DataFrame) -> str:
+    """What `m2fdp.claims.pairs.paired_differences` returns, in Markdown, accuracies in points."""
+    places = [name for name in pairs.columns if name not in _OF_PAIRS]
+    rows = [
+        {name: parameter(row[name]) for name in places}
+        | {
+            "arm": _line(row, ""),
+            "less": _line(row, "_over"),
+            "seeds": str(row["seeds"]),
+            "difference (points)": f"{100 * row['difference']:+.1f}",
+            "95 % interval": f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}",
+        }
+        for row in pairs.to_dict("records")
+    ]
+    return markdown(pd.DataFrame(rows), [*places, "arm", "less"])
+
+
+def _line(row: Mapping[str, Any], suffix: str) -> str:
+    """An arm's name, or where there are none the algorithm's."""
+    title = get_algorithm(str(row[f"algorithm{suffix}"])).title
+    arm = row.get(f"arm{suffix}")
+    return title if arm is None else f"{arm} ({title})"
 
 
 def to_markdown(judged: pd.DataFrame) -> str:

@@ -16,6 +16,7 @@ from m2fdp.claims.declared import check_claims
 from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.claims.judging import judge
 from m2fdp.claims.measures import check_measure, measure_runs
+from m2fdp.claims.pairs import paired_differences
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
 from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
@@ -58,6 +59,7 @@ class Report:
     progress: str  # how many of the cells it is about
     table: pd.DataFrame
     judged: pd.DataFrame | None  # None where the study lists no claims
+    pairs: pd.DataFrame  # of `paired_differences`
     files: tuple[Path, ...]
 
 
@@ -70,6 +72,7 @@ class Findings:
     figure: Figure
     judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
     board: Figure | None  # of reconstructions; None where the study shows none
+    pairs: pd.DataFrame  # of `paired_differences`
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
@@ -146,7 +149,8 @@ def findings(study: Study, run_ids: Iterable[str]) -> Findings:
     if study.claims:
         judged = judge(study.claims, measured, tuple(study.versions))
     board = None if study.board is None else _draw_board(study, study.board, runs)
-    return Findings(comparison_table(runs), measures, figure, judged, board)
+    pairs = paired_differences(measured)
+    return Findings(comparison_table(runs), measures, figure, judged, board, pairs)
 
 
 def _one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
@@ -213,9 +217,15 @@ def write_report(
     if results.measures is not None:
         files.append(_write(folder / "measures.csv", results.measures))
         parts.append(measure_tables.to_markdown(results.measures, study.table))
+    if len(results.pairs):
+        files.append(_write(folder / "paired.csv", results.pairs))
+        parts += ["## Paired differences\n", claim_tables.pairs_markdown(results.pairs)]
     if results.judged is not None:
         files.append(_write(folder / "claims.csv", results.judged))
-        parts += ["## What the paper says\n", claim_tables.to_markdown(results.judged)]
+        parts += [
+            f"## {claim_tables.heading(results.judged)}\n",
+            claim_tables.to_markdown(results.judged),
+        ]
     if len(searched.candidates):
         files.append(_write(folder / "search.csv", searched.candidates))
         parts += ["## How schedules were chosen\n", search_markdown(searched.candidates)]
@@ -223,7 +233,7 @@ def write_report(
         files.append(_write(folder / "procedures.csv", searched.whole))
         parts += ["## ε of the whole procedure\n", whole_markdown(searched.whole)]
     files.append(_write(folder / REPORT, "\n".join(parts)))
-    return Report(progress, results.table, results.judged, tuple(files))
+    return Report(progress, results.table, results.judged, results.pairs, tuple(files))
 
 
 def _write(path: Path, content: pd.DataFrame | str) -> Path:
@@ -256,7 +266,7 @@ def print_report(title: str, report: Report) -> None:
     print_table(report.table, console, title)
     console.print(f"{report.progress}.")
     if report.judged is not None:
-        claim_tables.print_claims(report.judged, console, "What the paper says")
+        claim_tables.print_claims(report.judged, console, claim_tables.heading(report.judged))
     for file in report.files:
         console.print(str(file), soft_wrap=True)
 
