@@ -168,6 +168,13 @@ def test_study_without_options_leaves_the_choices_to_the_studies(project, study_
     assert (order.identity, order.command) == ("quickstart", "kedro study quickstart")
 
 
+def test_study_hands_on_what_a_sweep_goes_over(project, study_call):
+    arguments = ["study", "sweep", "--over=privacy.epsilon=1|2", "--over=seed=1", "--seeds=4"]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    over = ("privacy.epsilon=1|2", "seed=1")
+    assert study_call["order"] == Order("sweep", None, None, {}, over, 4)
+
+
 def test_study_report_runs_no_study(project, study_call, monkeypatch):
     reports = []
     monkeypatch.setattr("m2fdp.studies.command.report", lambda: reports.append("made"))

@@ -26,6 +26,8 @@ from m2fdp.experiments.checks import check_config
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.recording import INFINITE_TAG
 from m2fdp.pipelines.tracking import END_TAG
+from m2fdp.reporting.figures import accuracy_curve
+from m2fdp.reporting.pictures import Drawing
 
 MANIFEST = pd.DataFrame(
     {
@@ -177,6 +179,24 @@ def test_a_run_of_all_rounds_without_zones_has_none_of_their_metrics(project, ke
     (run,) = _runs(project)
     assert run.data.metrics == {"rounds_trained": 3}
     assert not {"stopped_early", INFINITE_TAG} & run.data.tags.keys()
+
+
+def _drawn(seed: int) -> Drawing:
+    return Drawing.of(
+        accuracy_curve, pd.DataFrame({"round": [1], "accuracy": [1], "epsilon": 1}), ""
+    )
+
+
+def test_figures_are_pdf_too_where_the_run_wants_it(project, kedro_run, pipeline):
+    pipeline(Node(_drawn, "params:seed", "accuracy_curve", name="draw"))
+    printed = project / "data/08_reporting/single/accuracy_curve.pdf"
+    kedro_run("--params", "pdf=true", code=0)
+    (run,) = _runs(project)
+    files = mlflow.MlflowClient().list_artifacts(run.info.run_id)
+    assert {file.path for file in files} == {"accuracy_curve.pdf", "accuracy_curve.png"}
+    assert printed.read_bytes().startswith(b"%PDF")
+    kedro_run(code=0)
+    assert not printed.exists() and printed.with_suffix(".png").exists()
 
 
 def test_git_commit_and_dirty_flag_are_those_of_the_project(project, kedro_run, ends_with):

@@ -86,6 +86,18 @@ def run(**options: Any) -> None:
     help="Run a part of the study: the cells of this version, arm or grid value. Given again, the "
     "same key adds values, another key narrows.",
 )
+@click.option(
+    "--over",
+    metavar="KEY=VALUE|VALUE",
+    multiple=True,
+    help="Of `sweep`: a key and its values. Given again, all combinations are run.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Of `sweep`: how many seeds, from 0; by default 3.",
+)
 @click.option("--scale", default=None, help="A smaller copy of the study, such as smoke.")
 @click.option(
     "--workers",
@@ -103,6 +115,8 @@ def study(
     name: str,
     resume: bool,
     only: tuple[str, ...],
+    over: tuple[str, ...],
+    seeds: int | None,
     scale: str | None,
     workers: int | None,
     ray_address: str | None,
@@ -111,7 +125,8 @@ def study(
 ) -> None:
     """Run the grid of conf/base/studies/NAME.yml and report on it.
 
-    The name `report` runs nothing: it reports anew on all studies' finished runs.
+    The name `sweep` needs no file: it runs the grid that --over gives. The name `report` runs
+    nothing: it reports anew on all studies' finished runs.
     """
     from m2fdp.pipelines.tracking import closing_runs
     from m2fdp.studies.command import Order, report
@@ -122,7 +137,7 @@ def study(
             _check_no_options()
             report()
             return
-        order = Order(name, scale, env, params)
+        order = Order(name, scale, env, params, over, seeds)
         run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import mlflow
@@ -35,7 +36,7 @@ from m2fdp.experiments.checks import (
 )
 from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.request import Request
-from m2fdp.files import shown
+from m2fdp.files import replacing, shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import evaluation, tracking
 from m2fdp.pipelines.causes import reason
@@ -50,6 +51,7 @@ from m2fdp.pipelines.resuming import Unfinished, check_continues, find_unfinishe
 from m2fdp.pipelines.selection import DEFAULT, check_inputs
 from m2fdp.pipelines.store import check_store
 from m2fdp.reporting.naming import command, run_name
+from m2fdp.reporting.pictures import Drawing, write_pdf
 
 # Of Kedro's parameters of a run, which become tags: places of this machine, objects, and what is
 # elsewhere on the run's page.
@@ -133,6 +135,10 @@ class RunHooks:
         if dataset_name == "model":  # what was found of an earlier one goes with it
             for name in evaluation.create_pipeline().all_outputs() & self._entries.files.keys():
                 self._entries.files[name].unlink(missing_ok=True)
+                if (printed := self._entries.printed(name)) is not None:
+                    printed.unlink(missing_ok=True)
+        if isinstance(data, Drawing) and (printed := self._entries.printed(dataset_name)):
+            self._print(data, printed)
         self._recorder.saved(dataset_name, data)
 
     @hook_impl
@@ -250,6 +256,14 @@ class RunHooks:
         if self._trains and self._config.training.checkpoint_every is not None:
             return f"{retry} with resume=true in --params sends everything."
         return f"{retry} makes the run anew."
+
+    def _print(self, drawing: Drawing, path: Path) -> None:
+        """A figure as PDF, if the run wants it; an earlier run's goes."""
+        if not self._config.pdf:
+            path.unlink(missing_ok=True)
+            return
+        with replacing(path) as unfinished:
+            write_pdf(drawing.figure(), unfinished)
 
     def _lock_cell(self) -> None:
         """Two runs that write the same files would end each other."""

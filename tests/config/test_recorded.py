@@ -85,11 +85,14 @@ def test_an_attack_changes_no_release():
 
 def test_where_a_run_is_computed_is_part_of_no_result():
     execution = {"engine": "ray", "workers": 2, "address": "auto"}
-    assert digest(essentials(parse_config({"execution": execution}))) == ESSENTIALS
+    incidental = {"execution": execution, "pdf": True}
+    assert digest(essentials(parse_config(incidental))) == ESSENTIALS
+    assert digest(released(parse_config(incidental))) == RELEASED
 
 
 def test_every_later_key_is_tried_here():
     assert later_defaults() == {
+        "pdf": False,
         "options": {},
         "topology.weights": "uniform",
         "topology.super_nodes.kind": "fixed",
@@ -201,7 +204,7 @@ def test_every_later_key_is_tried_here():
         "execution.address": None,
     }
     # What an attack does changes no release: see above.
-    assert {"attack", "control", "execution"} | {key.split(".")[0] for _, key in LATER} == {
+    assert {"attack", "control", "execution", "pdf"} | {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }
 

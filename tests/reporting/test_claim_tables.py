@@ -21,7 +21,7 @@ from tests.claims.claim_frames import (
 )
 
 from m2fdp.claims.judging import judge
-from m2fdp.reporting.claim_tables import measured_text, print_claims, to_markdown
+from m2fdp.reporting.claim_tables import heading, measured_text, print_claims, to_markdown
 
 
 @pytest.mark.parametrize(
@@ -241,3 +241,12 @@ def test_a_hundred_columns_are_enough_for_long_trends_in_four_versions():
     assert (
         max(map(len, (cells[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)))) <= 3
     )
+
+
+def test_only_claims_of_papers_are_headed_as_what_a_paper_says():
+    for sources, expected in (
+        (["J Sec. VI-C.1", "ours"], "What the paper says"),
+        (["D Table 3"], "What the paper says"),
+        (["ours", "Jones 2024"], "Claims"),
+    ):
+        assert heading(pd.DataFrame({"source": sources})) == expected

@@ -148,7 +148,7 @@ def test_label_distribution_shows_counts_and_sizes_and_warns():
 
 
 def test_comparison_draws_mean_and_sample_std_over_seeds():
-    by_round, by_energy = figures.comparison(HISTORY).axes
+    by_round, by_energy, _ = figures.comparison(HISTORY).axes
     hfl, m2fdp = by_round.lines
     assert m2fdp.get_xdata().tolist() == [1, 2, 3]
     np.testing.assert_allclose(m2fdp.get_ydata(), [0.3, 0.7, 0.85])
@@ -161,6 +161,15 @@ def test_comparison_draws_mean_and_sample_std_over_seeds():
     np.testing.assert_allclose(by_energy.lines[1].get_xdata(), [3, 6, 9])
     assert by_round.get_ylabel() == "accuracy (mean ± std)"
     assert (by_round.get_xlabel(), by_energy.get_xlabel()) == ("round", "energy so far (J)")
+
+
+def test_comparison_shows_what_each_line_ends_with():
+    later = HISTORY[(HISTORY["seed"] == 0) | (HISTORY["round"] < 3)]
+    *_, ends = figures.comparison(later).axes
+    assert [label.get_text() for label in ends.get_yticklabels()] == ["HFL (no DP)", "M²FDP"]
+    last = later.query("algorithm == 'm2fdp'").groupby("seed")["accuracy"].last().mean()
+    assert [text.get_text() for text in ends.texts] == ["0.900", f"{last:.3f}"]
+    np.testing.assert_allclose(ends.containers[1].lines[0].get_xydata(), [[last, 1]])
 
 
 def test_comparison_names_its_lines_baselines_first_in_their_own_looks():

@@ -1,4 +1,4 @@
-"""Figures of panels: lines, bars, error bars, legends, and what is missing."""
+"""Figures of panels: lines, dots, error bars, legends, and what is missing."""
 
 from __future__ import annotations
 
@@ -133,12 +133,12 @@ def test_numbers_are_connected_means_with_error_bars():
     assert low.lines[0].get_color() != high.lines[0].get_color()
 
 
-def test_an_infinite_bar_is_none_and_says_so():
+def test_an_infinite_dot_is_a_number_only():
     runs, history = study({"arm": "a", "finals": (0.5,)}, {"arm": "b", "finals": (0.5,)})
     frames = runs.assign(epsilon_cloud=[2.0, math.inf]), history
     (axes,) = figure_of(frames, {"x": "arm", "y": "epsilon_cloud"}).axes
-    assert [bar.get_height() for bar in axes.patches] == [2.0, 0.0]
-    assert [text.get_text() for text in axes.texts] == ["∞"]
+    assert points(axes) == [[[2.0, 0.0]]]
+    assert [text.get_text() for text in axes.texts] == ["2", "∞"]
 
 
 def test_devices_are_a_numeric_axis():
@@ -167,44 +167,95 @@ def test_arms_with_one_text_are_one_line():
     assert names(figure.legends[0]) == ["D.5"]
 
 
-def test_bars_are_means_with_what_is_missing_told():
+def test_dots_are_means_beside_their_numbers_with_what_is_missing_told():
     figure = figure_of(TARGETS, {"x": "arm", "y": "energy_to_target"}, labels={"control": "ctrl"})
     (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["ctrl", "pedpfl", "hfl_dp"]
-    heights = {
-        round(patch.get_x() + patch.get_width() / 2): patch.get_height() for patch in axes.patches
-    }
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ctrl", "pedpfl", "hfl_dp"]
+    assert axes.get_ylim() == (2.5, -0.5)  # the first is on top
     # 0.9 · 5/6 reaches 0.75 in round 5, 0.75 and 0.8 in round 6, at 2 J a round.
-    assert heights == {0: pytest.approx(34 / 3), 1: 0, 2: 11}
-    assert {text.get_text(): text.xy[0] for text in axes.texts} == {"0 of 3": 1, "2 of 3": 2}
-    assert axes.get_ylabel() == "energy to the target (J)"
-    assert axes.get_ylim()[0] == 0
+    np.testing.assert_allclose(points(axes), [[[34 / 3, 0]], [[11, 2]]])
+    numbers = {text.xy[1]: text.get_text() for text in axes.texts}
+    assert numbers == {0: "11.3", 1: "– (0 of 3)", 2: "11 (2 of 3)"}
+    assert axes.get_xlabel() == "energy to the target (J)"
     assert not figure.legends and not axes.get_legend()
-    assert figure.get_supxlabel() == "n = 3 seeds, mean ± std"
+    assert figure.get_supxlabel() == "n = 3 seeds, dots: mean and 95 % interval"
 
 
-def test_bars_tell_seeds_that_differ():
-    frames = study({"arm": "a"}, {"arm": "b", "finals": (0.5, 0.6, 0.7)})
+def test_a_dot_lies_in_students_interval():
+    frames = study({"arm": "a", "finals": (0.5, 0.6, 0.7)}, {"arm": "b", "finals": (0.9, 0.9, 0.9)})
     (axes,) = figure_of(frames, {"x": "arm"}).axes
-    assert [text.get_text() for text in axes.texts] == ["n = 2", "n = 3"]
+    (a,), (b,) = (
+        [segment[:, 0] for segment in bars.lines[2][0].get_segments()] for bars in axes.containers
+    )
+    half = 4.302652729911275 * 0.1 / math.sqrt(3)  # Student's quantile, two degrees of freedom
+    np.testing.assert_allclose(a, [0.6 - half, 0.6 + half])
+    np.testing.assert_allclose(b, [0.9, 0.9])
 
 
-def test_lines_are_bars_side_by_side_in_a_category():
+def test_the_axis_of_dots_is_where_the_values_are():
+    finals = {"a": (0.971, 0.972, 0.973), "b": (0.981, 0.982, 0.983)}
+    frames = study(*({"arm": arm, "finals": values} for arm, values in finals.items()))
+    (axes,) = figure_of(frames, {"x": "arm"}).axes
+    low, high = axes.get_xlim()
+    assert 0.96 < low < 0.971 and 0.983 < high < 0.99
+
+
+def test_two_seeds_whose_interval_tells_nothing_hide_no_difference():
+    frames = study({"arm": "a", "finals": (0.5, 0.52)}, {"arm": "b", "finals": (0.6, 0.62)})
+    (axes,) = figure_of(frames, {"x": "arm"}).axes
+    low, high = axes.get_xlim()
+    assert high - low < 4 * 0.1  # an interval alone is 0.25 wide
+    frames = study({"arm": "a", "finals": (0.1, 0.9)}, {"arm": "b", "finals": (0.5, 1.0)})
+    (axes,) = figure_of(frames, {"x": "arm"}).axes
+    low, high = axes.get_xlim()
+    assert low > -0.1 and high < 1.1  # no accuracy lies further
+
+
+def test_values_of_many_decades_are_on_a_logarithmic_axis():
+    runs, history = study({"arm": "a", "finals": (0.5,)}, {"arm": "b", "finals": (0.5,)})
+    for largest, scale in ((900.0, "log"), (9.0, "linear")):
+        frames = runs.assign(epsilon_cloud=[2.0, largest]), history
+        assert figure_of(frames, {"x": "arm", "y": "epsilon_cloud"}).axes[0].get_xscale() == scale
+
+
+def test_dots_tell_seeds_that_differ():
+    frames = study({"arm": "a"}, {"arm": "b", "finals": (0.5, 0.6, 0.7)})
+    figure = figure_of(frames, {"x": "arm"})
+    assert [text.get_text() for text in figure.axes[0].texts] == ["0.600 (n = 2)", "0.600 (n = 3)"]
+    assert figure.get_supxlabel() == "dots: mean and 95 % interval"
+
+
+def test_lines_are_dots_below_each_other_in_a_category():
     figure = figure_of(ARMS, {"x": "version"})
     (axes,) = figure.axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["paper", "verified"]
-    edges = sorted((patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches)
-    assert len(edges) == 5
-    assert all(first[1] <= second[0] for first, second in zip(edges, edges[1:], strict=False))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["paper", "verified"]
+    places = {bars.get_label(): [y for _, y in at] for bars, at in _by_line(axes)}
+    paper = [places[name][0] for name in ("hfl", "hfl_dp", "p1_1")]
+    assert paper == sorted(paper) and paper[0] > -0.5 and paper[2] < 0.5
+    np.testing.assert_allclose(places["p1_1"][1], 1 + paper[2])
     assert names(figure.legends[0]) == ["hfl", "hfl_dp", "p1_1"]
+    assert figure.legends[0].get_title().get_text().endswith("dots: mean and 95 % interval")
+
+
+def _by_line(axes):
+    return zip(axes.containers, points(axes), strict=True)
+
+
+def test_panels_beside_each_other_name_the_same_rows_once():
+    panels = [{"x": "arm", "where": {"version": name}} for name in ("paper", "paper", "verified")]
+    ticks = [
+        [label.get_text() for label in axes.get_yticklabels()]
+        for axes in figure_of(ARMS, *panels, columns=3).axes
+    ]
+    assert ticks == [["hfl", "hfl_dp", "p1_1"], [""] * 3, ["hfl", "p1_1"]]
 
 
 def test_lists_are_categories_in_the_order_of_their_numbers():
     texts = ["[10, 5]", "[2, 25]", "[2, 5]"]
     frames = study(*({"arm": "a", "topology.fanouts": text} for text in texts))
     (axes,) = figure_of(frames, {"x": "topology.fanouts"}).axes
-    ticks = [label.get_text().replace("\xa0", " ") for label in axes.get_xticklabels()]
-    assert ticks == texts[::-1]
+    assert [label.get_text() for label in axes.get_yticklabels()] == texts[::-1]
+    assert axes.get_ylabel() == "topology.fanouts"
 
 
 def test_points_that_some_seeds_lack_are_told_below():

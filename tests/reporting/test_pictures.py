@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from m2fdp.reporting import figures, privacy_figures
-from m2fdp.reporting.pictures import Drawing, picture
+from m2fdp.reporting.pictures import Drawing, picture, write_pdf
 
 CALLS = []
 
@@ -50,6 +50,17 @@ def test_other_values_titles_and_formats_are_drawn_anew():
     assert saved(Drawing.of(draw, table, "y")) != first
     assert saved(Drawing.of(draw, table, "x"), format="pdf").startswith(b"%PDF")
     assert CALLS == ["x", "x", "y", "x"]
+
+
+def test_equal_figures_are_the_same_pdf_in_letters_that_publishers_take(tmp_path):
+    files = tmp_path / "a.pdf", tmp_path / "b.pdf"
+    for file, seconds in zip(files, (1, 2), strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SOURCE_DATE_EPOCH", str(10**9 * seconds))  # the clock, to Matplotlib
+            write_pdf(Drawing.of(draw, pd.DataFrame({"a": [1]}), "x").figure(), file)
+    one, other = (file.read_bytes() for file in files)
+    assert one == other and one.startswith(b"%PDF")
+    assert b"/Subtype /Type3" not in one and b"/FontFile2" in one
 
 
 def rounds(epsilon, accuracy):

@@ -137,7 +137,8 @@ grid: {seed: [5]}
     assert parent.info.status == "FINISHED"
     check_page(parent)
     files = {file.path for file in mlflow.MlflowClient().list_artifacts(parent.info.run_id)}
-    assert files == {"comparison.csv", "comparison.md", "comparison.png", "report.md"}
+    names = {f"comparison.{suffix}" for suffix in ("csv", "md", "png", "pdf")}
+    assert files == names | {"report.md"}
     for file in files:
         assert str(project / "data/08_reporting/tiny" / file) in result.output
 
@@ -191,6 +192,7 @@ REPORTED = (
     "claims.csv",
     "comparison.csv",
     "comparison.md",
+    "comparison.pdf",
     "comparison.png",
     "procedures.csv",
     "report.md",
@@ -686,6 +688,37 @@ def test_what_cannot_be_run_ends_in_one_line_before_anything_starts(
     assert all(part in line for part in parts), line
     assert runs(project) == []
     assert not (project / "data/08_reporting").exists()
+
+
+@pytest.mark.parametrize(
+    ("over", "part"),
+    [
+        ("privacy.epsilonn=1|2", "privacy.epsilonn = 1: unknown key; valid keys are"),
+        ("privacy.epsilon=1|a", "privacy.epsilon = 'a'"),
+        ("algorithm=m2fdp|m2fd", "algorithm = 'm2fd': is unknown; valid are hfl"),
+    ],
+)
+def test_a_sweep_over_what_is_not_ends_in_one_line_before_anything_starts(
+    project, kedro_study, over, part
+):
+    result = kedro_study("", f"--over={over}", code=2, name="sweep")
+    (line,) = result.output.splitlines()
+    assert part in line
+    assert runs(project) == []
+
+
+@pytest.mark.full
+def test_a_sweep_needs_no_file_and_goes_on(project, kedro_study, kedro_study_report):
+    sweep = ["--over=algorithm=hfl|m2fdp", "--params=training.rounds=2,training.batch_size=null"]
+    kedro_study("", *sweep, "--over=privacy.epsilon=2", "--seeds=1", code=0, name="sweep")
+    wider = kedro_study(
+        "", *sweep, "--over=privacy.epsilon=2|4", "--seeds=1", "--resume", code=0, name="sweep"
+    )
+    assert "2 of 4 cells are finished already" in wider.output
+    folder = project / "data/08_reporting/sweep-algorithm-privacy.epsilon"
+    assert set(pd.read_csv(folder / "comparison.csv")["privacy.epsilon"]) == {2, 4}
+    assert "'--over=privacy.epsilon=2|4' --seeds=1" in (folder / "report.md").read_text()
+    assert "sweep-algorithm-privacy.epsilon" in kedro_study_report(code=0).output
 
 
 def test_an_unknown_study_is_answered_with_those_there_are(project, kedro_study):

@@ -11,6 +11,7 @@ import pandas as pd
 
 from m2fdp.claims.frames import comparable
 from m2fdp.errors import InputError
+from m2fdp.formatting import quantity
 
 # The size of a network, which is no result but what results are shown over.
 DEVICES, ZONES, FANOUTS = "devices", "zones", "topology.fanouts"
@@ -28,6 +29,12 @@ class Measure:
     bound: bool = False  # from above, of which the largest over seeds counts
     # MLflow's metric of it; where that ends in a star, the largest of those that begin so.
     metric: str = ""
+
+    def text(self, value: float) -> str:
+        """A value in the measure's digits; a dash where there is none."""
+        if math.isfinite(value):
+            return quantity(value) if self.digits is None else f"{value:,.{self.digits}f}"
+        return "–" if math.isnan(value) else "∞"
 
 
 def _bound(label: str, metric: str, digits: int = 3) -> Measure:

@@ -26,6 +26,7 @@ INCIDENTAL = frozenset(
         "cell",
         "threads",
         "resume",
+        "pdf",
         "execution.engine",
         "execution.workers",
         "execution.address",
@@ -73,6 +74,11 @@ class Config(Block):
     )
     resume: bool = Field(
         default=False, description="Go on with the cell's last run from its newest checkpoint."
+    )
+    pdf: bool = Field(
+        default=False,
+        description="Save the run's figures as PDF, too, beside PNG.",
+        json_schema_extra={SINCE: "0.11.0"},
     )
     options: dict[str, Any] = Field(
         default={},

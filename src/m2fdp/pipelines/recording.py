@@ -79,6 +79,11 @@ class CatalogEntries:
             cell_folder=project / Path(conf_catalog["checkpoints"]["path"]).parent,
         )
 
+    def printed(self, name: str) -> Path | None:
+        """Where what is saved as PNG is as PDF, if the run wants it; None for other datasets."""
+        file = self.files.get(name, Path())
+        return file.with_suffix(".pdf") if file.suffix == ".png" else None
+
 
 class Recorder:
     """Sends MLflow what a run's datasets say about it.
@@ -116,7 +121,9 @@ class Recorder:
             self._record_split(name)
             if name in entries.artifacts and entries.files[name].exists():
                 self._artifacts.add(entries.files[name].name)
-                outbox.put(files=[entries.files[name]])
+                printed = entries.printed(name)
+                files = [entries.files[name], *([printed] if printed and printed.exists() else ())]
+                outbox.put(files=files)
             if name == MODEL and entries.model_folder is not None:
                 outbox.put(models=[entries.model_folder])
             if name in entries.metrics:

@@ -10,12 +10,21 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.intervals import SLACK
 from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import parameter, quantity, verified
+from m2fdp.formatting import parameter, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.reporting.terminal import new_table, show
+
+_PAPERS = {"J", "C", "H", "G", "D"}  # what a claim's source begins with
+_OF_PAIRS = frozenset(
+    {
+        *("algorithm", "arm", "algorithm_over", "arm_over"),
+        *("seeds", "difference", "low", "high"),
+    }
+)
 
 
 def displayed(judged: pd.DataFrame) -> pd.DataFrame:
@@ -33,6 +42,36 @@ def displayed(judged: pd.DataFrame) -> pd.DataFrame:
         cells = [texts.get(claim, "–") for claim in frame["claim"]]
         frame.insert(3 + i, _heading(version), cells)
     return frame
+
+
+def heading(judged: pd.DataFrame) -> str:
+    """Of judged claims: whether a paper makes any of them."""
+    papers = {str(source).partition(" ")[0] for source in judged["source"]} & _PAPERS
+    return "What the paper says" if papers else "Claims"
+
+
+def pairs_markdown(pairs: pd.DataFrame) -> str:
+    """What `m2fdp.claims.pairs.paired_differences` returns, in Markdown, accuracies in points."""
+    places = [name for name in pairs.columns if name not in _OF_PAIRS]
+    rows = [
+        {name: parameter(row[name]) for name in places}
+        | {
+            "arm": _line(row, ""),
+            "less": _line(row, "_over"),
+            "seeds": str(row["seeds"]),
+            "difference (points)": f"{100 * row['difference']:+.1f}",
+            "95 % interval": f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}",
+        }
+        for row in pairs.to_dict("records")
+    ]
+    return markdown(pd.DataFrame(rows), [*places, "arm", "less"])
+
+
+def _line(row: Mapping[str, Any], suffix: str) -> str:
+    """An arm's name, or where there are none the algorithm's."""
+    title = get_algorithm(str(row[f"algorithm{suffix}"])).title
+    arm = row.get(f"arm{suffix}")
+    return title if arm is None else f"{arm} ({title})"
 
 
 def to_markdown(judged: pd.DataFrame) -> str:
@@ -101,8 +140,9 @@ def _heading(version: str) -> str:
 def _trend(row: Mapping[str, Any]) -> str:
     """`1.0 → 2.3 → 5.1 steps at control.alpha_1 = 0.01, 1, 100 (n = 3)`."""
     means = pd.Series(row["means"], dtype=float)
-    unit = MEASURES[row["measure"]].unit
-    texts = ["–" if math.isnan(mean) else _written(row["measure"], mean) for mean in means]
+    measure = MEASURES[row["measure"]]
+    unit = measure.unit
+    texts = [measure.text(mean) for mean in means]
     complete = len(means) > 1 and means.notna().all()
     constant = complete and means.max() - means.min() <= SLACK * max(1.0, means.abs().max())
     values = (
@@ -129,13 +169,6 @@ def _mean_and_std(row: Mapping[str, Any]) -> str:
         texts, unit = (f"{100 * mean:+.{digits}f}", f"{100 * std:.{digits}f}"), "points"
     else:
         sign = "+" if row["comparison"] == "difference" and mean >= 0 else ""
-        texts = sign + _written(row["measure"], mean), _written(row["measure"], std)
+        texts = sign + measure.text(mean), measure.text(std)
     spread = f" ± {texts[1]}" if row["n"] > 1 else ""
     return f"{texts[0]}{spread}{f' {unit}' if unit else ''} (n = {row['n']})"
-
-
-def _written(measure: str, value: float) -> str:
-    if math.isinf(value):
-        return "∞"
-    digits = MEASURES[measure].digits
-    return quantity(value) if digits is None else f"{value:,.{digits}f}"

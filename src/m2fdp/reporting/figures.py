@@ -11,14 +11,17 @@ from matplotlib.figure import Figure
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import HISTORY_COLUMNS, TAGS, swept_columns
+from m2fdp.claims.intervals import summarise
 from m2fdp.errors import InputError
 from m2fdp.formatting import parameter
 from m2fdp.reporting import style
+from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height
 from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
 
 MARKED_POINTS = 40  # more would run into one another
 LARGEST_NUMBERED_MATRIX = 30
 WIDTH = 10.0  # inches, of the comparison
+_LINES_HEIGHT = 4.2
 
 
 def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "verified") -> Figure:
@@ -130,7 +133,8 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
 
 
 def comparison(history: pd.DataFrame) -> Figure:
-    """Accuracy over rounds and over energy: mean and one standard deviation over the seeds.
+    """Accuracy over rounds and over energy, mean and one standard deviation over the seeds; below
+    it what it ends with, as dots.
 
     Args:
         history: one row per run and evaluated round with `HISTORY_COLUMNS`; every other
@@ -143,19 +147,31 @@ def comparison(history: pd.DataFrame) -> Figure:
     if history.empty:
         raise InputError("history", "(none)", "there is nothing to compare yet")
     lines = list(_lines(history))
-    figure = style.new_figure(WIDTH, 4.2)
-    by_round, by_energy = figure.subplots(1, 2, sharey=True)
-    for number, (label, look, means) in enumerate(lines):
-        draw_band(by_round, means["round"], means, look, number, label)
-        draw_band(by_energy, means["energy_j"], means, look, number, label)
+    heights = [_LINES_HEIGHT, row_height(1.3 * len(lines))]
+    figure = style.new_figure(WIDTH, sum(heights))
+    grid = figure.add_gridspec(2, 2, height_ratios=heights)
+    by_round = figure.add_subplot(grid[0, 0])
+    by_energy = figure.add_subplot(grid[0, 1], sharey=by_round)
+    by_energy.tick_params(labelleft=False)
+    dots = []
+    for number, (label, look, runs) in enumerate(lines):
+        means, name = over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
+        draw_band(by_round, means["round"], means, look, number, name)
+        draw_band(by_energy, means["energy_j"], means, look, number, name)
+        last = runs.sort_values(["seed", "round"]).drop_duplicates("seed", keep="last")
+        dots.append(Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
     style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
     style.tidy(by_energy, "energy so far (J)", "")
+    ends = figure.add_subplot(grid[1, :])
+    style.tidy(ends, "", "")
+    draw_dots(ends, dots, [label for label, _, _ in lines], "accuracy")
+    ends.set_xlabel(f"accuracy in the end ({INTERVAL})")
     legend_below(figure, *by_round.get_legend_handles_labels())
     return figure
 
 
 def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFrame]]:
-    """Label, look and means over seeds of each line, baselines first."""
+    """Label, look and rows of the history of each line, baselines first."""
     swept = swept_columns(history.columns, HISTORY_COLUMNS)
     for algorithm in sorted(history["algorithm"].unique(), key=style.position):
         rows = history[history["algorithm"] == algorithm]
@@ -166,6 +182,5 @@ def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFram
                 parameter(value) if name in TAGS else f"{name} = {parameter(value)}"
                 for name, value in zip(varied, values, strict=True)
             ]
-            seeds = runs["seed"].nunique()
             label = ", ".join([get_algorithm(algorithm).title, *parts])
-            yield f"{label} (n = {seeds})", style.look(algorithm, variant), over_seeds(runs)
+            yield label, style.look(algorithm, variant), runs

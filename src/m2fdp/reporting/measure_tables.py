@@ -10,7 +10,7 @@ import pandas as pd
 from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import RUN_COLUMNS, in_order, swept_columns
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import parameter, quantity, upper_bound
+from m2fdp.formatting import parameter, upper_bound
 from m2fdp.reporting.style import position
 from m2fdp.reporting.tables import markdown
 
@@ -43,16 +43,13 @@ def to_markdown(table: pd.DataFrame, measures: Sequence[str]) -> str:
     rows = [
         {"algorithm": get_algorithm(row["algorithm"]).title}
         | {name: parameter(row[name]) for name in names}
-        | {MEASURES[name].label: _written(name, row[name]) for name in measures}
+        | {MEASURES[name].label: written(name, row[name]) for name in measures}
         for row in table.to_dict("records")
     ]
     return markdown(pd.DataFrame(rows), ["algorithm", *names])
 
 
-def _written(measure: str, value: float) -> str:
-    if math.isnan(value):
-        return "–"
-    shape = MEASURES[measure]
-    if shape.bound:
-        return upper_bound(value)
-    return quantity(value) if shape.digits is None else f"{value:,.{shape.digits}f}"
+def written(measure: str, value: float) -> str:
+    """A measure's value, an upper bound rounded up; a dash where there is none."""
+    bound = MEASURES[measure].bound and not math.isnan(value)
+    return upper_bound(value) if bound else MEASURES[measure].text(value)

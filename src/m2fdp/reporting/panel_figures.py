@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,15 +15,16 @@ from matplotlib.transforms import ScaledTranslation
 
 from m2fdp.claims.measures import MEASURES
 from m2fdp.reporting import style
+from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height, summary_of
 from m2fdp.reporting.panels import DELAY, OVER_A_RUN, ROUND, Content, Layout, panel_contents
 from m2fdp.reporting.seeds import draw_band, legend_below, legend_columns, over_seeds
 
 _PANEL_HEIGHT = 3.3
 _PANEL_WIDTHS = (6.0, 4.8, 3.8)  # inches, in figures of one, two and more columns
 _CHARACTER = 0.085  # inches of a title's character, about
+_NAME = 28  # characters of a line of a category's name
 _ROW_POINTS = 10  # of a line of small text
 _SMALL = style.TICK_SIZE - 1
-_HATCHES = ("", "//", "..", "xx")
 _MOST_TICKS = 8
 _LEAST_GAP = 0.08  # between ticks, as a share of the values' span
 _MARGIN = 0.05  # on either side of it
@@ -35,10 +35,11 @@ def draw(
 ) -> Figure:
     """The figure; it saves to the same bytes always, whatever the order of the rows.
 
-    Means over seeds, in a band or with error bars of one sample standard deviation. Where some
-    runs lack the measure, as those that never reach the target, the mean is that of the others,
-    and the panel says how many they are. A line that several panels share looks the same in all.
-    The other arguments, and the errors, are those of `m2fdp.reporting.panels.panel_contents`.
+    Means over seeds: of lines in a band or with error bars of one sample standard deviation, of
+    categories as dots in Student's interval. Where some runs lack the measure, as those that never
+    reach the target, the mean is that of the others, and the panel says how many they are. A line
+    that several panels share looks the same in all. The other arguments, and the errors, are those
+    of `m2fdp.reporting.panels.panel_contents`.
 
     Args:
         history: one row a run and evaluated round, of `m2fdp.studies.tracked_runs.load_history`.
@@ -47,18 +48,41 @@ def draw(
     looks = _looks(contents)
     seeds = set().union(*(line.seeds for content in contents for line in content.lines))
     columns = min(layout.columns, len(contents))
-    rows = -(-len(contents) // columns)
     width = _PANEL_WIDTHS[min(columns, len(_PANEL_WIDTHS)) - 1]
-    figure = style.new_figure(width * columns, _PANEL_HEIGHT * rows)
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    in_rows = [contents[i : i + columns] for i in range(0, len(contents), columns)]
+    heights = [max(map(_height, row)) for row in in_rows]
+    figure = style.new_figure(width * columns, sum(heights))
+    subplots = figure.subplots(len(in_rows), columns, squeeze=False, height_ratios=heights)
+    grid = list(subplots.flat)
     for axes in grid[len(contents) :]:
         axes.remove()
     panels = list(zip(grid, contents, strict=False))
-    for axes, content in panels:
-        _draw_panel(axes, content, history, looks, width, tell_seeds=len(seeds) > 1)
+    for number, (axes, content) in enumerate(panels):
+        style.title(axes, textwrap.fill(content.panel.title, int((width - 0.8) / _CHARACTER)))
+        if content.categories and not content.lack:
+            beside = contents[number - 1].categories if number % columns else ()
+            _draw_categories(
+                axes, content, looks, tell_seeds=len(seeds) > 1, named=beside != content.categories
+            )
+        else:
+            _draw_panel(axes, content, history, looks)
     _align(panels)
-    _add_legends(figure, panels, rows, seeds)
+    _add_legends(figure, panels, len(in_rows), seeds)
     return figure
+
+
+def _height(content: Content) -> float:
+    """Inches of a panel."""
+    if content.lack or not content.categories:
+        return _PANEL_HEIGHT
+    side_by_side = 1 if content.names_itself else len(content.lines)
+    rows = [max(side_by_side, len(_in_lines(name))) for name in content.categories]
+    return row_height(sum(rows) + len(rows) / 2)
+
+
+def _in_lines(name: str) -> list[str]:
+    """A category's name; lists stay in one line."""
+    return [name] if name.startswith("[") else textwrap.wrap(name, _NAME) or [name]
 
 
 def _looks(contents: Sequence[Content]) -> dict[str, style.Look]:
@@ -83,25 +107,17 @@ def _looks(contents: Sequence[Content]) -> dict[str, style.Look]:
 
 
 def _draw_panel(
-    axes: Axes,
-    content: Content,
-    history: pd.DataFrame,
-    looks: Mapping[str, style.Look],
-    width: float,
-    *,
-    tell_seeds: bool,
+    axes: Axes, content: Content, history: pd.DataFrame, looks: Mapping[str, style.Look]
 ) -> None:
+    """A panel whose x has numbers, or one of which there is nothing to draw."""
     panel = content.panel
     style.tidy(axes, content.x_label, MEASURES[panel.y].label, whole_x=panel.x == ROUND)
-    style.title(axes, textwrap.fill(panel.title, int((width - 0.8) / _CHARACTER)))
     if content.lack:
         axes.set(xticks=[], yticks=[])
         grey, axes_points = style.COLOURS[0], axes.transAxes
         style.write(axes, 0.5, 0.5, content.lack, style.LABEL_SIZE, grey, transform=axes_points)
         return
-    if content.categories:
-        _draw_bars(axes, content, looks, width, tell_seeds)
-    elif panel.x in OVER_A_RUN:
+    if panel.x in OVER_A_RUN:
         for line in content.lines:
             rounds = history[history["run_id"].isin(line.run_ids)]
             means = over_seeds(rounds)
@@ -142,56 +158,34 @@ def _draw_points(axes: Axes, content: Content, looks: Mapping[str, style.Look]) 
         row += len(lacking) > 0
 
 
-def _draw_bars(
+def _draw_categories(
     axes: Axes,
     content: Content,
     looks: Mapping[str, style.Look],
-    width: float,
+    *,
     tell_seeds: bool,
+    named: bool,
 ) -> None:
-    """Means with error bars, side by side where a category has several lines."""
-    n_groups = 1 if content.names_itself else len(content.lines)
-    bar = 0.8 / n_groups
+    """A row a category, with a dot for each of its lines.
+
+    Args:
+        tell_seeds: beside each dot, as they differ.
+        named: whether the rows have their names beside them.
+    """
+    n_dots = 1 if content.names_itself else len(content.lines)
+    dots = []
     for number, line in enumerate(content.lines):
-        look = looks[line.label]
-        of_colour = [label for label in looks if looks[label].colour == look.colour]
-        group = 0 if content.names_itself else number
-        places = [
-            content.categories.index(x) + (group - (n_groups - 1) / 2) * bar
-            for x in line.points.index
-        ]
-        endless = np.isinf(line.points["mean"])
-        heights = line.points["mean"].mask(endless).fillna(0)
-        axes.bar(
-            places,
-            heights,
-            bar * 0.9,
-            yerr=line.points["std"],
-            color=look.colour,
-            edgecolor="white",
-            hatch=_HATCHES[of_colour.index(line.label) % len(_HATCHES)],
-            capsize=3,
-            ecolor=style.INK,
-            label=line.label,
-        )
-        tops = heights + line.points["std"].fillna(0)
-        counts = (line.points["measured"], line.points["seeds"])
-        for place, top, measured, seeds, infinite in zip(
-            places, tops, *counts, endless, strict=True
-        ):
-            if infinite:
-                note = "∞"
-            elif measured < seeds:
+        below = 0.0 if content.names_itself else 0.8 * ((number + 0.5) / n_dots - 0.5)
+        for x, point in line.points.iterrows():
+            measured, seeds = f"{point['measured']:.0f}", f"{point['seeds']:.0f}"
+            note = f"n = {seeds}" if tell_seeds else ""
+            if measured != seeds:
                 note = f"{measured} of {seeds}"
-            elif tell_seeds:
-                note = f"n = {seeds}"
-            else:
-                continue
-            _note(axes, note, (place, top), 3, style.INK)
-    _name_categories(axes, content.categories, width)
-    axes.margins(y=0.12)
-    axes.set_ylim(bottom=0)
-    axes.grid(visible=False, axis="x")
+            place = content.categories.index(str(x)) + below
+            dots.append(Dot(place, line.label, summary_of(point), looks[line.label], note))
+    style.tidy(axes, "", content.x_label if named else "")
+    names = ["\n".join(_in_lines(name)) if named else "" for name in content.categories]
+    draw_dots(axes, dots, names, content.panel.y)
 
 
 def _note(
@@ -227,20 +221,6 @@ def _fit_values(axes: Axes, content: Content) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _name_categories(axes: Axes, categories: Sequence[str], width: float) -> None:
-    """Names below their bars: in lines of the bar's width, or slanted where a word is wider."""
-    characters = int((width - 0.9) / len(categories) / _CHARACTER)
-    # Lists stay in one line.
-    names = [name.replace(" ", "\xa0") if name.startswith("[") else name for name in categories]
-    words = [word for name in names for word in re.split("[ -]", name)]
-    places = range(len(names))
-    if max(map(len, words)) <= characters:
-        axes.set_xticks(places, [textwrap.fill(name, characters) for name in names])
-    else:
-        axes.set_xticks(places, names, rotation=30, ha="right", rotation_mode="anchor")
-    axes.set_xlim(-0.6, len(categories) - 0.4)
-
-
 def _align(panels: Sequence[tuple[Axes, Content]]) -> None:
     """One scale for all panels of lines that show the same, with room for their notes.
 
@@ -268,25 +248,38 @@ def _add_legends(
     figure: Figure, panels: Sequence[tuple[Axes, Content]], rows: int, seeds: set[int]
 ) -> None:
     """Below the figure if one panel has all lines, else below each; and how many seeds."""
-    note = None
-    if len(seeds) == 1:
-        (n,) = seeds
-        note = f"n = {n} seed{'s' if n > 1 else ''}"
-        if n > 1:
-            note += ", mean ± std"
+    drawn = [content for _, content in panels if not content.lack]
+    one = len(seeds) == 1
+    note = _note_of_seeds(seeds, {bool(content.categories) for content in drawn})
     named = [
         (axes, content) for axes, content in panels if not content.lack and not content.names_itself
     ]
     every = set().union(*(content.labels for _, content in named))
-    full = [axes for axes, content in named if content.labels == every]
+    full = [panel for panel in named if panel[1].labels == every]
     if full:
         contents = [content for _, content in named]
-        legend_below(figure, *_entries(full[0], contents, note is None), title=note)
+        axes, _ = min(full, key=lambda panel: bool(panel[1].categories))  # lines, if there are any
+        legend_below(figure, *_entries(axes, contents, not one), title=note or None)
         return
     if note:
         figure.supxlabel(note, fontsize=style.TICK_SIZE, color=style.INK)
     if named:
-        _add_own_legends(figure, named, rows, note is None)
+        _add_own_legends(figure, named, rows, not one)
+
+
+def _note_of_seeds(seeds: set[int], of_dots: set[bool]) -> str:
+    """How many they are if all lines have as many, and what lines and dots show of several.
+
+    Args:
+        of_dots: whether there are panels of dots, and whether there are others.
+    """
+    several = max(seeds, default=0) > 1
+    notes = [f"n = {n} seed{'s' if n > 1 else ''}" for n in seeds if len(seeds) == 1]
+    if several and False in of_dots and notes:
+        notes.append("mean ± std")
+    if several and True in of_dots:
+        notes.append(f"dots: {INTERVAL}")
+    return ", ".join(notes)
 
 
 def _add_own_legends(

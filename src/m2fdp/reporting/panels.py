@@ -30,7 +30,7 @@ class Panel(Block):
     """One plot of a figure: which runs, over what, and what tells its lines apart."""
 
     title: str
-    # `round`, `delay_s`, or a column in which the runs differ: lines if it has numbers, else bars.
+    # `round`, `delay_s`, or a column in which the runs differ: lines if it has numbers, else dots.
     x: str
     y: str = "accuracy"  # of m2fdp.claims.measures.MEASURES
     # For each column its value or a list of values; all runs where it is empty.
@@ -90,7 +90,7 @@ class Content:
 
     @property
     def names_itself(self) -> bool:
-        """Bars that are lines themselves have their names below them."""
+        """Dots that are lines themselves have their names beside them."""
         return bool(self.categories) and self.panel.lines == self.panel.x
 
 

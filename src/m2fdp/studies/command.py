@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from mlflow.entities import Run
 from m2fdp.cluster.connection import check_installed, connected
 from m2fdp.cluster.sites import check_execution
 from m2fdp.cluster.tasks import OPTION
-from m2fdp.config import flatten
 from m2fdp.errors import InputError
 from m2fdp.experiments.procedures import verified_targets
 from m2fdp.pipelines.descriptions import DESCRIPTION
@@ -39,6 +37,7 @@ from m2fdp.studies.grid import (
     varied_keys,
 )
 from m2fdp.studies.launcher import Launcher, search_runs
+from m2fdp.studies.order import Order
 from m2fdp.studies.page import describe_study, save_view
 from m2fdp.studies.part import part_of
 from m2fdp.studies.report import (
@@ -52,42 +51,11 @@ from m2fdp.studies.report import (
     write_summaries,
 )
 from m2fdp.studies.search import Candidate, Tried, choose, next_candidates, search_table
-from m2fdp.studies.study import load_study, scaled
 from m2fdp.studies.tracked_runs import load_costs
 from m2fdp.studies.whole import whole_table
 from m2fdp.studies.worker import PARENT_TAG
 
 SEARCHING = {"stage": "search"}  # a tag of runs that only serve a choice
-
-
-@dataclass(frozen=True)
-class Order:
-    """What was asked for: a study's file, one of its scales, an environment, parameters."""
-
-    name: str
-    scale: str | None = None  # None = the study itself
-    env: str | None = None  # the Kedro environment; None = the study's own, or Kedro's default
-    params: Mapping[str, Any] = field(default_factory=dict)  # nested; override shared ones
-
-    @property
-    def identity(self) -> str:
-        """In another environment or scale a study is another one, with files of its own."""
-        return "-".join(filter(None, [self.name, self.env, self.scale]))
-
-    @property
-    def run_name(self) -> str:
-        """The identity, and what `--params` changes."""
-        changed = flatten(dict(self.params)).items()
-        labels = [re.sub(r"[^\w.+-]+", "_", f"{key}_{value}") for key, value in changed]
-        return "-".join([self.identity, *labels])
-
-    @property
-    def command(self) -> str:
-        """What a user types for it."""
-        params = ",".join(f"{key}={value}" for key, value in flatten(dict(self.params)).items())
-        options = {"scale": self.scale, "env": self.env, "params": params}
-        words = (f"--{key}={value}" for key, value in options.items() if value)
-        return " ".join(["kedro study", self.name, *words])
 
 
 def study(
@@ -247,11 +215,8 @@ def _setting(project: Path, order: Order) -> Setting:
     """
     conf = project / settings.CONF_SOURCE
     env = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
-    loaded = load_study(conf, order.name, env)
-    last: dict[str, Any] = {}
-    if order.scale is not None:
-        loaded = scaled(order.name, loaded, order.scale)
-        last = loaded.scales[order.scale].parameters
+    loaded = order.study(conf, env)
+    last = {} if order.scale is None else loaded.scales[order.scale].parameters
     check_size(order.name, loaded)
     session = KedroSession.create(project, save_on_close=False, env=order.env or loaded.env)
     with session:

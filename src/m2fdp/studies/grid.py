@@ -322,7 +322,7 @@ def _check_keys(setting: Setting) -> None:
                 raise InputError(f"search.at.{key}", value, "is not a key that the grid varies")
     for key, value in flatten(dict(setting.extra)).items():
         if key in of_versions | of_arms | of_spaces | set(_grid_keys(study)) | setting.last.keys():
-            raise InputError(key, value, "the study varies this key; edit its file instead")
+            raise InputError(key, value, "the study varies this key; change its values there")
 
 
 def _label(key: str, value: Any, grid: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -56,11 +56,22 @@ def describe_study(
             picture(run_id, FIGURE, title),
         ]
     parts.append(f"```\n{command}\n```")
-    if report is not None and report.judged is not None:
-        claims = "## What the paper says\n\n" + claim_tables.to_markdown(report.judged).rstrip()
-        if len("\n\n".join([*parts, claims])) <= LONGEST:
-            parts.append(claims)
+    for section in () if report is None else _sections(report):
+        if len("\n\n".join([*parts, section])) <= LONGEST:
+            parts.append(section)
     client.set_tag(run_id, DESCRIPTION, "\n\n".join(parts)[:LONGEST])
+
+
+def _sections(report: Report) -> Iterator[str]:
+    """What the page has as far as there is room: claims first."""
+    if report.judged is not None:
+        heading, table = (
+            claim_tables.heading(report.judged),
+            claim_tables.to_markdown(report.judged),
+        )
+        yield f"## {heading}\n\n{table.rstrip()}"
+    if len(report.pairs):
+        yield f"## Paired differences\n\n{claim_tables.pairs_markdown(report.pairs).rstrip()}"
 
 
 def save_view(

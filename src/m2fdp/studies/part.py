@@ -38,7 +38,7 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
             raise InputError(OPTION, text, f"give KEY=VALUE; keys are {_listed(keys)}")
         if key not in keys:
             raise InputError(OPTION, key, f"does not vary; keys are {_listed(keys)}")
-        rows_with = select_runs(table, {key: _as_yaml(value)})
+        rows_with = select_runs(table, {key: as_yaml(value)})
         if rows_with.empty:
             values = dict.fromkeys(table[key].dropna().map(str))
             raise InputError(f"{OPTION} {key}", value, f"the study's are {_listed(values)}")
@@ -49,7 +49,7 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
     return tuple(every[row] for row in sorted(chosen))
 
 
-def _as_yaml(text: str) -> Any:
+def as_yaml(text: str) -> Any:
     """The value, as `--params` reads one; what is no YAML stays text, which selects nothing."""
     try:
         read: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))

@@ -16,10 +16,12 @@ from m2fdp.claims.declared import check_claims
 from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.claims.judging import judge
 from m2fdp.claims.measures import check_measure, measure_runs
+from m2fdp.claims.pairs import paired_differences
 from m2fdp.errors import InputError
 from m2fdp.files import replacing
 from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
+from m2fdp.reporting.pictures import write_pdf
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import Cell, keys_by_seed, varied_keys
 from m2fdp.studies.search import search_markdown
@@ -57,6 +59,7 @@ class Report:
     progress: str  # how many of the cells it is about
     table: pd.DataFrame
     judged: pd.DataFrame | None  # None where the study lists no claims
+    pairs: pd.DataFrame  # of `paired_differences`
     files: tuple[Path, ...]
 
 
@@ -69,6 +72,7 @@ class Findings:
     figure: Figure
     judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
     board: Figure | None  # of reconstructions; None where the study shows none
+    pairs: pd.DataFrame  # of `paired_differences`
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
@@ -145,7 +149,8 @@ def findings(study: Study, run_ids: Iterable[str]) -> Findings:
     if study.claims:
         judged = judge(study.claims, measured, tuple(study.versions))
     board = None if study.board is None else _draw_board(study, study.board, runs)
-    return Findings(comparison_table(runs), measures, figure, judged, board)
+    pairs = paired_differences(measured)
+    return Findings(comparison_table(runs), measures, figure, judged, board, pairs)
 
 
 def _one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
@@ -195,7 +200,7 @@ def write_report(
     files = [
         _write(folder / "comparison.csv", results.table),
         _write(folder / "comparison.md", comparison_text),
-        _write(folder / "comparison.png", results.figure),
+        *_write_figure(folder / "comparison.png", results.figure),
     ]
     progress = f"{len(run_ids)} of {cells} cells are finished"
     minutes = seconds_of(run_ids) / 60
@@ -203,18 +208,24 @@ def write_report(
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
         f"{progress}; their run time, added up over the workers, is {minutes:.0f} minutes.\n",
-        f"![{study.title}]({files[-1].name})\n",
+        _shown(study.title, *files[-2:]),
         comparison_text,
     ]
     if results.board is not None:
-        files.append(_write(folder / "board.png", results.board))
-        parts.append(f"![What is reconstructed]({files[-1].name})\n")
+        files += _write_figure(folder / "board.png", results.board)
+        parts.append(_shown("What is reconstructed", *files[-2:]))
     if results.measures is not None:
         files.append(_write(folder / "measures.csv", results.measures))
         parts.append(measure_tables.to_markdown(results.measures, study.table))
+    if len(results.pairs):
+        files.append(_write(folder / "paired.csv", results.pairs))
+        parts += ["## Paired differences\n", claim_tables.pairs_markdown(results.pairs)]
     if results.judged is not None:
         files.append(_write(folder / "claims.csv", results.judged))
-        parts += ["## What the paper says\n", claim_tables.to_markdown(results.judged)]
+        parts += [
+            f"## {claim_tables.heading(results.judged)}\n",
+            claim_tables.to_markdown(results.judged),
+        ]
     if len(searched.candidates):
         files.append(_write(folder / "search.csv", searched.candidates))
         parts += ["## How schedules were chosen\n", search_markdown(searched.candidates)]
@@ -222,19 +233,31 @@ def write_report(
         files.append(_write(folder / "procedures.csv", searched.whole))
         parts += ["## ε of the whole procedure\n", whole_markdown(searched.whole)]
     files.append(_write(folder / REPORT, "\n".join(parts)))
-    return Report(progress, results.table, results.judged, tuple(files))
+    return Report(progress, results.table, results.judged, results.pairs, tuple(files))
 
 
-def _write(path: Path, content: pd.DataFrame | Figure | str) -> Path:
-    """A table as CSV, a figure as PNG, or text; whole or not at all. Returns the path."""
+def _write(path: Path, content: pd.DataFrame | str) -> Path:
+    """A table as CSV, or text; whole or not at all. Returns the path."""
     with replacing(path) as unfinished:
         if isinstance(content, str):
             unfinished.write_text(content)
-        elif isinstance(content, Figure):
-            content.savefig(unfinished)
         else:
             content.to_csv(unfinished, index=False)
     return path
+
+
+def _write_figure(path: Path, figure: Figure) -> tuple[Path, Path]:
+    """A figure as PNG, and as PDF beside it. Returns their paths."""
+    printed = path.with_suffix(".pdf")
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished)
+    with replacing(printed) as unfinished:
+        write_pdf(figure, unfinished)
+    return path, printed
+
+
+def _shown(title: str, png: Path, pdf: Path) -> str:
+    return f"![{title}]({png.name})\n\nThe same as [PDF]({pdf.name}).\n"
 
 
 def print_report(title: str, report: Report) -> None:
@@ -243,7 +266,7 @@ def print_report(title: str, report: Report) -> None:
     print_table(report.table, console, title)
     console.print(f"{report.progress}.")
     if report.judged is not None:
-        claim_tables.print_claims(report.judged, console, "What the paper says")
+        claim_tables.print_claims(report.judged, console, claim_tables.heading(report.judged))
     for file in report.files:
         console.print(str(file), soft_wrap=True)
 

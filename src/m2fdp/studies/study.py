@@ -21,8 +21,9 @@ from m2fdp.reporting.panels import Layout
 from m2fdp.yaml_files import read_block
 
 BASE_ENV = "base"
+SWEEP = "sweep"  # a study that has no file
 # `kedro study report` summarises finished studies, so no study can have the name.
-RESERVED_NAMES = ("report",)
+RESERVED_NAMES = ("report", SWEEP)
 
 Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
 Share = Annotated[float, Field(gt=0, lt=1)]
