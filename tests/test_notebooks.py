@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import mlflow
@@ -50,9 +50,16 @@ def log_run(
             mlflow.log_metrics({"epsilon_nominal": 4.0, "epsilon_verified": 3.9912})
 
 
-def execute(name: str) -> list[nbformat.NotebookNode]:
-    """The notebook's code cells after a run from top to bottom."""
+def execute(name: str, changed: Mapping[str, str] | None = None) -> list[nbformat.NotebookNode]:
+    """The notebook's code cells after a run from top to bottom.
+
+    Args:
+        changed: texts of its cells, and what a user writes in their place.
+    """
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    for cell in notebook.cells:
+        for old, new in (changed or {}).items():
+            cell.source = cell.source.replace(old, new)
     NotebookClient(
         notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}
     ).execute()
@@ -82,6 +89,18 @@ def test_the_main_comparison_shows_figure_table_and_claims(store):
     assert "image/png" in figure.outputs[0].data
     assert "0.795 ± 0.000" in table.outputs[0].data["text/html"]
     assert "+0.8 ± 0.0 points (n = 2), ε = 4.00: holds" in claims.outputs[0].data["text/html"]
+
+
+@pytest.mark.full
+def test_the_main_comparison_shows_a_study_without_claims(store):
+    for seed in (0, 1):
+        log_run("hfl", seed, "quickstart", (0.5, 0.9))
+        log_run("m2fdp", seed, "quickstart", (0.4, 0.8))
+    *_, figure, table, claims = execute("main_comparison", {'"fig5"': '"quickstart"'})
+    assert "image/png" in figure.outputs[0].data
+    assert "0.800 ± 0.000" in table.outputs[0].data["text/html"]
+    assert "no claims" in claims.outputs[0].data["text/plain"]
+    assert not [out for cell in (figure, table, claims) for out in cell.outputs if "name" in out]
 
 
 @pytest.mark.full
