@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.formatting import parameter, upper_bound
+from m2fdp.formatting import duration, parameter, upper_bound
 
 
 @given(st.floats(min_value=1e-9, max_value=1e9), st.integers(1, 6))
@@ -50,3 +50,10 @@ def test_bounds_read_well(value, shown):
 )
 def test_parameters_read_as_they_were_written(value, shown):
     assert parameter(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(119, "119 s"), (121, "2 min"), (7000, "117 min"), (9000, "2.5 h")]
+)
+def testdurations(seconds, text):
+    assert duration(seconds) == text

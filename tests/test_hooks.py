@@ -237,28 +237,58 @@ def test_a_run_checks_and_plans_its_configuration_once(kedro_run, monkeypatch):
     assert calls == {"check_config": 1, "build_plan": 1}
 
 
-def test_bad_input_found_in_a_node_is_one_line_and_a_failed_run(project, kedro_run, ends_with):
+def test_bad_input_found_in_training_is_one_line_and_a_failed_run(project, kedro_run, ends_with):
     def refuse():
-        raise InputError("partition.labels_per_device", 11, "the data set has 10 labels")
+        raise InputError("training.learning_rate", 9.0, "is too large")
 
     ends_with(refuse)
     result = kedro_run(code=2)
-    assert result.output.splitlines()[-1] == (
-        "Error: partition.labels_per_device = 11: the data set has 10 labels"
-    )
+    why = "training.learning_rate = 9.0: is too large"
+    assert result.output.splitlines()[-1] == f"Error: {why}"
     assert "Traceback" not in result.output
     (run,) = _runs(project)
     assert run.info.status == "FAILED"
-    why = "partition.labels_per_device = 11: the data set has 10 labels"
     assert run.data.tags[END_TAG] == why and why in run.data.tags["mlflow.note.content"]
 
 
 def test_a_manifest_that_breaks_its_rules_is_refused_in_one_line(project, kedro_run, pipeline):
+    """At the end of a pipeline that makes nothing of it, which is then no run."""
     pipeline(Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split"))
     result = kedro_run(code=2)
     assert result.output.splitlines()[-1].startswith("Error: manifest: the manifest breaks its")
-    assert [run.info.status for run in _runs(project)] == ["FAILED"]
-    assert not (project / "data" / "05_model_input" / "single" / "manifest.csv").exists()
+    assert _runs(project) == []
+    reports = project / "data" / "08_reporting" / "single"
+    assert {path.name for path in reports.iterdir()} == {"manifest_checks.html"}
+
+
+def test_what_is_made_of_a_manifest_waits_for_its_verdict(project, kedro_run, pipeline):
+    made = []
+    pipeline(
+        Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split"),
+        Node(made.append, "manifest", "run_summary", name="read"),
+    )
+    result = kedro_run(code=2)
+    assert "no sample twice" in result.output.splitlines()[-1]
+    assert made == [] and _runs(project) == []
+
+
+def test_a_broken_split_explains_the_error_that_it_causes(project, kedro_run, pipeline):
+    def fail(manifest):
+        raise IndexError("device out of range")
+
+    pipeline(
+        Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split"),
+        Node(fail, "manifest", "experiment", name="assemble"),
+    )
+    result = kedro_run(code=2)
+    assert "no sample twice" in result.output.splitlines()[-1]
+
+
+def test_a_bug_before_anything_is_trained_is_a_failed_run_too(project, kedro_run, pipeline):
+    pipeline(Node(lambda: 1 / 0, None, "dataset", name="load_dataset"))
+    assert isinstance(kedro_run().exception, ZeroDivisionError)
+    (run,) = _runs(project)
+    assert run.info.status == "FAILED"
 
 
 def test_a_bug_keeps_its_traceback_and_fails_the_run(project, kedro_run, ends_with):

@@ -8,10 +8,10 @@ import pytest
 from kedro.io import DataCatalog
 from kedro.validation import DataValidationError
 
-from m2fdp import validation
 from m2fdp.config import DatasetConfig, PartitionConfig
 from m2fdp.data.manifest import make_manifest
 from m2fdp.data.sources import load_dataset
+from m2fdp.expectations.pending import CHECKER
 from m2fdp.validation import ManifestValidator
 
 
@@ -56,19 +56,26 @@ def checks(monkeypatch):
 
     As in a process for each validation, which remembers nothing.
     """
-    monkeypatch.setattr(validation, "_verdict", validation._verdict.__wrapped__)
-    return _recorded(monkeypatch)
+    checked = _recorded(monkeypatch)
+    ask = CHECKER.ask
+
+    def forgetful(digest, case):
+        CHECKER._verdicts.clear()
+        ask(digest, case)
+
+    monkeypatch.setattr(CHECKER, "ask", forgetful)
+    return checked
 
 
 def _recorded(monkeypatch):
     checked = []
-    check = validation._check
+    send = CHECKER._send
 
-    def record(data, min_samples):
-        checked.append(data)
-        return check(data, min_samples)
+    def record(digest, case):
+        checked.append(case["manifest"])
+        send(digest, case)
 
-    monkeypatch.setattr(validation, "_check", record)
+    monkeypatch.setattr(CHECKER, "_send", record)
     return checked
 
 

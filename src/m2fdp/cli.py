@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from kedro.config import AbstractConfigLoader
 from kedro.framework.cli.project import run as kedro_run
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -66,7 +67,7 @@ def run(**options: Any) -> None:
         # Kedro's session imports MLflow before it reads the configuration; a refusal needs neither
         # that nor torch.
         _check_not_async(options)
-        _check_parameters(options)
+        _load_expectations(_check_parameters(options))
         with startup.imports_uncollected():
             from m2fdp.pipelines.selection import check_selection
             from m2fdp.pipelines.tracking import closing_runs
@@ -128,17 +129,27 @@ def study(
     The name `sweep` needs no file: it runs the grid that --over gives. The name `report` runs
     nothing: it reports anew on all studies' finished runs.
     """
-    from m2fdp.pipelines.tracking import closing_runs
-    from m2fdp.studies.command import Order, report
-    from m2fdp.studies.command import study as run_study
+    from m2fdp import startup
 
-    with _one_line_ends(lambda interruption: " --resume runs what is missing."), closing_runs():
+    with _one_line_ends(lambda interruption: " --resume runs what is missing."):
         if name == REPORT:
             _check_no_options()
-            report()
-            return
-        order = Order(name, scale, env, params, over, seeds)
-        run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
+        else:
+            from m2fdp.studies.early import check_order
+            from m2fdp.studies.order import Order
+
+            order = Order(name, scale, env, params, over, seeds)
+            check_order(_project(), order, only)
+        with startup.imports_uncollected():
+            from m2fdp.pipelines.tracking import closing_runs
+            from m2fdp.studies.command import report
+            from m2fdp.studies.command import study as run_study
+
+        with closing_runs():
+            if name == REPORT:
+                report()
+                return
+            run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
 
 
 def _check_no_options() -> None:
@@ -189,21 +200,39 @@ def _how_a_run_goes_on(interruption: BaseException) -> str:
     )
 
 
-def _check_parameters(options: Mapping[str, Any]) -> None:
+def _project() -> Path:
+    from kedro.utils import find_kedro_project
+
+    return find_kedro_project(Path.cwd()) or Path.cwd()
+
+
+def _check_parameters(options: Mapping[str, Any]) -> AbstractConfigLoader:
     """Refuse unknown keys and wrong values, as the session of the run would do later."""
     from kedro.framework.project import settings
-    from kedro.utils import find_kedro_project
 
     from m2fdp.config import parse_config
 
-    project = find_kedro_project(Path.cwd()) or Path.cwd()
     loader = settings.CONFIG_LOADER_CLASS(
-        options["conf_source"] or str(project / settings.CONF_SOURCE),
+        options["conf_source"] or str(_project() / settings.CONF_SOURCE),
         options["env"] or os.getenv("KEDRO_ENV"),
         runtime_params=options["params"],
         **settings.CONFIG_LOADER_ARGS,
     )
     parse_config(loader["parameters"])
+    return loader
+
+
+def _load_expectations(loader: AbstractConfigLoader) -> None:
+    """A split that nobody has checked yet will be: what checks it loads beside all else."""
+    from m2fdp.expectations.pending import CHECKER
+    from m2fdp.expectations.process import PASSED
+
+    try:
+        page = Path(loader["catalog"]["manifest"]["validator"]["options"]["filepath"])
+    except (LookupError, TypeError, YAMLError, OmegaConfBaseException):
+        return  # the run refuses such a catalog
+    if not page.with_suffix(PASSED).is_file():
+        CHECKER.start()
 
 
 def _check_not_async(options: Mapping[str, Any]) -> None:

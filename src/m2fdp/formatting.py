@@ -59,3 +59,10 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
     if rounded and not -4 <= rounded.adjusted() <= 6:
         return f"{rounded:e}"
     return f"{rounded:f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds below two minutes, else minutes, and hours from two on."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

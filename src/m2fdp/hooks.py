@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from functools import partial
+from contextlib import ExitStack, suppress
+from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import mlflow
+from click import ClickException
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
 from kedro.io import CatalogProtocol, MemoryDataset
-from kedro.pipeline import Pipeline
+from kedro.pipeline import Node, Pipeline
+from kedro.validation.exceptions import DataValidationError
 from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
 from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
@@ -27,18 +30,20 @@ from m2fdp.cluster.sites import check_execution
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
+from m2fdp.expectations.pending import beside, settle
+from m2fdp.expectations.process import UncheckedError
 from m2fdp.experiments.checks import (
     check_attack,
+    check_audit,
     check_bound,
     check_config,
-    check_equal_rounds,
     surprises,
 )
 from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.request import Request
 from m2fdp.files import replacing, shown
 from m2fdp.interruption import Interrupted
-from m2fdp.pipelines import evaluation, tracking
+from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.causes import reason
 from m2fdp.pipelines.cells import check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
@@ -59,6 +64,11 @@ _UNTOLD = frozenset(
     {"project_path", "run_id", "session_id", "runner", "extra_params", "runtime_params"}
 )
 
+# What is there before anything is trained.
+_PLANNING = (data, topology, features, privacy)
+# Nodes that begin the run themselves, when they have refused what they refuse.
+_SELF_BEGINNING = frozenset({"train_model", "attack_run"})
+
 # Pipelines that read keys which nothing else does, with what each makes of them.
 _READING = {"bound": "bound", "clock": "clock_rounds"}
 
@@ -70,7 +80,9 @@ class RunHooks:
     come from."""
 
     def __init__(self) -> None:
-        self._lock = ExitStack()
+        self._held = ExitStack()  # the cell's lock, and the work beside the split's checks
+        self._outbox: Outbox | None = None
+        self._untold: list[Callable[[Recorder], None]] = []  # of a run that has not begun
 
     @hook_impl(tryfirst=True)
     def after_context_created(self, context: KedroContext) -> None:
@@ -98,37 +110,52 @@ class RunHooks:
 
     @hook_impl
     def after_catalog_created(self, catalog: CatalogProtocol, conf_catalog: dict[str, Any]) -> None:
-        """Hand the nodes the configuration that is checked, so that none checks it again."""
+        """Hand the nodes the configuration that is checked, so that none checks it again, and what
+        they call when they have nothing more to refuse."""
         self._entries = CatalogEntries.of(conf_catalog, self._project)
-        catalog["config"] = MemoryDataset(self._config, copy_mode="assign")
-        catalog["plan"] = MemoryDataset(self._plan, copy_mode="assign")
+        for name, value in (
+            ("config", self._config),
+            ("plan", self._plan),
+            ("begin_run", self._begin),
+        ):
+            catalog[name] = MemoryDataset(value, copy_mode="assign")
 
     @hook_impl
     def before_pipeline_run(
         self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
     ) -> None:
-        """Open MLflow's run, and record who runs what with which code."""
+        """Refuse what can be refused before any node runs."""
         try:
             self._check_pipeline(pipeline, catalog, run_params)
             self._lock_cell()
+            self._held.enter_context(beside())
             check_promise(pipeline, catalog, self._config)
         except InputError as error:
-            self._lock.close()
+            self._held.close()
             raise BadInput(str(error)) from None
         # The outbox sends what is saved: here a store that fails would fail the run. What the
         # pipeline has no part in is not made for this.
         used = {name: catalog[name] for name in sorted(pipeline.datasets()) if name in catalog}
         switch_catalog_logging(used, False)
-        run = self._open_run(run_params)
-        for stale in tracking.close_stale_runs():
-            logger.warning("Run %s was cut off; it is marked as killed now.", stale)
         for line in surprises(self._config, self._plan):
             logger.warning(line)
+        self._pipeline, self._run_params = pipeline, run_params
         self._pipelines = [name for name in _asked_for(run_params) if name != DEFAULT]
-        self._record_start(run, pipeline, run_params)
         self._trains = "model" in pipeline.all_outputs()
         self._started = time.perf_counter()
-        logger.info("MLflow run %s (make ui)", run.info.run_name)
+        self._begun, self._outbox = False, None
+        self._untold.clear()
+        if not self._opens_run:  # whoever has opened it tells it of its end, too
+            self._begin()
+
+    @hook_impl
+    def before_node_run(self, node: Node) -> None:
+        """Wait for the split's verdict before anything is made of a model, and open MLflow's run
+        for whatever does more than look. What trains does both itself, once nothing is refused."""
+        if node.name not in _nodes(*_PLANNING) | {"train_model"}:
+            settle()
+        if node.name not in _nodes(*_PLANNING, clock, evaluation) | _SELF_BEGINNING:
+            self._begin()
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
@@ -139,30 +166,35 @@ class RunHooks:
                     printed.unlink(missing_ok=True)
         if isinstance(data, Drawing) and (printed := self._entries.printed(dataset_name)):
             self._print(data, printed)
-        self._recorder.saved(dataset_name, data)
+        self._tell(lambda recorder: recorder.saved(dataset_name, data))
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
-        self._recorder.loaded(dataset_name, data)
+        self._tell(lambda recorder: recorder.loaded(dataset_name, data))
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:
-        self._outbox.close()
-        self._lock.close()
-        run = mlflow.active_run()
         # What an interruption has become on its way through a library ends as an interruption.
-        if run is not None and not any(isinstance(cause, Interrupted) for cause in chain(error)):
-            with tracking.outages_tolerated(run):
-                tracking.tell_end(run, reason(error))
-                while self._opens_run and mlflow.active_run():
-                    mlflow.end_run("FAILED")
+        if any(isinstance(cause, Interrupted) for cause in chain(error)):
+            self._close()
+            return
+        try:
+            with suppress(UncheckedError, OSError):
+                settle()
+        except DataValidationError as refused:  # it explains whatever has followed
+            self._end_failed(refused)
+            raise refused from None
+        self._end_failed(error)
 
     @hook_impl
     def after_pipeline_run(self) -> None:
-        seconds = time.perf_counter() - self._started
-        folders = ", ".join(map(shown, sorted(self._recorder.folders))) or "(no file)"
-        logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
-        with self._lock:  # `unsent` is of the cell's files
+        with self._held:  # `unsent` is of the cell's files
+            settle()
+            self._begin()
+            assert self._outbox is not None  # the run has begun
+            seconds = time.perf_counter() - self._started
+            folders = ", ".join(map(shown, sorted(self._recorder.folders))) or "(no file)"
+            logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
             self._recorder.end(self._pipelines)
             self._outbox.take_up()
             unsent = self._outbox.close()
@@ -174,6 +206,44 @@ class RunHooks:
             )
         if self._opens_run:
             mlflow.end_run()
+
+    def _begin(self) -> None:
+        """Open MLflow's run, if it is not open: what is refused before has none."""
+        if self._begun:
+            return
+        self._begun = True
+        run = self._open_run()
+        for stale in tracking.close_stale_runs():
+            logger.warning("Run %s was cut off; it is marked as killed now.", stale)
+        self._record_start(run)
+        logger.info("MLflow run %s (make ui)", run.info.run_name)
+        while self._untold:
+            self._untold.pop(0)(self._recorder)
+
+    def _tell(self, what: Callable[[Recorder], None]) -> None:
+        """The recorder, which comes with the run."""
+        if self._begun:
+            what(self._recorder)
+        else:
+            self._untold.append(what)
+
+    def _end_failed(self, error: Exception) -> None:
+        """A run that a bug or the disk ends is there to be seen, however early that was."""
+        refused = isinstance(error, (InputError, ClickException, DataValidationError))
+        if not refused:
+            self._begin()
+        self._close()
+        if (run := mlflow.active_run()) is None:
+            return
+        with tracking.outages_tolerated(run):
+            tracking.tell_end(run, reason(error))
+            while self._opens_run and mlflow.active_run():
+                mlflow.end_run("FAILED")
+
+    def _close(self) -> None:
+        if self._outbox is not None:
+            self._outbox.close()
+        self._held.close()
 
     def _connect(self, context: KedroContext, loader: StrictConfigLoader) -> None:
         """As mlflow.yml says, unless a run is active: whoever has opened it has connected.
@@ -190,13 +260,13 @@ class RunHooks:
             raise BadInput(str(mlflow_refusal(loader, error))) from None
         self._asked = plugin.mlflow_config.tracking.run
 
-    def _open_run(self, run_params: dict[str, Any]) -> Run:
+    def _open_run(self) -> Run:
         """The run of this session, or the one that its caller has opened for it."""
         if self._opens_run:
             with outside_notebooks():
                 mlflow.start_run(
                     run_id=self._asked.id,
-                    run_name=self._asked.name or "+".join(_asked_for(run_params)) or DEFAULT,
+                    run_name=self._asked.name or "+".join(_asked_for(self._run_params)) or DEFAULT,
                     nested=self._asked.nested,
                 )
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
@@ -213,18 +283,18 @@ class RunHooks:
         if "round_metrics" in pipeline.all_outputs():
             check_execution(self._config.execution)
         if "audit" in pipeline.all_outputs():
-            check_equal_rounds(self._config, self._plan)
+            check_audit(self._config, self._plan)
         if "attack" in pipeline.all_outputs():
             check_attack(self._config, self._plan)
         if "bound" in pipeline.all_outputs():
             check_bound(self._config, self._plan)
 
-    def _record_start(self, run: Run, pipeline: Pipeline, run_params: dict[str, Any]) -> None:
+    def _record_start(self, run: Run) -> None:
         """The configuration, the code and the data; and what an earlier attempt has left unsent."""
         run_id = run.info.run_id
         code = code_tags(self._project)
-        tags = {key: str(v) for key, v in run_params.items() if v and key not in _UNTOLD}
-        tags |= run_tags(self._config) | code | data_tags(pipeline)
+        tags = {key: str(v) for key, v in self._run_params.items() if v and key not in _UNTOLD}
+        tags |= run_tags(self._config) | code | data_tags(self._pipeline)
         repeat = command(self._config, self._pipelines)
         tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
         params = flatten(self._config.model_dump(exclude={"resume"}))
@@ -267,11 +337,17 @@ class RunHooks:
 
     def _lock_cell(self) -> None:
         """Two runs that write the same files would end each other."""
-        self._lock.close()  # of a run that an interruption has ended in this process
+        self._held.close()  # of a run that an interruption has ended in this process
         remedy = "give this run one of its own with cell=NAME"
-        self._lock.enter_context(
+        self._held.enter_context(
             locked(self._entries.cell_folder / ".lock", "cell", self._config.cell, remedy)
         )
+
+
+@cache
+def _nodes(*pipelines: ModuleType) -> frozenset[str]:
+    """Their nodes' names."""
+    return frozenset(node.name for each in pipelines for node in each.create_pipeline().nodes)
 
 
 def _unfinished(context: KedroContext, config: Config) -> Unfinished | None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from m2fdp.pipelines.training.progress import _duration, tracked_progress
+from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.simulation.process import State
 from m2fdp.simulation.training import Progress, RoundRecord
 
@@ -83,10 +83,3 @@ def test_a_terminal_has_the_bar_and_no_lines(screen, caplog):
             clock[0] += 100
             listener.on_round(round_, {}, 100.0)
     assert caplog.records == []
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(119, "119 s"), (121, "2 min"), (7000, "117 min"), (9000, "2.5 h")]
-)
-def test_durations(seconds, text):
-    assert _duration(seconds) == text

@@ -2,7 +2,7 @@
 
 import mlflow
 import pytest
-from tests.finished import CONTROLLED, SMALL, UPLOAD, all_runs, only_run
+from tests.finished import CONTROLLED, SMALL, UPLOAD, all_runs
 
 from m2fdp.pipelines.tracking import tracking_uri
 
@@ -78,8 +78,8 @@ BEFORE_A_RUN = {
         ("tiering.tier=3", "tiering.tier = 3: unknown key; valid keys are aggregate, ema"),
     ],
 }
-# Found in the data, by features or by the accountant.
-IN_A_RUN = {
+# Found in the data, by features or by the accountant, and before anything is trained.
+IN_NODES = {
     "__default__": [
         (
             f"{FEATURES},features.dimension=9999",
@@ -158,10 +158,13 @@ def test_what_the_configuration_rules_out_opens_no_run(project, kedro_run, pipel
     assert all_runs() == []
 
 
-@pytest.mark.parametrize(("pipeline", "params", "line"), rows(IN_A_RUN))
-def test_what_a_run_finds_ends_it_without_a_result(project, kedro_run, pipeline, params, line):
+@pytest.mark.parametrize(("pipeline", "params", "line"), rows(IN_NODES))
+def test_what_nodes_refuse_opens_no_run_and_has_no_result(
+    project, kedro_run, pipeline, params, line
+):
     said, files = refusal(project, kedro_run, pipeline, params)
     last = said.splitlines()[-1]
     assert last.startswith("Error: ") and all(part in last for part in line.split(" … "))
     assert RESULTS[pipeline] not in files
-    assert only_run().info.status == "FAILED"
+    mlflow.set_tracking_uri(tracking_uri(project))
+    assert all_runs() == []

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from m2fdp.errors import InputError
 from m2fdp.experiments.assembly import Assembly
-from m2fdp.experiments.checks import check_equal_rounds
+from m2fdp.experiments.checks import check_audit
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 
 
@@ -19,11 +18,8 @@ def audit_run(assembly: Assembly) -> pd.DataFrame:
     from m2fdp import adversaries  # SciPy's distributions take long
 
     config, plan = assembly.config, assembly.plan
-    check_equal_rounds(config, plan)
+    check_audit(config, plan)
     calibrated, sizes = assembly.calibration, assembly.samples.sizes
-    if not plan.private:
-        remedy = "adds no noise, so there is no bound to audit"
-        raise InputError("algorithm", config.algorithm, remedy)
     set_exact_arithmetic()
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     run = adversaries.AuditedRun(

@@ -108,6 +108,18 @@ def check_equal_rounds(config: Config, plan: Plan) -> None:
     refuse_clashes(EQUAL_ROUNDS, Request(config, plan))
 
 
+def check_audit(config: Config, plan: Plan) -> None:
+    """Refuse audits of what has no noise, and of rounds that are not alike.
+
+    Raises:
+        InputError: naming the key.
+    """
+    check_equal_rounds(config, plan)
+    if not plan.private:
+        remedy = "adds no noise, so there is no bound to audit"
+        raise InputError("algorithm", config.algorithm, remedy)
+
+
 def check_bound(config: Config, plan: Plan) -> None:
     """Refuse bounds on convergence where rounds are not alike, or steps are not plain.
 

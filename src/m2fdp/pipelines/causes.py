@@ -12,6 +12,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from m2fdp.errors import InputError, chain
+from m2fdp.expectations.process import UncheckedError
 from m2fdp.simulation.process import SitesLostError
 
 _SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
@@ -41,14 +42,14 @@ def why_no_answer(error: BaseException) -> str:
 
 
 def trouble(error: BaseException) -> str | None:
-    """One line on a disk, a store or a cluster that failed; None for any other error, which is a
-    bug's."""
+    """One line on a disk, a store or another process that failed; None for any other error, which
+    is a bug's."""
     for cause in chain(error):
         if isinstance(cause, OSError) and cause.errno in _DISK:
             reason = os.strerror(cause.errno)
             failed = reason if cause.filename is None else f"{cause.filename}: {reason}"
             return f"{failed}. Files that were there before are as they were."
-        if isinstance(cause, SitesLostError):
+        if isinstance(cause, (SitesLostError, UncheckedError)):
             return str(cause)
         if isinstance(cause, (MlflowException, SQLAlchemyError)) and is_outage(cause):
             return f"MLflow at {mlflow.get_tracking_uri()} fails: {why_no_answer(cause)}."

@@ -148,7 +148,7 @@ class Recorder:
             self._note(name, data)
 
     def end(self, pipelines: Sequence[str]) -> None:
-        """Of a run that has come to its end: describe it.
+        """Of a run that has come to its end, so that its split has passed: describe it.
 
         Args:
             pipelines: the names of the pipelines that ran.
@@ -161,6 +161,8 @@ class Recorder:
             info, files = self._run.info, sorted(self._artifacts)
             text = described(card, info.experiment_id, info.run_id, files)
             self._outbox.put(tags={DESCRIPTION: text})
+        if self._split_recorded:
+            self._outbox.put(files=[self._entries.manifest_checks])
 
     def _note(self, name: str, data: Any) -> None:
         """Keep what a card may need, and tell of the data set once it is known how it is dealt."""
@@ -215,7 +217,7 @@ class Recorder:
             self._log_finite({names[key]: float(v) for key, v in metrics}, ATTACK_INFINITE_TAG)
 
     def _record_split(self, name: str) -> None:
-        """Once a run, when the catalog has validated the manifest that the run uses."""
+        """Once a run, when it has a manifest."""
         if name != "manifest" or self._split_recorded:
             return
         manifest = self._entries.manifest
@@ -226,7 +228,7 @@ class Recorder:
                 remedy = "the run began with another split; leave resume out to start anew"
                 raise InputError(shown(manifest), digest[:12], remedy)
         self._digest = digest
-        self._outbox.put(tags={"split_sha256": digest}, files=[self._entries.manifest_checks])
+        self._outbox.put(tags={"split_sha256": digest})
         self._split_recorded = True
 
 

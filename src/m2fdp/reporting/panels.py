@@ -1,18 +1,16 @@
-"""Panels of a figure as a study's file declares them, and what each shows of the runs."""
+"""What each panel of a figure shows of the runs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import Field
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, comparable, select_runs, swept_columns
+from m2fdp.claims.layout import Layout, Panel
 from m2fdp.claims.measures import MEASURES, SIZES, check_measure
-from m2fdp.config import Block
 from m2fdp.errors import InputError
 from m2fdp.formatting import parameter
 from m2fdp.reporting import style
@@ -24,28 +22,6 @@ OVER_A_RUN = (ROUND, DELAY)
 _ALWAYS = ("algorithm", "seed")
 NAMES = ("algorithm", *TAGS)  # never numbers
 _X, _LINE = "_x", "_line"  # columns of a panel's runs
-
-
-class Panel(Block):
-    """One plot of a figure: which runs, over what, and what tells its lines apart."""
-
-    title: str
-    # `round`, `delay_s`, or a column in which the runs differ: lines if it has numbers, else dots.
-    x: str
-    y: str = "accuracy"  # of m2fdp.claims.measures.MEASURES
-    # For each column its value or a list of values; all runs where it is empty.
-    where: dict[str, Any] = Field(default_factory=dict)
-    lines: str = ARM  # the column with a line for each value
-    log_x: bool = False
-
-
-class Layout(Block):
-    """The panels of a figure, row by row."""
-
-    columns: Annotated[int, Field(ge=1)] = 2
-    panels: Annotated[list[Panel], Field(min_length=1)]
-    # What axes and legends call a column; by default its own name.
-    names: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)

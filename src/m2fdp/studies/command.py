@@ -13,7 +13,6 @@ from typing import Any
 import click
 import mlflow
 import pandas as pd
-from kedro.framework.project import settings
 from kedro.framework.session import KedroSession
 from kedro.utils import find_kedro_project
 from mlflow.entities import Run
@@ -26,12 +25,12 @@ from m2fdp.experiments.procedures import verified_targets
 from m2fdp.pipelines.descriptions import DESCRIPTION
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
+from m2fdp.studies.early import read_study
 from m2fdp.studies.grid import (
     Cell,
     Point,
     Schedules,
     Setting,
-    check_size,
     expand,
     points,
     varied_keys,
@@ -213,11 +212,7 @@ def _setting(project: Path, order: Order) -> Setting:
     Raises:
         InputError: it can't be run.
     """
-    conf = project / settings.CONF_SOURCE
-    env = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
-    loaded = order.study(conf, env)
-    last = {} if order.scale is None else loaded.scales[order.scale].parameters
-    check_size(order.name, loaded)
+    loaded, last = read_study(project, order)
     session = KedroSession.create(project, save_on_close=False, env=order.env or loaded.env)
     with session:
         # Checks the environment and points MLflow at the project's store.

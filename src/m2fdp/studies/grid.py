@@ -9,16 +9,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
 from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError
-from m2fdp.experiments.checks import check_attack, check_config
-from m2fdp.experiments.procedures import Counting, if_gaussian
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study
+
+if TYPE_CHECKING:
+    from m2fdp.experiments.procedures import Counting
 
 SEED = "seed"
 MAX_RUNS = 10_000
@@ -35,7 +36,8 @@ class Setting:
     base: Mapping[str, Any]  # the parameters of the environment, nested
     last: Mapping[str, Any]  # parameters that override all others: a scale's
     extra: Mapping[str, Any]  # the command line's, nested; never of a key that varies
-    counting: Counting = if_gaussian  # what runs of a counted search may spend
+    # What runs of a counted search may spend; None = that of runs that are Gaussian in all.
+    counting: Counting | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:
         InputError: a key set in two places, two equal cells of one arm, or a cell that
             `parse_config` or `check_config` refuses.
     """
-    _check_keys(setting)
+    check_keys(setting)
     cells: dict[str, Cell] = {}
     by_hash: dict[str, Cell] = {}
     for point in points(setting.study):
@@ -191,6 +193,29 @@ def build_cell(
     Raises:
         InputError: its configuration is refused, or sets what only the study may.
     """
+    # Here because it needs torch, and a study whose file is refused does not.
+    from m2fdp.experiments.checks import check_attack, check_config
+
+    study = setting.study
+    overrides, config = configured(setting, name, point, schedule, searching)
+    plan = check_config(config, frozenset(study.pipelines))
+    if "attack" in study.pipelines:
+        check_attack(config, plan)
+    return Cell(name, point, overrides, config, tuple(study.pipelines))
+
+
+def configured(
+    setting: Setting,
+    name: str,
+    point: Point,
+    schedule: Mapping[str, Any],
+    searching: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], Config]:
+    """What the cell of a point sets, nested, and its configuration; see `build_cell`.
+
+    Raises:
+        InputError: `parse_config` refuses it, or it sets what only the study may.
+    """
     study, arm = setting.study, arm_of(setting.study, point)
     version = study.versions[point.version].parameters if point.version is not None else {}
     flat: dict[str, Any] = {}
@@ -211,11 +236,7 @@ def build_cell(
         raise InputError("resume", flat["resume"], "give `kedro study` --resume instead")
     overrides = nest(flat | {"cell": f"{setting.name}/{name}"})
     merged: Any = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
-    config = parse_config(merged)
-    plan = check_config(config, frozenset(study.pipelines))
-    if "attack" in study.pipelines:
-        check_attack(config, plan)
-    return Cell(name, point, overrides, config, tuple(study.pipelines))
+    return overrides, parse_config(merged)
 
 
 def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,7 +318,12 @@ def _grid_keys(study: Study) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for grid in grids for key in grid))
 
 
-def _check_keys(setting: Setting) -> None:
+def check_keys(setting: Setting) -> None:
+    """Refuse keys that are set in two places.
+
+    Raises:
+        InputError: it names the key.
+    """
     study = setting.study
     versions, arms = study.versions.values(), study.arms.values()
     of_versions = {key for version in versions for key in flatten(version.parameters)}

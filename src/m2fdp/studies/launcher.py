@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -17,11 +19,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from m2fdp.cluster.connection import cores_of_cluster
 from m2fdp.cluster.tasks import run_ray_tasks
+from m2fdp.formatting import duration
 from m2fdp.simulation.workers import available_cores
 from m2fdp.studies.grid import Cell
 from m2fdp.studies.pool import run_tasks
 from m2fdp.studies.worker import PARENT_TAG, Job, run_cell
 
+_SECONDS_BETWEEN_LINES = 30.0
 LOST = "its worker process died twice; is there enough memory? (--workers=1 needs least)"
 
 
@@ -66,7 +70,8 @@ class Launcher:
             _tag_again(by_hash, run_ids)
         waiting = [cell for cell in by_hash.values() if cell.hash not in run_ids]
         outcomes = self._outcomes(waiting, tags or {})
-        with _progress(what, len(waiting)) as done, closing(outcomes):
+        at_once = min(self.workers or available_cores(), len(waiting))
+        with _progress(what, len(waiting), at_once) as done, closing(outcomes):
             for cell, outcome in outcomes:
                 if "run_id" in outcome:
                     run_ids[cell.hash] = outcome["run_id"]
@@ -110,6 +115,7 @@ class Launcher:
         environment = {"OMP_NUM_THREADS": str(threads)}
 
         def on_loss(index: int) -> None:
+            click.echo(f"{cells[index].name}: its worker process died and is replaced")
             self._close_runs(f"tags.cell_hash = '{cells[index].hash}'")
 
         try:
@@ -165,13 +171,36 @@ def _tag_again(cells: Mapping[str, Cell], run_ids: Mapping[str, str]) -> None:
             client.set_tag(run_id, tag, value)
 
 
+def how_far(what: str, done: int, total: int, at_once: int, seconds: float) -> str:
+    """A line on cells that run, at most so many at once, after some seconds."""
+    running = min(at_once, total - done)
+    line = f"{done} of {total} {what} done, {running} running, {total - done - running} waiting"
+    if done:
+        line += f"; about {duration(seconds / done * (total - done))} left"
+    return line
+
+
 @contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal, else a numbered line for each."""
+def _progress(what: str, total: int, at_once: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, else a numbered line for each, and one on all every 30 seconds."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
     if not console.is_terminal:
-        numbers = iter(range(1, total + 1))
-        yield lambda line: click.echo(f"[{next(numbers)}/{total}] {line}")
+        finished, began, over = [0], time.monotonic(), threading.Event()
+
+        def tell(line: str) -> None:
+            finished[0] += 1
+            click.echo(f"[{finished[0]}/{total}] {line}")
+
+        def tell_all() -> None:
+            while not over.wait(_SECONDS_BETWEEN_LINES):
+                seconds = time.monotonic() - began
+                click.echo(how_far(what, finished[0], total, at_once, seconds))
+
+        threading.Thread(target=tell_all, daemon=True).start()
+        try:
+            yield tell
+        finally:
+            over.set()
         return
     columns = (
         TextColumn("{task.description}"),

@@ -15,6 +15,7 @@ from rich.text import Text
 from m2fdp.claims.declared import check_claims
 from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.claims.judging import judge
+from m2fdp.claims.layout import Layout
 from m2fdp.claims.measures import check_measure, measure_runs
 from m2fdp.claims.pairs import paired_differences
 from m2fdp.errors import InputError
@@ -107,7 +108,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
         _one_run_an_arm(study.board, runs)
 
 
-def _check_names(layout: panels.Layout, names: Mapping[str, Sequence[str]]) -> None:
+def _check_names(layout: Layout, names: Mapping[str, Sequence[str]]) -> None:
     """Refuse panels of arms or versions that the study has not: they would stay empty."""
     for number, panel in enumerate(layout.panels):
         for column in names.keys() & panel.where.keys():

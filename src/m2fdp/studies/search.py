@@ -20,6 +20,7 @@ from m2fdp.claims.measures import MEASURES
 from m2fdp.config import DatasetConfig
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config
+from m2fdp.experiments.procedures import if_gaussian
 from m2fdp.studies.grid import (
     SEED,
     Cell,
@@ -305,7 +306,7 @@ def _within_target(
         for cell in _tried(setting, search, point, schedule, number, searching, {})
     ]
     released = [build_cell(setting, point.name, point, each).config for each in to_try]
-    targets = setting.counting(searched, released, search.share)
+    targets = (setting.counting or if_gaussian)(searched, released, search.share)
     return (
         [{**schedule, "privacy.epsilon": targets.released} for schedule in to_try],
         {**searching, "privacy.epsilon": targets.searched},

@@ -13,11 +13,11 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from m2fdp.claims.declared import Claim
+from m2fdp.claims.layout import Layout
 from m2fdp.config import Block
 from m2fdp.config.parsing import refusal
 from m2fdp.errors import InputError
 from m2fdp.files import shown
-from m2fdp.reporting.panels import Layout
 from m2fdp.yaml_files import read_block
 
 BASE_ENV = "base"

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from m2fdp.claims.layout import Layout, Panel
 from m2fdp.errors import InputError
-from m2fdp.reporting.panels import Layout, Panel
 from m2fdp.studies.part import as_yaml
 from m2fdp.studies.study import SWEEP, Study
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,21 @@ from m2fdp.reporting.attack_figures import attack_figure
 from m2fdp.reporting.attack_tables import print_attack
 
 
-def attack_run(experiment: Experiment, attack_results: Path) -> Mapping[str, Any]:
-    """What the configured observer takes; starts and shadows that are done are kept meanwhile."""
+def attack_run(
+    experiment: Experiment, attack_results: Path, begin_run: Callable[[], object]
+) -> Mapping[str, Any]:
+    """What the configured observer takes; starts and shadows that are done are kept meanwhile.
+
+    Args:
+        begin_run: what to call when nothing is refused any more.
+    """
     what = "shadows" if experiment.config.attack.method == "lira" else "starts"
-    with items_bar(what) as on_done:
+    with items_bar(what) as show:
+
+        def on_done(done: int, total: int) -> None:
+            begin_run()
+            show(done, total)
+
         attacked = experiment.attack(attack_results, on_done)
     print_attack(attacked.record)
     return attacked.record
@@ -28,7 +39,7 @@ def create_pipeline() -> Pipeline:
     """Experiment to what an observer has taken, beside the ledger's epsilon."""
     return Pipeline(
         [
-            node(attack_run, ["prepared_experiment", "attack_results"], "attack"),
+            node(attack_run, ["prepared_experiment", "attack_results", "begin_run"], "attack"),
             node(attack_figure, "attack", "attack_figure", "draw_attack"),
         ]
     )

@@ -13,7 +13,7 @@ def create_pipeline() -> Pipeline:
     model = ["model_configuration", "model", "round_metrics"]
     return Pipeline(
         [
-            node(nodes.train_model, ["prepared_experiment", "checkpoints"], model),
+            node(nodes.train_model, ["prepared_experiment", "checkpoints", "begin_run"], model),
             node(nodes.package_model, _TRAINED, "servable_model"),
         ]
     )

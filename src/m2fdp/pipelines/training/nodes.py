@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from m2fdp.cluster.sites import sites_of
 from m2fdp.config import Config, essentials
 from m2fdp.data.features.mapping import PIXELS
 from m2fdp.errors import InputError
+from m2fdp.expectations.pending import settle
 from m2fdp.experiments import Experiment
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.logged_models import ServableModel
@@ -28,20 +29,28 @@ logger = logging.getLogger(__name__)
 
 
 def train_model(
-    experiment: Experiment, checkpoints: Path
+    experiment: Experiment, checkpoints: Path, begin_run: Callable[[], object]
 ) -> tuple[dict[str, Any], Mapping[str, Tensor], pd.DataFrame]:
     """The configuration that a model is of, its state dict, and the metrics of every evaluated
-    round."""
+    round.
+
+    The split's verdict is waited for before the first file: a checkpoint, or what is returned.
+
+    Args:
+        begin_run: what to call when nothing is refused any more.
+    """
     rounds = experiment.calibrate().affordable_rounds
     config = experiment.config
     with sites_of(config.execution, config.threads or available_cores()) as sites:
         # What this refuses leaves the checkpoints as they are.
         process = experiment.process(sites=sites)
+        begin_run()
         start, checkpointing = _begin(checkpoints, config)
         group = "control" if experiment.course is None else "tiers"
         unsent = checkpoints.parent / UNSENT
         with tracked_progress(rounds, start, unsent, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)
+    settle()
     if trained.warning is not None:
         logger.warning(trained.warning)
     return essentials(config), trained.state_dict, trained.metrics
@@ -78,8 +87,11 @@ def package_model(
 def _begin(folder: Path, config: Config) -> tuple[Progress | None, Checkpointing | None]:
     """What has been reached before, if the run goes on; and where checkpoints go, if any are kept.
 
-    `folder` holds checkpoints of this run only from here on.
+    `folder` holds checkpoints of this run only from here on; a split that is refused leaves those
+    of the run before.
     """
+    if any(folder.glob("*.ckpt")):
+        settle()
     start = None
     if config.resume:
         checkpoint, unreadable = load_latest(folder)
@@ -95,6 +107,9 @@ def _begin(folder: Path, config: Config) -> tuple[Progress | None, Checkpointing
     if run is None or every is None:
         return start, None
     run_id, plain = run.info.run_id, essentials(config)
-    return start, Checkpointing(
-        every, lambda progress: save(folder, Checkpoint(progress, run_id, plain))
-    )
+
+    def keep(progress: Progress) -> None:
+        settle()
+        save(folder, Checkpoint(progress, run_id, plain))
+
+    return start, Checkpointing(every, keep)

@@ -15,6 +15,7 @@ from mlflow.entities import Metric
 from rich.console import Console
 
 from m2fdp.experiments.progress import progress_bar, reached
+from m2fdp.formatting import duration
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.simulation.training import Listener, Progress, RoundRecord
 
@@ -80,7 +81,7 @@ def tracked_progress(
         if console.is_terminal or console.is_jupyter or clock() - printed < _SECONDS_BETWEEN_LINES:
             return
         printed = clock()
-        remaining = _duration((printed - began) / (round_ - done) * (rounds - round_))
+        remaining = duration((printed - began) / (round_ - done) * (rounds - round_))
         logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, remaining)
 
     def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
@@ -109,13 +110,6 @@ def tracked_progress(
             flush()
             if outbox is not None:
                 outbox.close()
-
-
-def _duration(seconds: float) -> str:
-    """Seconds below two minutes, else minutes, and hours from two on."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _logged(run_id: str) -> frozenset[tuple[str, int]]:

@@ -1,0 +1,1 @@
+"""Great Expectations, in a process of its own that others go on beside."""

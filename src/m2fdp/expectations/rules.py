@@ -1,0 +1,223 @@
+"""The rules of a split and the page of their checks, as a program: cases in, verdicts out.
+
+It imports Great Expectations and nothing of the project, so that it needs neither torch nor the
+project's path. Cases come as pickles on standard input, answers go as pickles to standard output.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import re
+import sys
+import threading
+import traceback
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from great_expectations.core import ExpectationSuite, ExpectationSuiteValidationResult
+    from great_expectations.render.view import DefaultJinjaPageView
+
+_TIME = re.compile(r"\d{8}T\d{6}\.\d{6}Z")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def check(
+    manifest: pd.DataFrame,
+    min_samples: int,
+    n_classes: int | None,
+    columns: list[str],
+    splits: list[str],
+    cloud: int,
+) -> tuple[tuple[str, ...], str]:
+    """The rules that are broken, a sentence each, and the page of all checks.
+
+    One pass over one table: each rule is an expectation on a column of the manifest, or on
+    `shard_size`, added for the check: the training records of the row's device.
+
+    Args:
+        min_samples: the fewest training records that a device may hold.
+        n_classes: None = a user's own data, of any number.
+        columns, splits, cloud: the manifest's columns, its splits, the cloud's device.
+    """
+    sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()
+    table = manifest.assign(shard_size=manifest["device"].map(sizes))
+    # Bounded by the records, lest one wild device number stand for millions of devices.
+    n_devices = int(min(sizes.index.max() + 1, sizes.sum())) if len(sizes) else 0
+    holders = manifest.loc[manifest["split"] == "validation", "device"]
+    devices_hold_out = len(holders) > 0 and bool((holders != cloud).all())
+    rules = _rules(min_samples, n_devices, n_classes, devices_hold_out, columns, splits, cloud)
+    result = _validate(table, rules)
+    broken = tuple(_sentence(each) for each in result.results if not each.success)
+    return broken, _page(result)
+
+
+def serve() -> None:
+    """Answer one case after the other, until whoever asks is gone."""
+    # Whatever prints here prints no answer.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    cases: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+    # At once, so that nobody waits to send a case.
+    threading.Thread(target=_receive, args=(cases,), daemon=True).start()
+    import great_expectations  # noqa: F401
+
+    while True:
+        digest, case = cases.get()
+        verdict, failure = None, None
+        try:
+            verdict = check(**pickle.loads(case))
+        except Exception as error:
+            traceback.print_exc()
+            failure = f"{type(error).__name__}: {error}"
+        pickle.dump((digest, verdict, failure), answers)
+        answers.flush()
+
+
+def _receive(cases: queue.SimpleQueue[tuple[str, bytes]]) -> None:
+    """The end of the input is the end of the process, whatever it does."""
+    try:
+        while True:
+            cases.put(pickle.load(sys.stdin.buffer))
+    finally:
+        os._exit(0)
+
+
+def _validate(table: pd.DataFrame, rules: ExpectationSuite) -> ExpectationSuiteValidationResult:
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    context = gx.get_context(
+        mode="ephemeral",
+        project_config=DataContextConfig(
+            store_backend_defaults=InMemoryStoreBackendDefaults(),
+            progress_bars=ProgressBarsConfig(globally=False),
+            analytics_enabled=False,
+        ),
+    )
+    batch = (
+        context.data_sources.add_pandas("m2fdp")
+        .add_dataframe_asset("manifest")
+        .add_batch_definition_whole_dataframe("all")
+        .get_batch(batch_parameters={"dataframe": table})
+    )
+    return batch.validate(rules)
+
+
+def _rules(
+    min_samples: int,
+    n_devices: int,
+    n_classes: int | None,
+    devices_hold_out: bool,
+    columns: list[str],
+    splits: list[str],
+    cloud: int,
+) -> ExpectationSuite:
+    import great_expectations as gx
+    from great_expectations import expectations as gxe
+    from great_expectations.expectations.row_conditions import Column
+
+    is_train = Column("split") == "train"
+    at_cloud = Column("split") == "test" if devices_hold_out else Column("split") != "train"
+    theirs = "" if devices_hold_out else "validation and "
+    rules = {
+        "one data set": gxe.ExpectColumnUniqueValueCountToBeBetween(
+            column="dataset", min_value=1, max_value=1
+        ),
+        "no sample twice, so none in two devices or in training and test": (
+            gxe.ExpectColumnValuesToBeUnique(column="sample")
+        ),
+        f"every split is one of {', '.join(splits)}": gxe.ExpectColumnValuesToBeInSet(
+            column="split", value_set=splits
+        ),
+        "training and test records exist": gxe.ExpectColumnDistinctValuesToContainSet(
+            column="split", value_set=["train", "test"]
+        ),
+        f"every label is {f'one of 0 to {n_classes - 1}' if n_classes else 'at least 0'}": (
+            gxe.ExpectColumnValuesToBeBetween(
+                column="label", min_value=0, max_value=n_classes and n_classes - 1
+            )
+        ),
+        f"{theirs}test records stay with the cloud (device {cloud})": (
+            gxe.ExpectColumnValuesToBeInSet(
+                column="device", value_set=[cloud], row_condition=at_cloud
+            )
+        ),
+        **(
+            {
+                "validation records are held by devices 0 to n-1": (
+                    gxe.ExpectColumnValuesToBeInSet(
+                        column="device",
+                        value_set=list(range(n_devices)),
+                        row_condition=Column("split") == "validation",
+                    )
+                )
+            }
+            if devices_hold_out
+            else {}
+        ),
+        "training records are held by devices 0 to n-1, all of them": (
+            gxe.ExpectColumnDistinctValuesToEqualSet(
+                column="device", value_set=list(range(n_devices)), row_condition=is_train
+            )
+        ),
+        f"every device holds at least {min_samples} training records": (
+            gxe.ExpectColumnValuesToBeBetween(
+                column="shard_size", min_value=min_samples, row_condition=is_train
+            )
+        ),
+    } | {f"no {name} is null": gxe.ExpectColumnValuesToNotBeNull(column=name) for name in columns}
+    for rule, expectation in rules.items():
+        expectation.meta = {"rule": rule}
+    return gx.ExpectationSuite("manifest", expectations=list(rules.values()))
+
+
+def _sentence(check: Any) -> str:
+    """The rule that a failed check stands for, with the first values that break it."""
+    rule = check.expectation_config.meta["rule"]
+    if check.exception_info.get("raised_exception"):
+        return f"{rule} (not checkable: {check.exception_info['exception_message']})"
+    result = check.result
+    if found := result.get("partial_unexpected_list"):
+        detail = f"found {_first(found)}"
+    elif absent := result.get("partial_missing_list"):
+        detail = f"absent: {_first(absent)}"
+    else:
+        detail = f"found {result.get('observed_value')}"
+    rows = f"; rows: {result['unexpected_count']}" if "element_count" in result else ""
+    return f"{rule} ({detail}{rows})"
+
+
+def _first(values: list[Any]) -> str:
+    """Three of the values, in an order of their own: Great Expectations keeps some in sets."""
+    distinct = sorted({str(value) for value in values}, key=lambda text: (len(text), text))
+    return ", ".join(distinct[:3])
+
+
+def _page(result: ExpectationSuiteValidationResult) -> str:
+    from great_expectations.render.renderer import ValidationResultsPageRenderer
+
+    page = _view().render(ValidationResultsPageRenderer().render(result))
+    # The same manifest makes the same page: no times, and random names numbered as they occur.
+    page = _TIME.sub("", page)
+    numbers = {name: str(n) for n, name in enumerate(dict.fromkeys(_UUID.findall(page)))}
+    return _UUID.sub(lambda match: numbers[match.group()], page)
+
+
+@cache
+def _view() -> DefaultJinjaPageView:
+    """It compiles its templates, which takes longer than to fill them."""
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    return DefaultJinjaPageView()
+
+
+if __name__ == "__main__":
+    serve()

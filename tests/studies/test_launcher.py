@@ -1,0 +1,27 @@
+"""What a study says while its cells run."""
+
+import pytest
+
+from m2fdp.studies import launcher
+
+
+@pytest.mark.parametrize(
+    ("done", "line"),
+    [
+        (0, "0 of 10 cells done, 2 running, 8 waiting"),
+        (4, "4 of 10 cells done, 2 running, 4 waiting; about 90 s left"),
+        (9, "9 of 10 cells done, 1 running, 0 waiting; about 7 s left"),
+    ],
+)
+def test_how_far_a_study_is(done, line):
+    assert launcher.how_far("cells", done, 10, 2, 60.0) == line
+
+
+def test_lines_on_all_cells_come_while_none_ends(monkeypatch, capsys):
+    monkeypatch.setattr(launcher, "_SECONDS_BETWEEN_LINES", 0.0)
+    said = ""
+    with launcher._progress("cells", 3, 2) as done:
+        while "0 of 3 cells done, 2 running, 1 waiting" not in said:
+            said += capsys.readouterr().out
+        done("a: finished")
+    assert "[1/3] a: finished" in said + capsys.readouterr().out
