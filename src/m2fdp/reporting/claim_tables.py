@@ -13,7 +13,7 @@ from rich.text import Text
 from m2fdp.claims.intervals import SLACK
 from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import parameter, quantity, verified
+from m2fdp.formatting import counted, parameter, quantity, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.reporting.terminal import new_table, show
 
@@ -88,7 +88,7 @@ def measured_text(row: Mapping[str, Any]) -> str:
 
 def _reached(row: Mapping[str, Any]) -> str:
     verb = "reached" if row["measure"].endswith("_to_target") else "measured"
-    text = f"{verb} in {row['n']} of {row['seeds']} seeds"
+    text = f"{verb} in {row['n']} of {counted(row['seeds'], 'seed')}"
     if row["comparison"] in ("difference", "reduction"):
         text += f" (each side: {row['reached_of']}, {row['reached_over']})"
     return text

@@ -15,6 +15,7 @@ from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation
 
 from m2fdp.claims.measures import MEASURES
+from m2fdp.formatting import counted
 from m2fdp.reporting import style
 from m2fdp.reporting.panels import DELAY, OVER_A_RUN, ROUND, Content, Layout, panel_contents
 from m2fdp.reporting.seeds import draw_band, legend_below, legend_columns, over_seeds
@@ -271,7 +272,7 @@ def _add_legends(
     note = None
     if len(seeds) == 1:
         (n,) = seeds
-        note = f"n = {n} seed{'s' if n > 1 else ''}"
+        note = f"n = {counted(n, 'seed')}"
         if n > 1:
             note += ", mean ± std"
     named = [

@@ -16,8 +16,9 @@ from m2fdp.claims.declared import check_claims
 from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.claims.judging import judge
 from m2fdp.claims.measures import check_measure, measure_runs
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.files import replacing
+from m2fdp.formatting import counted
 from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
@@ -111,7 +112,7 @@ def _check_names(layout: panels.Layout, names: Mapping[str, Sequence[str]]) -> N
             for name in selected if isinstance(selected, list) else [selected]:
                 if str(name) not in names[column]:
                     key = f"figure.panels.{number}.where.{column}"
-                    raise InputError(key, name, f"is none of {', '.join(names[column])}")
+                    raise InputError(key, name, f"is none of {among(name, names[column])}")
 
 
 def _labels(study: Study) -> dict[str, str]:
@@ -197,12 +198,14 @@ def write_report(
         _write(folder / "comparison.md", comparison_text),
         _write(folder / "comparison.png", results.figure),
     ]
-    progress = f"{len(run_ids)} of {cells} cells are finished"
-    minutes = seconds_of(run_ids) / 60
+    progress = (
+        f"{len(run_ids)} of {counted(cells, 'cell')} {'is' if cells == 1 else 'are'} finished"
+    )
+    minutes = counted(round(seconds_of(run_ids) / 60), "minute")
     parts = [
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
-        f"{progress}; their run time, added up over the workers, is {minutes:.0f} minutes.\n",
+        f"{progress}; their run time, added up over the workers, is {minutes}.\n",
         f"![{study.title}]({files[-1].name})\n",
         comparison_text,
     ]

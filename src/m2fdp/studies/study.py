@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from m2fdp.claims.declared import Claim
 from m2fdp.config import Block
 from m2fdp.config.parsing import refusal
-from m2fdp.errors import InputError
+from m2fdp.config.types import spelled
+from m2fdp.errors import InputError, among
 from m2fdp.files import shown
 from m2fdp.reporting.panels import Layout
 from m2fdp.yaml_files import read_block
@@ -24,7 +25,9 @@ BASE_ENV = "base"
 # `kedro study report` summarises finished studies, so no study can have the name.
 RESERVED_NAMES = ("report",)
 
-Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
+Name = Annotated[
+    str, spelled(r"\w[\w.-]*", "a name of letters, digits, _, . and - (no . or - first)")
+]
 Share = Annotated[float, Field(gt=0, lt=1)]
 # For dotted keys of parameters the values of each: the product of them.
 Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
@@ -221,8 +224,7 @@ class Study(Block):
     @staticmethod
     def _known(kind: str, name: str, blocks: dict[str, Any], key: str) -> None:
         if name not in blocks:
-            names = ", ".join(blocks) or "(none)"
-            raise ValueError(f"{key}: no {kind} {name!r}; there are {names}")
+            raise ValueError(f"{key}: no {kind} {name!r}; there are {among(name, blocks)}")
 
 
 def load_study(conf: Path, name: str, env: str | None = None) -> Study:
@@ -239,7 +241,7 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
     folders = [conf / layer / "studies" for layer in (BASE_ENV, env) if layer]
     studies = sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
     if name not in studies:
-        names = ", ".join(studies) or f"(none in {folders[0]})"
+        names = among(name, studies, f"(none in {folders[0]})")
         raise InputError("study", name, f"no such study; the studies are {names}")
     files = dict.fromkeys(folder / f"{name}.yml" for folder in folders)
     merged: DictConfig | ListConfig = OmegaConf.create({})
@@ -264,7 +266,7 @@ def scaled(name: str, study: Study, scale: str) -> Study:
         InputError: it has no such scale.
     """
     if scale not in study.scales:
-        names = ", ".join(study.scales) or "(none)"
+        names = among(scale, study.scales)
         raise InputError("--scale", scale, f"{name} has no such scale; there are {names}")
     small = study.scales[scale]
     versions = {
