@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.formatting import duration, parameter, upper_bound
+from m2fdp.formatting import counted, duration, parameter, upper_bound
+
+
+def test_one_thing_is_counted_in_the_singular():
+    counts = [counted(n, "round") for n in (0, 1, 2, 2000)]
+    assert [counted(n, "class", "classes") for n in (1, 2)] == ["1 class", "2 classes"]
+    assert counts == ["0 rounds", "1 round", "2 rounds", "2,000 rounds"]
 
 
 @given(st.floats(min_value=1e-9, max_value=1e9), st.integers(1, 6))

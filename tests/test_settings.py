@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from importlib.metadata import entry_points
 import click
 import pytest
 from mlflow import environment_variables
+from tests.finished import REPOSITORY
 
 from m2fdp import settings, startup
 
@@ -38,6 +40,39 @@ def test_what_the_user_has_set_stays(monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
     startup.set_environment()
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "3"
+
+
+def run_python(code, options=(), closed="", cwd=REPOSITORY):
+    """What a Python with the settings says: it ends well, without a word to stderr."""
+    script = f'exec "$0" "$@" {closed}'
+    command = ["sh", "-c", script, sys.executable, *options, "-c", f"import m2fdp.settings\n{code}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_a_closed_output_is_written_to_in_silence():
+    code = "import logging\nlogging.getLogger('m2fdp').warning('said')\nprint('said')"
+    assert "said" in run_python(code)
+    assert run_python(code, closed=">&-") == ""
+
+
+def test_below_the_root_the_log_is_that_of_the_root():
+    code = "import logging\nprint('level', logging.getLogger('kedro').level)"
+    for folder in (REPOSITORY, REPOSITORY / "src" / "m2fdp"):
+        assert f"level {logging.WARNING}\n" in run_python(code, cwd=folder)
+
+
+def test_of_warnings_that_are_errors_libraries_are_spared():
+    code = """
+import warnings
+warnings.warn_explicit("x", UserWarning, "library.py", 1, "library")
+try:
+    warnings.warn_explicit("x", UserWarning, "ours.py", 1, "m2fdp.data")
+except UserWarning:
+    print("stopped")
+"""
+    assert run_python(code, ["-W", "error"]) == "stopped\n"
 
 
 def test_imports_leave_nothing_to_the_garbage_collector():

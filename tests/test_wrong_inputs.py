@@ -1,10 +1,9 @@
-"""What users get wrong, through the real commands: each ends in one line, soon, and says where."""
+"""What users get wrong, through the real commands: each ends in one line that says where."""
 
 import io
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from m2fdp.cli import cli
-
-SECONDS = 15  # in which a user has the answer
 
 OWN_MODELS = """
 import torch
@@ -86,6 +83,17 @@ def no_parameters(shape, n_classes):
 
 def doubled(shape, n_classes):
     return Own(shape, n_classes).double()
+
+
+def unset(shape, n_classes):
+    module = Own(shape, n_classes)
+    nn.init.constant_(module.layer.weight, float("nan"))
+    return module
+
+
+class Logarithmic(Own):
+    def forward(self, x):
+        return super().forward(torch.log(x * 0))
 
 
 def fails(shape, n_classes):
@@ -306,10 +314,32 @@ WRONG = {
         ["run", "--env=base/studies"],
         ["--env", "fashion_mnist"],
     ),
+    "an environment misspelled": ({}, ["run", "--env=fmnist"], ["--env", "mean mnist?"]),
     "an environment outside": ({}, ["run", "--env=../conf/mnist"], ["--env", "fashion_mnist"]),
+    "a store in files": (
+        {"conf/local/mlflow.yml": "server:\n  mlflow_tracking_uri: mlruns\n"},
+        ["run"],
+        ["conf/local/mlflow.yml, line 2: server.mlflow_tracking_uri", "maintenance mode"],
+    ),
+    "--config left open": ({"c.yml": "run: ["}, ["run", "--config=c.yml"], ["c.yml", "no YAML"]),
+    "--config with a list": ({"c.yml": "- 1"}, ["run", "--config=c.yml"], ["c.yml", "a list"]),
+    "--config with a word": ({"c.yml": "run: x"}, ["run", "--config=c.yml"], ["c.yml", "'x'"]),
+    "--config with an unknown option": (
+        {"c.yml": "run: {pipelins: x}"},
+        ["run", "--config=c.yml"],
+        ["c.yml", "did you mean pipelines?"],
+    ),
     # --params
     "no value": (*setting("seed"), ["--params", "KEY=VALUE"]),
     "a value left open": (*setting("training.rounds=[1"), ["--params", "no YAML"]),
+    "a list in brackets": (
+        *setting("seed=1,topology.fanouts=[10, 5]"),
+        ["--params", "lists with bars: topology.fanouts=10|5"],
+    ),
+    "a block in braces": (
+        *setting("training.local_aggregation={1: 5, 2: 3}"),
+        ["--params", "key by key: training.local_aggregation.1=5"],
+    ),
     "a value that refers to nowhere": (*setting("seed=${nope}"), ["--params seed", "nope"]),
     "a list for a block": (*setting("training=[1]"), ["--params training"]),
     "a word for a number": (*setting("training.rounds=many"), ["training.rounds", "integer"]),
@@ -331,6 +361,9 @@ WRONG = {
     "a cell outside": (*setting("cell=../x"), ["cell"]),
     "a cell without end": (*setting("cell=" + "a" * 300), ["cell"]),
     "no such data set": (*setting("dataset.name=cifar"), ["dataset.name", "cifar10"]),
+    "an algorithm misspelled": (*setting("algorithm=mf2dp"), ["algorithm", "mean m2fdp?"]),
+    "a key of another block": (*setting("epsilon=1"), ["epsilon", "mean privacy.epsilon?"]),
+    "a pipeline misspelled": ({}, ["run", "--pipelines=audti"], ["--pipelines", "mean audit?"]),
     "no such file": (*setting("dataset.name=npz,dataset.root=no.npz"), ["dataset.root", "no.npz"]),
     # models
     "a model of one argument": (*model("one_argument"), ["model.name", "one_argument() takes 1"]),
@@ -345,6 +378,8 @@ WRONG = {
     "float64": (*model("doubled"), ["model.name", "float64"]),
     "records that mix": (*model("Mixing"), ["model.name", "other records"]),
     "records that change": (*model("InPlace"), ["model.name", "in place"]),
+    "weights that are no numbers": (*model("unset"), ["model.name", "parameter layer.weight"]),
+    "scores that are no numbers": (*model("Logarithmic"), ["model.name", "scores", "not finite"]),
     "an error of the model's own": (
         *model("fails"),
         ["model.name", "of my own (own_models.py, line"],
@@ -400,7 +435,7 @@ WRONG = {
     ),
     "images that are not numbers": (
         *arrays(x_train=np.full((60, 8, 8), np.nan)),
-        ["dataset.root", "x_train", "nan"],
+        ["dataset.root", "x_train has pixels that are nan"],
     ),
     "labels that are not whole": (
         *arrays(y_train=np.arange(60) % 3 / 2),
@@ -410,7 +445,27 @@ WRONG = {
     "a study left open": (*study("title: [\n"), [STUDY, "line 2", "no YAML"]),
     "a study with a key twice": (*study("title: a\ntitle: b\n"), [STUDY, "title again"]),
     "a study in Latin-1": (*study("title: é\n".encode("latin-1")), [STUDY, "UTF-8"]),
+    "an arm that starts with a dot": (
+        *study("title: t\narms: {.a: {}}\n"),
+        ["study.own.arms", "valid: a name of letters, digits"],
+    ),
     "a study with an unknown key": (*study("title: t\ngird: {}\n"), ["study.own.gird", "grid"]),
+    "a study misspelled": ({}, ["study", "quikstart"], ["study", "did you mean quickstart?"]),
+    "a scale misspelled": ({}, ["study", "fig7", "--scale=smok"], ["--scale", "mean smoke?"]),
+    "a key of --only misspelled": (
+        {},
+        ["study", "quickstart", "--only=algoritm=m2fdp"],
+        ["--only", "did you mean algorithm?"],
+    ),
+    "a value of --only misspelled": (
+        {},
+        ["study", "quickstart", "--only=algorithm=pedfpl"],
+        ["--only algorithm", "did you mean pedpfl?"],
+    ),
+    "a study's key misspelled": (
+        *study("title: t\nparameters: {training.round: 1}\ngrid: {seed: [0]}\n"),
+        ["training.round", "did you mean rounds?"],
+    ),
     "a study inside an environment": (
         {},
         ["study", "quickstart", "--env=base/studies"],
@@ -444,9 +499,7 @@ def test_a_wrong_input_is_one_line_that_says_where(project, name):
     files, arguments, words = WRONG[name]
     spoil(project, files)
     forget_own_code()
-    started = time.perf_counter()
     result = CliRunner().invoke(cli, arguments)
-    assert time.perf_counter() - started < SECONDS
     forget_own_code()
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 2
@@ -456,6 +509,30 @@ def test_a_wrong_input_is_one_line_that_says_where(project, name):
     assert all(word in line for word in words), line
     written = [path for path in project.glob("data/*/*/*.*") if path.name != ".lock"]
     assert not written, "nothing is written"
+
+
+@pytest.mark.parametrize("kind", ["catalog", "mlflow"])
+def test_without_a_file_of_conf_the_line_names_it(project, kind):
+    (project / f"conf/base/{kind}.yml").unlink()
+    result = CliRunner().invoke(cli, ["run"])
+    line = f"Error: file = 'conf/base/{kind}.yml': no such file; git checkout brings it back\n"
+    assert (result.exit_code, result.stderr) == (2, line)
+
+
+def test_without_a_file_of_parameters_the_defaults_are_those_of_conf(project):
+    (project / "conf/base/parameters.yml").unlink()
+    params = "training.rounds=1,threads=1,topology.fanouts=2|3"
+    result = CliRunner().invoke(cli, ["run", f"--params={params}"])
+    assert result.exit_code == 0, result.output
+    assert "seed 0, after 1 round " in result.output
+
+
+@pytest.mark.parametrize("command", [["run"], ["study", "quickstart"]])
+def test_a_link_to_nowhere_in_a_folders_place_is_one_line(project, command):
+    (project / "data/08_reporting").symlink_to("nowhere")
+    result = CliRunner().invoke(cli, command)
+    line = "Error: folder = 'data/08_reporting': is a link to nowhere, which is not there; "
+    assert (result.exit_code, result.stderr) == (2, f"{line}move it away\n")
 
 
 def test_there_are_sixty_of_them():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +38,48 @@ def _read_params(context: click.Context, option: click.Parameter, text: Any) -> 
         return KEDRO_OPTIONS[option.name].process_value(context, text)
     except click.UsageError:
         remedy = "give KEY=VALUE, several separated by commas"
+        if listed := re.search(r"([\w.]+)=\[? *([^=,[\]{]+(?:,[^=,[\]]+)+)\]?(?=,|$)", text):
+            key, elements = listed.groups()
+            remedy = f"write lists with bars: {key}={re.sub(' *, *', '|', elements.strip())}"
+        elif block := re.search(r"([\w.]+)=\{ *([\w.]+) *: *([^,}]*)", text):
+            remedy = "write a block key by key: {}.{}={}".format(*block.groups())
     except (YAMLError, OmegaConfBaseException) as error:
         remedy = f"a value is no YAML: {getattr(error, 'problem', None) or error}"
     raise BadInput(" ".join(str(InputError("--params", text, remedy)).split()))
 
 
+def _checked_file(context: click.Context, option: click.Parameter, path: str | None) -> Any:
+    """The file of `--config`, read by Kedro once it is known to say options of the command."""
+    from m2fdp.command_errors import BadInput
+    from m2fdp.errors import InputError, among
+    from m2fdp.yaml_files import read_block
+
+    try:
+        options = path and read_block(Path(path)).get(context.info_name, {})
+        if not isinstance(options or {}, dict):
+            raise InputError(f"--config {path}", options, f"give `{context.info_name}:` options")
+        known = sorted(KEDRO_OPTIONS.keys() - {option.name})
+        for name in options or ():
+            if name not in known:
+                raise InputError(f"--config {path}", name, f"valid are {among(name, known)}")
+    except InputError as error:
+        raise BadInput(str(error)) from None
+    read_by_kedro = KEDRO_OPTIONS[option.name].callback
+    return path and read_by_kedro and read_by_kedro(context, option, path if options else None)
+
+
 KEDRO_OPTIONS = {option.name: option for option in kedro_run.params}
+_CONFIG = copy(KEDRO_OPTIONS["config"])
+_CONFIG.callback = _checked_file
 OPTIONS = KEDRO_OPTIONS | {
+    "config": _CONFIG,
     "params": click.Option(
         ["--params"],
         type=click.UNPROCESSED,
         multiple=True,
         help=f"{KEDRO_OPTIONS['params'].help} Given again, it adds to what was given before.",
         callback=_merged,
-    )
+    ),
 }
 
 

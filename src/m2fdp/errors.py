@@ -3,7 +3,8 @@ behind others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 # In place of the value of a whole block of keys, where a line names some of them.
 BLOCK = "(block)"
@@ -24,6 +25,23 @@ class InputError(ValueError):
         whole = isinstance(self.value, str) and self.value == BLOCK
         place = self.key if whole else f"{self.key} = {self.value!r}"
         return f"{place}: {self.remedy}"
+
+
+def among(word: object, known: Iterable[object], none: str = "(none)") -> str:
+    """The names that are known, in one line, and which of them a word is probably meant for."""
+    names = [str(name) for name in known]
+    return (", ".join(names) or none) + did_you_mean(word, names)
+
+
+def did_you_mean(word: object, names: Iterable[str]) -> str:
+    """The end of a line on a word that is none of some names; empty where it is like none.
+
+    Numbers are near each other by value, not by spelling.
+    """
+    by_spelling = {name.casefold(): name for name in names}
+    spelled = str(word).casefold()
+    near = get_close_matches(spelled, by_spelling, n=1) if spelled.upper() != spelled else []
+    return f"; did you mean {by_spelling[near[0]]}?" if near else ""
 
 
 def one_line(error: BaseException) -> str:

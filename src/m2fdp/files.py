@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path, PurePath
 
-from m2fdp.errors import chain
+from m2fdp.errors import InputError, chain
 
 
 @contextmanager
@@ -31,6 +31,19 @@ def replacing(path: Path) -> Iterator[Path]:
         _name_file(error, unfinished, path)
         raise
     _sync(path.parent)
+
+
+def check_folders(files: Iterable[Path]) -> None:
+    """Refuse to write files below what is no folder.
+
+    Raises:
+        InputError: it names the file that is in a folder's place, or the link that leads nowhere.
+    """
+    for folder in sorted({folder for file in files for folder in file.parents}):
+        if os.path.lexists(folder) and not folder.is_dir():
+            where = os.readlink(folder) if folder.is_symlink() else None
+            what = "is no folder" if where is None else f"is a link to {where}, which is not there"
+            raise InputError("folder", shown(folder), f"{what}; move it away")
 
 
 def sealed(content: bytes) -> bytes:

@@ -16,6 +16,11 @@ def promised_epsilon(promise: Mapping[str, Any]) -> float:
     return float(next((promise[x] for x in EPSILON_NAMES.values() if x in promise), math.nan))
 
 
+def counted(n: int, noun: str, several: str | None = None) -> str:
+    """So many of them: `1 round`, `2,000 rounds`; `several` where the plural has no plain s."""
+    return f"{n:,} {noun if n == 1 else several or f'{noun}s'}"
+
+
 def upper_bound(value: float, digits: int = 3) -> str:
     """A bound in so many significant digits, rounded up: what is shown is never too small."""
     return _rounded(value, digits, ROUND_CEILING)

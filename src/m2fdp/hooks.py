@@ -23,6 +23,7 @@ from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
 from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
 from mlflow import MlflowClient
 from mlflow.entities import Param, Run, RunTag
+from mlflow.exceptions import MlflowException
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
@@ -41,10 +42,10 @@ from m2fdp.experiments.checks import (
 )
 from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.request import Request
-from m2fdp.files import replacing, shown
+from m2fdp.files import check_folders, replacing, shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.causes import reason
+from m2fdp.pipelines.causes import first_line, reason
 from m2fdp.pipelines.cells import check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
@@ -125,8 +126,10 @@ class RunHooks:
         self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
     ) -> None:
         """Refuse what can be refused before any node runs."""
+        self._complete_parameters(pipeline, catalog)
         try:
             self._check_pipeline(pipeline, catalog, run_params)
+            check_folders([*self._entries.files.values(), self._entries.manifest_checks])
             self._lock_cell()
             self._held.enter_context(beside())
             check_promise(pipeline, catalog, self._config)
@@ -258,6 +261,10 @@ class RunHooks:
             if error.title != KedroMlflowConfig.__name__:
                 raise
             raise BadInput(str(mlflow_refusal(loader, error))) from None
+        except MlflowException as error:
+            where = loader.place("mlflow", "server.mlflow_tracking_uri")
+            refusal = InputError(where, mlflow.get_tracking_uri(), first_line(error))
+            raise BadInput(str(refusal)) from None
         self._asked = plugin.mlflow_config.tracking.run
 
     def _open_run(self) -> Run:
@@ -271,6 +278,13 @@ class RunHooks:
                 )
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         return mlflow.active_run()
+
+    def _complete_parameters(self, pipeline: Pipeline, catalog: CatalogProtocol) -> None:
+        """Give nodes the defaults of parameters that no file sets."""
+        values = flatten(self._config.model_dump())
+        for name in pipeline.inputs() - set(catalog):
+            if (key := name.removeprefix("params:")) in values:
+                catalog[name] = MemoryDataset(values[key])
 
     def _check_pipeline(
         self, pipeline: Pipeline, catalog: CatalogProtocol, run_params: dict[str, Any]

@@ -9,6 +9,9 @@ from m2fdp import startup
 
 startup.end_command_in_one_line()
 startup.set_environment()
+startup.have_streams()
+startup.log_as_in_the_root()
+startup.let_libraries_warn()
 startup.defer_plugin_commands()
 with startup.imports_uncollected():
     from m2fdp.pipelines.catalog import UninterruptedCatalog

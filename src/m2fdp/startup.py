@@ -12,12 +12,17 @@ import atexit
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import click
+import yaml
+from kedro.framework.project import LOGGING
+from kedro.utils import find_kedro_project
 
 from m2fdp.interruption import end_in_one_line
 
@@ -35,6 +40,7 @@ ENVIRONMENT = {
 # Objects made, less those gone, before the collector looks at the new ones. Python's own 700 would
 # have it look a thousand times while libraries load, and seldom find anything.
 COLLECTED_AFTER = 50_000
+KEDRO_LOGGING = "KEDRO_LOGGING_CONFIG"  # the environment variable of a user's own log settings
 PLUGIN_COMMANDS = "kedro_mlflow.framework.cli.cli"
 
 
@@ -69,6 +75,30 @@ def set_environment() -> None:
     """The settings of `ENVIRONMENT` that the user has not set."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+
+
+def have_streams() -> None:
+    """Put nothing in the place of an output that was closed (`>&-`), which logging can't bear."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 for the life of the process
+
+
+def log_as_in_the_root() -> None:
+    """The project's own log settings, where a command is started below the project's root: Kedro
+    looks for them in the working directory."""
+    root = find_kedro_project(Path.cwd())
+    settings = root and root / "conf" / "logging.yml"
+    if settings and root != Path.cwd() and settings.is_file() and not os.getenv(KEDRO_LOGGING):
+        LOGGING.configure(yaml.safe_load(settings.read_text(encoding="utf-8")))
+
+
+def let_libraries_warn() -> None:
+    """Where warnings are to be errors (`PYTHONWARNINGS=error`), those of this project alone are:
+    libraries warn of what others make of them, and none could be imported."""
+    if any(option.startswith("error") and ":" not in option for option in sys.warnoptions):
+        warnings.simplefilter("default")
+        warnings.filterwarnings("error", module="m2fdp")
 
 
 class _PluginGroup(click.Group):

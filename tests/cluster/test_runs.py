@@ -21,7 +21,9 @@ def test_without_ray_one_line_says_how_to_install_it(project, kedro_run, monkeyp
     monkeypatch.setitem(sys.modules, "ray", None)
     result = kedro_run("--params=execution.engine=ray", code=2)
     (line,) = result.output.splitlines()
-    assert line == "Error: execution.engine = 'ray': needs Ray: pip install \"m2fdp[ray]\""
+    assert (
+        line == "Error: execution.engine = 'ray': needs Ray: pip install -r requirements-ray.lock"
+    )
     assert not (project / "data/06_models").exists()
 
 

@@ -214,7 +214,7 @@ def test_stratified_position_apportions_like_webster():
     [
         ({"labels_per_device": 11}, 50, 500, "labels_per_device = 11: valid: 1 to 10"),
         ({"labels_per_device": 3}, 3, 500, r"without a holder; valid: 4 to 10"),
-        ({"labels_per_device": 3, "level": "edge"}, 5, 500, "1 label sets of 3"),
+        ({"labels_per_device": 3, "level": "edge"}, 5, 500, "1 label set of 3"),
         ({"scheme": "iid"}, 50, 40, "50 devices.*at most one device a training record, here 40"),
         ({"scheme": "quantity", "alpha": 0.01}, 50, 500, "device .* no record.*partition.alpha"),
         ({"labels_per_device": 10}, 50, 400, "device .* would hold records of 8 classes only"),

@@ -117,7 +117,7 @@ def test_seeds_that_miss_the_target_are_told_of_a_measure_by_itself():
 def test_what_has_no_target_is_measured_rather_than_reached():
     claim = without(GAIN, "over", "as") | {"measure": "local_steps"}
     row = only(claim, run(local_steps=None))
-    assert measured_text(row) == "measured in 0 of 1 seeds, ε = 0.75"
+    assert measured_text(row) == "measured in 0 of 1 seed, ε = 0.75"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ grid: {seed: [5]}
     (parent,) = runs(project, role="study")
     assert parent.data.tags["study"] == "tiny"
     note = parent.data.tags["mlflow.note.content"]
-    assert "**1 cells have failed:**" in note and "- impossible-seed_5: partition.labels" in note
+    assert "**1 failed cell:**" in note and "- impossible-seed_5: partition.labels" in note
     assert "2 of 3 cells are finished" in note and "kedro study tiny" in note
     cells = runs(project, **{"mlflow.parentRunId": parent.info.run_id})
     ends = {run.data.tags["cell"]: run.info.status for run in cells}
@@ -390,7 +390,7 @@ def test_a_scale_is_a_study_of_its_own(project, kedro_study):
     assert (cell.data.params["training.rounds"], cell.data.params["seed"]) == ("1", "9")
     text = (report_file.parents[1] / "tiny-smoke/report.md").read_text()
     assert "# Tiny (smoke scale)" in text and "kedro study tiny --scale=smoke" in text
-    assert "1 of 1 cells are finished" in text
+    assert "1 of 1 cell is finished" in text
     assert reported(project) == {"report.md": b"the study's own"}
     assert not (report_file.parent / "logs").exists()
 
@@ -541,7 +541,7 @@ def test_without_ray_one_line_says_how_to_install_it(project, kedro_study, monke
     monkeypatch.setitem(sys.modules, "ray", None)
     result = kedro_study("grid: {seed: [0]}\n", "--ray-address=auto", code=2)
     assert result.output == (
-        "Error: --ray-address = 'auto': needs Ray: pip install \"m2fdp[ray]\"\n"
+        "Error: --ray-address = 'auto': needs Ray: pip install -r requirements-ray.lock\n"
     )
     assert runs(project) == []
 
@@ -652,7 +652,7 @@ CLAIM = VARIED + "claims: [{claim: C, source: J, paper: so, at_least: 0, %s}]\n"
         (
             FIGURE % "x: arm",
             [],
-            ["figure.panels.0.where", "2 runs at one point", "differ in privacy.epsilon"],
+            ["figure.panels.0.where", "differ in privacy.epsilon", "by `lines: privacy.epsilon`"],
         ),
         (
             CLAIM % "of: {arm: a}, measure: accuracy",

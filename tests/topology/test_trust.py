@@ -60,7 +60,7 @@ def test_unknown_names_and_wrong_lengths():
     tree = tree_from_fanouts([2, 2])
     with pytest.raises(InputError, match="no server of this tree"):
         explicit_trust(tree, ["device-0"])
-    with pytest.raises(InputError, match="needs 1 entries"):
+    with pytest.raises(InputError, match="needs 1 number"):
         draw_trust(tree, [0.5, 0.5], seed=0)
 
 

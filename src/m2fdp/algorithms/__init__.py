@@ -28,7 +28,8 @@ from m2fdp.algorithms.pedpfl import PEDPFL
 from m2fdp.algorithms.scaffold import SCAFFOLD
 from m2fdp.algorithms.splitfed import SPLITFED
 from m2fdp.config import Block, Config, ServerConfig, parse_block
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
+from m2fdp.formatting import counted
 from m2fdp.schedule.schedule import build_schedule
 from m2fdp.simulation.clipping import check_clip_factor
 from m2fdp.simulation.server_rules import TakeAggregate, server_rule_of
@@ -88,7 +89,7 @@ def get_algorithm(name: str) -> Algorithm:
         raise InputError(
             "algorithm",
             name,
-            f"is unknown; valid are {', '.join(ALGORITHMS)}, or package.module:NAME",
+            f"is unknown; valid are {among(name, [*ALGORITHMS, 'package.module:NAME'])}",
         )
     return ALGORITHMS[name]
 
@@ -190,7 +191,7 @@ def _check_noise(algorithm: str, network: Network) -> None:
         raise InputError(
             "algorithm",
             algorithm,
-            f"is private, but {exposed.size} devices, such as "
-            f"{network.tree.names[-1][exposed[0]]}, reach an untrusted server without noise; "
+            f"is private, but {counted(exposed.size, 'device')}, such as "
+            f"{network.tree.names[-1][exposed[0]]}, without noise below an untrusted server; "
             "noise_plan(tree, trust) places it where it belongs",
         )

@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from m2fdp.claims.frames import ARM, VERSION, comparable
 from m2fdp.claims.measures import FANOUTS, MEASURES, SIZES
 from m2fdp.config import Block
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 
 
 class _Claim(Block):
@@ -129,5 +129,5 @@ def _check_known(
     claim: ThresholdClaim | TrendClaim, key: str, value: object, valid: Collection[object]
 ) -> None:
     if comparable(value) not in map(comparable, valid):
-        names = ", ".join(map(str, valid)) or "(none in this study)"
+        names = among(value, valid, "(none in this study)")
         raise InputError(f"claim {claim.claim!r}, {key}", value, f"is none of {names}")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 
 # One row a run.
 RUN_COLUMNS = (
@@ -79,7 +79,7 @@ def select_runs(runs: pd.DataFrame, selection: Mapping[str, Any]) -> pd.DataFram
     selected = np.ones(len(runs), bool)
     for column, choice in selection.items():
         if column not in runs:
-            raise InputError("where", column, f"is none of {', '.join(runs.columns)}")
+            raise InputError("where", column, f"is none of {among(column, runs.columns)}")
         as_value = str if column in TAGS else comparable
         # A list may be the value itself, as a ratio a layer is.
         values = {as_value(value) for value in (choice if isinstance(choice, list) else [])}

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.claims.frames import comparable
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.formatting import quantity
 
 # The size of a network, which is no result but what results are shown over.
@@ -184,7 +184,7 @@ def check_measure(name: str, columns: Collection[str], target_accuracy: float | 
         InputError: naming what is valid.
     """
     if name not in MEASURES:
-        raise InputError("measure", name, f"is unknown; valid are {', '.join(MEASURES)}")
+        raise InputError("measure", name, f"is unknown; valid are {among(name, MEASURES)}")
     if name in _TO_TARGET.values() and target_accuracy is None:
         raise InputError("measure", name, "needs the study's target_accuracy")
     if name in SIZES and FANOUTS not in columns:

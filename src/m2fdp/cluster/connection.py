@@ -70,7 +70,7 @@ def check_installed(key: str, value: str) -> None:
     try:
         import ray  # noqa: F401
     except ImportError:
-        raise InputError(key, value, 'needs Ray: pip install "m2fdp[ray]"') from None
+        raise InputError(key, value, "needs Ray: pip install -r requirements-ray.lock") from None
 
 
 def check_address(address: str | None, key: str) -> None:

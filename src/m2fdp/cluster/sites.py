@@ -24,6 +24,7 @@ from m2fdp.cluster.pending import Pending
 from m2fdp.cluster.reservations import Reservation, place_in
 from m2fdp.config import ExecutionConfig
 from m2fdp.errors import InputError
+from m2fdp.formatting import counted
 from m2fdp.interruption import deferred
 from m2fdp.simulation.process import SitesLostError
 from m2fdp.simulation.sites import Piece, Site
@@ -82,7 +83,7 @@ def _places(workers: int | None) -> Iterator[list[dict[str, Any]]]:
         return
     there = cores_of_cluster()
     if workers is not None and workers > there:
-        raise InputError(WORKERS, workers, f"is more than the cluster's {there} cores")
+        raise InputError(WORKERS, workers, f"is more than the cluster's {counted(there, 'core')}")
     reservation = Reservation(workers or there)
     try:
         reservation.wait()

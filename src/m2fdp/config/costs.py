@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from m2fdp.config.types import READ_BY, SINCE, Block, Count, Decibel, NonNegative, Positive
+from m2fdp.config.types import READ_BY, SINCE, Block, Count, Decibel, NonNegative, Number, Positive
 
 
 class ResourcesConfig(Block):
@@ -71,7 +71,7 @@ class ControlConfig(Block):
         "square, declared; null = the clipping norm, which bounds it.",
         json_schema_extra={SINCE: "0.7.0", READ_BY: ["control.enabled", "control.gap: mechanism"]},
     )
-    max_local_steps: Annotated[Count, Field(le=10_000)] = Field(
+    max_local_steps: Annotated[int, Number, Field(ge=1, le=10_000)] = Field(
         default=40,
         description="K^max, at most so many local steps a round.",
         json_schema_extra={READ_BY: "control.enabled"},

@@ -61,7 +61,7 @@ class DatasetConfig(Block):
         json_schema_extra={SINCE: "0.5.0", READ_BY: "features.map: pixels"},
     )
     shape: Annotated[
-        list[Annotated[Count, Field(le=128)]],
+        list[Annotated[int, Number, Field(ge=1, le=128)]],
         FromText,
         Field(min_length=3, max_length=3),
         AfterValidator(_grey_or_coloured),
@@ -70,12 +70,12 @@ class DatasetConfig(Block):
         description="Height, width and channels (1 or 3) of synthetic images.",
         json_schema_extra={SINCE: "0.11.0", READ_BY: "dataset.name: synthetic"},
     )
-    classes: Annotated[Count, Field(ge=2, le=1000)] = Field(
+    classes: Annotated[int, Number, Field(ge=2, le=1000)] = Field(
         default=10,
         description="Classes of synthetic records.",
         json_schema_extra={SINCE: "0.11.0", READ_BY: "dataset.name: synthetic"},
     )
-    records: Annotated[Count, Field(le=10**6)] = Field(
+    records: Annotated[int, Number, Field(ge=1, le=10**6)] = Field(
         default=60_000,
         description="Synthetic training records; there are a sixth as many test records.",
         json_schema_extra={SINCE: "0.11.0", READ_BY: "dataset.name: synthetic"},
@@ -182,7 +182,7 @@ class ModelConfig(Block):
     )
     channels: (
         Annotated[
-            list[Annotated[Count, Field(le=4096)]],
+            list[Annotated[int, Number, Field(ge=1, le=4096)]],
             FromText,
             Field(min_length=3, max_length=3),
         ]
@@ -204,7 +204,7 @@ class ModelConfig(Block):
         description="Layers of resnet: 18 b + 2, such as D's 56 and 110.",
         json_schema_extra={SINCE: "0.5.0", READ_BY: "model.name: resnet"},
     )
-    width: Annotated[Count, Field(le=1024)] = Field(
+    width: Annotated[int, Number, Field(ge=1, le=1024)] = Field(
         default=16,
         description="Channels of resnet's first module; D's is 16.",
         json_schema_extra={SINCE: "0.5.0", READ_BY: "model.name: resnet"},

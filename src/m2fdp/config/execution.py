@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from m2fdp.config.types import READ_BY, SINCE, Block, Count
+from m2fdp.config.types import READ_BY, SINCE, Block, Count, spelled
 
 
 class ExecutionConfig(Block):
@@ -27,7 +27,7 @@ class ExecutionConfig(Block):
     address: (
         Annotated[
             str,
-            Field(pattern=r"^(auto|[^\s:]+:\d+)$"),
+            spelled(r"auto|[^\s:]+:\d+", "auto, or HOST:PORT such as 10.0.0.1:6379"),
             WithJsonSchema({"enum": ["auto", "HOST:PORT"]}),
         ]
         | None

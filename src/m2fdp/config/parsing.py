@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from m2fdp.config.root import Config
-from m2fdp.errors import BLOCK, InputError
+from m2fdp.errors import BLOCK, InputError, among, did_you_mean
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -35,29 +36,40 @@ def parse_block(block: type[B], values: Mapping[str, Any], prefix: str = "") -> 
     try:
         return block.model_validate(values)
     except ValidationError as error:
-        raise refusal(error, prefix, partial(_known_keys, block)) from None
+        known_keys, everywhere = partial(_known_keys, block), tuple(_dotted_keys(block, prefix))
+        raise refusal(error, prefix, known_keys, everywhere) from None
 
 
 def refusal(
-    error: ValidationError, prefix: str, known_keys: Callable[[Sequence[int | str]], Sequence[str]]
+    error: ValidationError,
+    prefix: str,
+    known_keys: Callable[[Sequence[int | str]], Sequence[str]],
+    everywhere: Sequence[str] = (),
 ) -> InputError:
     """The line for the first thing that is wrong in a block.
 
     Args:
         prefix: the dotted key of the block itself, if it has one.
         known_keys: the keys of the block at a place in it.
+        everywhere: dotted keys that a key in the wrong block may be meant for.
     """
     first = error.errors()[0]
     keys = [str(part) for part in first["loc"] if _is_key(part)]
     key = ".".join([prefix, *keys] if prefix else keys) or "parameters"
     if first["type"] == "extra_forbidden":
-        names = ", ".join(known_keys(first["loc"][:-1]))
-        remedy = f"valid keys are {names}" if names else "there are none"
+        names = known_keys(first["loc"][:-1])
+        homes = [dotted for dotted in everywhere if dotted.rpartition(".")[2] == keys[-1]]
+        remedy = f"valid keys are {among(keys[-1], names)}" if names else "there are none"
+        if homes and not did_you_mean(keys[-1], names):
+            remedy += f"; did you mean {' or '.join(homes)}?"
         return InputError(key, first["input"], f"unknown key; {remedy}")
     value = "(missing)" if first["type"] == "missing" else first["input"]
     if isinstance(value, dict) and first["type"] == "value_error":
         value = BLOCK
-    return InputError(key, value, first["msg"].removeprefix("Value error, "))
+    remedy = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "literal_error":
+        remedy += did_you_mean(value, re.findall("'(.*?)'", first["ctx"]["expected"]))
+    return InputError(key, value, remedy)
 
 
 def _is_key(part: object) -> bool:
@@ -69,3 +81,12 @@ def _known_keys(block: type[BaseModel], location: Sequence[int | str]) -> list[s
     for part in location:
         block = block.model_fields[str(part)].annotation  # type: ignore[assignment]
     return sorted(block.model_fields)
+
+
+def _dotted_keys(block: type[BaseModel], prefix: str) -> Iterator[str]:
+    """Of a block and of all blocks inside it, its own key before them."""
+    for name, field in block.model_fields.items():
+        key, kind = f"{prefix}.{name}" if prefix else name, field.annotation
+        yield key
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _dotted_keys(kind, key)

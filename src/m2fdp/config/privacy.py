@@ -12,6 +12,7 @@ from m2fdp.config.types import (
     SINCE,
     Block,
     Count,
+    Epsilon,
     FromText,
     NonNegative,
     Number,
@@ -76,10 +77,10 @@ class PrivacyConfig(Block):
         description="alpha_l of J Prop. 1, a factor of the papers' noise (calibration: paper).",
         json_schema_extra={READ_BY: PAPERS_NOISE},
     )
-    epsilon: Annotated[Positive, Field(le=1e6)] = Field(
+    epsilon: Epsilon = Field(
         default=4.0, description="The target that every distrusted observer stays within."
     )
-    epsilon_cloud: Annotated[Positive, Field(le=1e6)] | None = Field(
+    epsilon_cloud: Epsilon | None = Field(
         default=None,
         description="epsilon_2 of G's rule, for what passes the cloud (weights, calibration: "
         "paper); null = epsilon.",
@@ -133,7 +134,7 @@ class PrivacyConfig(Block):
         description="Trusted servers noise what they broadcast after a local aggregation (upload).",
         json_schema_extra={READ_BY: "privacy.mechanism: upload"},
     )
-    budget: Positive | None = Field(
+    budget: Epsilon | None = Field(
         default=None,
         description="Training ends before the round that would pass this verified epsilon; null = "
         "no such end.",
@@ -167,7 +168,7 @@ class PrivacyConfig(Block):
         "protected (public), or by randomised response, drawn once a record (randomised).",
         json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
     )
-    label_epsilon: Positive = Field(
+    label_epsilon: Epsilon = Field(
         default=1.0,
         description="Of a randomised label; a part of epsilon, spent once.",
         json_schema_extra={SINCE: "0.5.0", READ_BY: [SPLITTING, "privacy.labels: randomised"]},
@@ -205,7 +206,7 @@ class ThreatConfig(Block):
 class AuditConfig(Block):
     """How `kedro run --pipelines=audit` tests the promise."""
 
-    repetitions: Annotated[Count, Field(ge=20, le=1_000_000)] = Field(
+    repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = Field(
         default=1000,
         description="Of each world, with and without the canary; bounds beyond about "
         "ln(repetitions / 8) can't be shown.",
@@ -249,23 +250,23 @@ class AttackConfig(Block):
         description="The round whose messages are read (reconstruction).",
         json_schema_extra={READ_BY: _RECONSTRUCTION},
     )
-    messages: Annotated[Count, Field(le=10_000)] = Field(
+    messages: Annotated[int, Number, Field(ge=1, le=10_000)] = Field(
         default=4,
         description="At most so many messages are attacked (reconstruction).",
         json_schema_extra={READ_BY: _RECONSTRUCTION},
     )
-    images: Annotated[Count, Field(le=64)] = Field(
+    images: Annotated[int, Number, Field(ge=1, le=64)] = Field(
         default=4,
         description="At most so many images are sought in one message (dlg, idlg, inverting).",
         json_schema_extra={READ_BY: _SEARCH},
     )
-    restarts: Annotated[Count, Field(le=1000)] = Field(
+    restarts: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
         default=2,
         description="Starts of a reconstruction, of which the one that explains the message best "
         "counts.",
         json_schema_extra={READ_BY: _SEARCH},
     )
-    iterations: Annotated[Count, Field(ge=20, le=100_000)] = Field(
+    iterations: Annotated[int, Number, Field(ge=20, le=100_000)] = Field(
         default=300, description="Of each start.", json_schema_extra={READ_BY: _SEARCH}
     )
     total_variation: NonNegative = Field(
@@ -273,7 +274,7 @@ class AttackConfig(Block):
         description="The weight of an image's total variation (inverting).",
         json_schema_extra={READ_BY: "attack.method: inverting"},
     )
-    targets: Annotated[Count, Field(ge=10, le=100_000)] = Field(
+    targets: Annotated[int, Number, Field(ge=10, le=100_000)] = Field(
         default=1000,
         description="At most so many records whose membership is guessed (lira).",
         json_schema_extra={READ_BY: "attack.method: lira"},

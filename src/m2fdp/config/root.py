@@ -16,7 +16,7 @@ from m2fdp.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, Threa
 from m2fdp.config.readers import OWN_LOSSES, ZONED
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
-from m2fdp.config.types import READ_BY, SINCE, Block, Count, Number
+from m2fdp.config.types import READ_BY, SINCE, Block, Count, Number, spelled
 from m2fdp.own_code import FORM
 
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
@@ -57,7 +57,7 @@ class Config(Block):
     )
     device: Annotated[
         str,
-        Field(pattern=r"^(cpu|cuda(:\d+)?)$"),
+        spelled(r"cpu|cuda(:\d+)?", "cpu, cuda, or cuda:N for GPU N"),
         WithJsonSchema({"enum": ["cpu", "cuda", "cuda:N"]}),
     ] = Field(
         default="cpu", description="Where models are trained: cpu, cuda, or cuda:N for GPU N."
@@ -67,7 +67,14 @@ class Config(Block):
         description="Processes, of one thread each, that share a run's steps; null = one a core. "
         "Never changes a result.",
     )
-    cell: Annotated[str, Field(pattern=r"^\w[\w.-]*(/\w[\w.-]*)*$", max_length=200)] = Field(
+    cell: Annotated[
+        str,
+        Field(max_length=200),
+        spelled(
+            r"\w[\w.-]*(/\w[\w.-]*)*",
+            "names of letters, digits, _, . and - (no . or - first), with / between them",
+        ),
+    ] = Field(
         default="single",
         description="Names the folders that the run writes to, so that runs side by side never "
         "collide.",

@@ -146,12 +146,12 @@ class ClockConfig(Block):
         "N = 18 b + 2 layers on D's images; or trained, those of the model that is trained.",
         json_schema_extra={READ_BY: BILLED},
     )
-    width: Annotated[Count, Field(le=1024)] = Field(
+    width: Annotated[int, Number, Field(ge=1, le=1024)] = Field(
         default=16,
         description="Channels of its first module; D's is 16.",
         json_schema_extra={READ_BY: BILLED},
     )
-    clients: Annotated[Count, Field(le=1000)] = Field(
+    clients: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
         default=10,
         description="K; where a model is trained, its devices are the clients.",
         json_schema_extra={READ_BY: CLOCK},
@@ -162,7 +162,7 @@ class ClockConfig(Block):
         "trained, the devices' shards.",
         json_schema_extra={READ_BY: CLOCK},
     )
-    rounds: Annotated[Count, Field(le=1000)] = Field(
+    rounds: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
         default=150,
         description="R, rounds of the plan; where a model is trained, `training.rounds`.",
         json_schema_extra={READ_BY: CLOCK},

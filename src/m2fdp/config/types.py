@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -14,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from m2fdp.errors import did_you_mean
 from m2fdp.own_code import FORM, is_own
 
 # Products of some numbers must still be numbers in float32.
@@ -45,9 +47,21 @@ FromText = BeforeValidator(_split_bars)
 Probability = Annotated[float, Number, Field(ge=0, le=1)]
 Decay = Annotated[float, Number, Field(ge=0, lt=1)]
 Positive = Annotated[float, Number, Field(gt=0), Field(ge=SMALLEST, le=LARGEST)]
+Epsilon = Annotated[float, Number, Field(gt=0), Field(ge=SMALLEST, le=1e6)]
 NonNegative = Annotated[float, Number, Field(ge=0, le=LARGEST)]
 Count = Annotated[int, Number, Field(ge=1, le=int(LARGEST))]
 Decibel = Annotated[float, Number, Field(ge=-300, le=300)]
+
+
+def spelled(pattern: str, valid: str) -> AfterValidator:
+    """The annotation of a text in a form, which a refusal says in words."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"valid: {valid}")
+        return text
+
+    return AfterValidator(check)
 
 
 def one_of(*known: str) -> tuple[AfterValidator, WithJsonSchema]:
@@ -56,7 +70,7 @@ def one_of(*known: str) -> tuple[AfterValidator, WithJsonSchema]:
 
     def check(name: str) -> str:
         if name not in known and not is_own(name):
-            raise ValueError(f"valid: {names} or {FORM}")
+            raise ValueError(f"valid: {names} or {FORM}{did_you_mean(name, known)}")
         return name
 
     return AfterValidator(check), WithJsonSchema({"enum": [*known, FORM]})

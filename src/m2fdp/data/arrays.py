@@ -14,6 +14,7 @@ import numpy as np
 from m2fdp.config import DatasetConfig
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError, one_line
+from m2fdp.formatting import counted
 from m2fdp.own_code import guarded, load, n_positional
 
 # What images have: grey, colour, colour and alpha.
@@ -102,7 +103,7 @@ def make_own(config: DatasetConfig) -> Dataset:
     n_classes = _check(arrays, called, refuse)
     if not _is_whole(dataset.n_classes) or dataset.n_classes != n_classes:
         raise refuse(
-            f"has n_classes = {dataset.n_classes!r} and training records of {n_classes} classes; "
+            f"has n_classes = {dataset.n_classes!r} and training records of {n_classes}; "
             "valid: the same number"
         )
     images, labels = _plain(dataset.images, dataset.labels)
@@ -173,9 +174,12 @@ def _check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
         )
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise refuse(f"{called} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
-    if x.dtype.kind == "f" and not (x.min() >= 0 and x.max() <= 1):
+    low, high = x.min(), x.max()
+    if np.isnan(low):
+        raise refuse(f"{called} has pixels that are nan, no number; valid: floats in [0, 1]")
+    if x.dtype.kind == "f" and not (low >= 0 and high <= 1):
         raise refuse(
-            f"{called} ranges from {x.min():g} to {x.max():g}; valid: floats in [0, 1], "
+            f"{called} ranges from {low:g} to {high:g}; valid: floats in [0, 1], "
             "scaled by a constant, or uint8"
         )
 
@@ -204,8 +208,8 @@ def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: 
     classes = np.unique(y_train)
     if len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
         raise refuse(
-            f"{called['y_train']} has {len(classes)} distinct labels from {classes[0]} to "
-            f"{classes[-1]}; valid: 0 to C-1, each of the C >= 2 classes at least once"
+            f"{called['y_train']} has {counted(len(classes), 'distinct label')} from {classes[0]} "
+            f"to {classes[-1]}; valid: 0 to C-1, each of the C >= 2 classes at least once"
         )
     if y_test.min() < 0 or y_test.max() >= len(classes):
         raise refuse(

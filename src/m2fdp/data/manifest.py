@@ -12,6 +12,7 @@ from m2fdp.config import PartitionConfig
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.partitioners import partition, stratified_position
 from m2fdp.errors import InputError
+from m2fdp.formatting import counted
 from m2fdp.streams import generator
 
 COLUMNS = ["dataset", "sample", "split", "label", "device"]
@@ -109,11 +110,12 @@ def check_manifest(
         first = int(wrong[0])
         raise refuse(
             f"label {label[first]} of sample {sample[first]}",
-            f"{name} has {dataset.labels[sample[first]]} there; {len(wrong)} labels differ",
+            f"{name} has {dataset.labels[sample[first]]} there; "
+            f"in all {counted(len(wrong), 'wrong label')}",
         )
     held = int(manifest["device"].max()) + 1
     if held != n_devices:
-        raise refuse(f"{held} devices", f"topology has {n_devices}; both must have as many")
+        raise refuse(counted(held, "device"), f"topology has {n_devices}; both must have as many")
     by_cloud = held_out(manifest, "validation")[1] == CLOUD
     if not (by_cloud if held_out_by == "cloud" else ~by_cloud).all():
         raise refuse(

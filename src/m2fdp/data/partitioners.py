@@ -14,6 +14,7 @@ import numpy as np
 
 from m2fdp.config import PartitionConfig
 from m2fdp.errors import InputError
+from m2fdp.formatting import counted
 from m2fdp.own_code import guarded, is_own, load, n_positional
 from m2fdp.streams import generator
 
@@ -145,8 +146,9 @@ def _labels_per_group(
         raise refuse(f"valid: 1 to {n_classes}, the number of classes")
     if k * len(group_sizes) < n_classes:
         raise refuse(
-            f"{len(group_sizes)} label sets of {k} leave some of the {n_classes} classes without "
-            f"a holder; valid: {-(-n_classes // len(group_sizes))} to {n_classes}",
+            f"{counted(len(group_sizes), 'label set')} of {k} leave some of the "
+            f"{n_classes} classes without a holder; "
+            f"valid: {-(-n_classes // len(group_sizes))} to {n_classes}",
         )
     rows = np.zeros((len(group_sizes), n_classes))
     holders = np.zeros(n_classes, dtype=np.int64)
@@ -213,10 +215,11 @@ def _check(device: np.ndarray, labels: np.ndarray, n_devices: int, config: Parti
         pairs = np.unique(np.stack([device[held], labels[held]]), axis=1)
         classes = np.bincount(pairs[0], minlength=n_devices)
         if (classes < config.labels_per_device).any():
+            fewest = counted(int(classes.min()), "class", "classes")
             raise InputError(
                 "partition.labels_per_device",
                 config.labels_per_device,
-                f"device {np.argmin(classes)} would hold records of {classes.min()} classes only; "
+                f"device {np.argmin(classes)} would hold records of {fewest} only; "
                 "use fewer labels, fewer devices, a larger data set or a larger "
                 "partition.samples_per_device",
             )

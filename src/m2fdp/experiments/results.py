@@ -10,6 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.experiments.own_parts import OwnPart
+from m2fdp.formatting import counted
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 
@@ -79,8 +80,8 @@ class Trained:
 
     def __repr__(self) -> str:
         return (
-            f"Trained({self.rounds} rounds: accuracy {self.accuracy:.4f}, loss {self.loss:.4f}, "
-            f"epsilon {self.epsilon:.4g})"
+            f"Trained({counted(self.rounds, 'round')}: accuracy {self.accuracy:.4f}, "
+            f"loss {self.loss:.4f}, epsilon {self.epsilon:.4g})"
         )
 
 

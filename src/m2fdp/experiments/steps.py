@@ -6,6 +6,7 @@ from m2fdp.algorithms import Plan, get_algorithm
 from m2fdp.config import Config
 from m2fdp.errors import InputError
 from m2fdp.experiments.promise import asked
+from m2fdp.formatting import counted
 from m2fdp.simulation.training import DivergenceError
 
 
@@ -38,8 +39,9 @@ def advised(config: Config, wrong: str | None) -> str | None:
 def in_words(config: Config, plan: Plan) -> str:
     """What is trained how, on what, and with how much privacy."""
     promised = f"{config.privacy.mechanism} at {asked(config.privacy)}"
+    devices = counted(plan.network.tree.n_devices, "device")
     return (
-        f"{config.algorithm} on {config.dataset.name}: {plan.network.tree.n_devices} devices, "
+        f"{config.algorithm} on {config.dataset.name}: {devices}, "
         f"{config.model.name}, {rounds_in_words(config)}, "
         f"{promised if plan.private else 'no privacy'}, seed {config.seed}"
     )
@@ -48,7 +50,7 @@ def in_words(config: Config, plan: Plan) -> str:
 def rounds_in_words(config: Config) -> str:
     """How many rounds there are, and what happens in one."""
     training = config.training
-    what = f"{training.local_steps} steps"
+    what = counted(training.local_steps, "step")
     if get_algorithm(config.algorithm).tiers is not None:
-        what = f"{training.local_epochs} epoch{'s' if training.local_epochs > 1 else ''}"
-    return f"{training.rounds} rounds of {what}"
+        what = counted(training.local_epochs, "epoch")
+    return f"{counted(training.rounds, 'round')} of {what}"

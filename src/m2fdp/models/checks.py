@@ -173,6 +173,8 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
                 f"has the parameter {key} of {parameter.dtype} on {parameter.device}; "
                 "valid: torch.float32 on cpu (`device` moves the model itself)"
             )
+        if not parameter.isfinite().all():
+            raise refuse(f"starts with the parameter {key} that is not finite; give it numbers")
     records = _some_records(shape)
     sent = records.clone()
     with guarded(_KEY, name, f"can't take records of shape {shape}"):
@@ -183,6 +185,8 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
             f"makes {output} of {len(records)} records; valid: one score a class, "
             f"{(len(records), n_classes)}"
         )
+    if not scores.isfinite().all():
+        raise refuse("makes scores that are not finite of records in [0, 1], before any training")
     if not torch.equal(sent, records):
         raise refuse("changes the records that it is given in place; work on a copy")
     if not scores.requires_grad:

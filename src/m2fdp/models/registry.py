@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.config import ModelConfig
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.models import losses
 from m2fdp.models.checks import FEW, Shape, check_loss, check_module, check_pixels
 from m2fdp.models.cnn12 import cnn12_modules
@@ -137,7 +137,7 @@ def check_model_name(name: str) -> None:
     if is_own(name):
         load(_KEY, name)
     elif name not in MODELS:
-        raise InputError(_KEY, name, f"is none of {', '.join(MODELS)}, and no {FORM}")
+        raise InputError(_KEY, name, f"is none of {among(name, [*MODELS, FORM])}")
 
 
 def resnet_plan(config: ModelConfig) -> ResnetPlan:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.config import ModelConfig
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.models.checks import Shape
 from m2fdp.models.cnn12 import cnn12_channels, cnn12_modules
 from m2fdp.models.losses import cross_entropy
@@ -191,7 +191,7 @@ def build_split_model(
         raise InputError(
             "model.name",
             config.name,
-            f"is none of {', '.join(SPLIT_MODELS)}, the models that are trained in tiers",
+            f"can't be trained in tiers; models that can: {among(config.name, SPLIT_MODELS)}",
         )
     if config.loss is not None:
         raise InputError("model.loss", config.loss, "is not for models in tiers; use null")

@@ -20,12 +20,14 @@ from omegaconf.errors import (
 )
 from pydantic import ValidationError
 
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.files import shown
 from m2fdp.pipelines.kedro_internals import ParsedOnce
 from m2fdp.yaml_files import line_of, read_block
 
 _SUFFIXES = (".yml", ".yaml", ".json")
+# By the kind of configuration without which nothing runs: the file of the base environment.
+_NEEDED = {"parameters": "parameters.yml", "catalog": "catalog.yml", "mlflow": "mlflow.yml"}
 
 
 class StrictConfigLoader(ParsedOnce):
@@ -56,8 +58,14 @@ class StrictConfigLoader(ParsedOnce):
     def _from_files(self, key: str) -> dict[str, Any]:
         try:
             return super().__getitem__(key)
-        except (InputError, MissingConfigException):
+        except InputError:
             raise
+        except MissingConfigException:
+            if key not in _NEEDED:
+                raise
+            file = shown(Path(self.conf_source) / self.base_env / _NEEDED[key])
+            remedy = "no such file; git checkout brings it back"
+            raise InputError("file", file, remedy) from None
         except (GrammarParseError, InterpolationResolutionError) as error:
             raise self._unresolved(key, error) from None
         except (ConfigTypeError, ValueError) as error:  # Kedro has no types of its own
@@ -194,7 +202,7 @@ def _check_environment(conf: Path, env: str | None) -> None:
     folders = (path.name for path in conf.iterdir() if path.is_dir())
     valid = sorted(name for name in folders if not name.startswith("."))
     if env not in valid:
-        raise InputError("--env", env, f"no such environment; there are {', '.join(valid)}")
+        raise InputError("--env", env, f"no such environment; there are {among(env, valid)}")
 
 
 def _credentials(loader: StrictConfigLoader) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from m2fdp.errors import InputError
+from m2fdp.files import check_folders
 from m2fdp.pipelines.tracking import process_tag
 
 # What file systems that know no locks answer.
@@ -31,8 +32,9 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
         remedy: what to do instead of waiting.
 
     Raises:
-        InputError: another process holds it.
+        InputError: another process holds it, or its folder can't be made.
     """
+    check_folders([path])
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
         try:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.files import shown
 from m2fdp.pipelines.kedro_internals import all_pipelines, file_of
 
@@ -100,8 +100,8 @@ def _check_known(option: str, names: Iterable[str], valid: Iterable[str]) -> Non
     valid = sorted(valid)
     for name in names:
         if name not in valid:
-            remedy = f"valid are {', '.join(valid)}" if valid else "there are none in this project"
-            raise InputError(option, name, remedy)
+            known = f"valid are {among(name, valid)}"
+            raise InputError(option, name, known if valid else "there are none in this project")
 
 
 def _refuse(filters: Mapping[str, Any], remedy: str) -> NoReturn:

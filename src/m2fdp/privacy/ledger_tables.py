@@ -9,6 +9,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 
+from m2fdp.formatting import counted
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.positions import position_name
@@ -84,9 +85,9 @@ def _who_serves(line: Release, ledger: Ledger, rounds: int) -> list[str]:
     others = ledger.offices.coalition
     most_served = ledger.offices.exposure(tuple(range(rounds))).under_coalition
     return [
-        f"serving in {most_served[list(line.position.members)].max()} of {rounds} rounds, the most "
-        f"that any {'other' if others == 1 else f'{others} others'} did while one of these devices "
-        "took part"
+        f"serving in {most_served[list(line.position.members)].max()} of "
+        f"{counted(rounds, 'round')}, the most that any "
+        f"{'other' if others == 1 else f'{others} others'} did while one of these devices took part"
     ]
 
 

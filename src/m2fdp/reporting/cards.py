@@ -14,7 +14,7 @@ import pandas as pd
 from m2fdp.algorithms import get_algorithm
 from m2fdp.config import PrivacyConfig
 from m2fdp.experiments import Experiment
-from m2fdp.formatting import nominal, promised_epsilon, quantity, upper_bound
+from m2fdp.formatting import counted, nominal, promised_epsilon, quantity, upper_bound
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.sight import KINDS
 from m2fdp.reporting.tables import markdown
@@ -193,15 +193,15 @@ def privacy_card(
 def _lead(
     subject: Mapping[str, Any], promised: Mapping[str, Any], reached: Mapping[str, Any] | None
 ) -> str:
-    model = f"A {subject['model']} model of {subject['parameters']:,} parameters"
-    network = f"{subject['devices']:,} devices{_below(subject)}"
+    model = f"A {subject['model']} model of {counted(subject['parameters'], 'parameter')}"
+    network = f"{counted(subject['devices'], 'device')}{_below(subject)}"
     if reached is None:
         done = f"{model} over {network} is what this run is about; it trains none"
     else:
         done = (
-            f"{model} was trained over {network} for {reached['rounds']:,} rounds. It labels "
-            f"**{reached['accuracy']:.1%}** of {subject['evaluated']:,} {subject['evaluated_on']} "
-            "records rightly"
+            f"{model} was trained over {network} for {counted(reached['rounds'], 'round')}. "
+            f"It labels **{reached['accuracy']:.1%}** of {subject['evaluated']:,} "
+            f"{subject['evaluated_on']} records rightly"
         )
     if promised["guarantee"] == "none":
         return f"{done}, and keeps nothing private."
@@ -211,7 +211,7 @@ def _lead(
 def _below(subject: Mapping[str, Any]) -> str:
     """` below 10 servers, 5 of them trusted,`, or nothing in a star."""
     n, trusted = (sum(layer[i] for layer in subject["layers"]) for i in (0, 1))
-    return f" below {n:,} servers, {trusted:,} of them trusted," if n else ""
+    return f" below {counted(n, 'server')}, {trusted:,} of them trusted," if n else ""
 
 
 def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> pd.DataFrame:
@@ -333,7 +333,7 @@ def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> pd.D
 
 def _trained(subject: Mapping[str, Any], promised: Mapping[str, Any]) -> pd.DataFrame:
     smallest, largest = subject["records_a_device"]
-    model = f"{subject['model']}, {subject['parameters']:,} parameters"
+    model = f"{subject['model']}, {counted(subject['parameters'], 'parameter')}"
     servers = ", ".join(f"{trusted:,} of {n:,}" for n, trusted in subject["layers"])
     servers = servers and f"; trusted servers by layer: {servers}"
     rows = [
@@ -344,7 +344,7 @@ def _trained(subject: Mapping[str, Any], promised: Mapping[str, Any]) -> pd.Data
             f"{subject['partition']}, {smallest:,} to {largest:,} a device",
         ),
         ("model", f"{model}, on {subject['features']}"),
-        ("network", f"{subject['devices']:,} devices{servers}"),
+        ("network", f"{counted(subject['devices'], 'device')}{servers}"),
         ("local steps a round", f"{subject['local_steps']:,}"),
     ]
     if fitted := promised.get("features_fitted_on"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,7 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.intervals import SLACK
 from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import parameter, verified
+from m2fdp.formatting import counted, parameter, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.reporting.terminal import new_table, show
 
@@ -67,7 +67,7 @@ def pairs_markdown(pairs: pd.DataFrame) -> str:
     return markdown(pd.DataFrame(rows), [*places, "arm", "less"])
 
 
-def _line(row: Mapping[str, Any], suffix: str) -> str:
+def _line(row: Mapping[Hashable, Any], suffix: str) -> str:
     """An arm's name, or where there are none the algorithm's."""
     title = get_algorithm(str(row[f"algorithm{suffix}"])).title
     arm = row.get(f"arm{suffix}")
@@ -127,7 +127,7 @@ def measured_text(row: Mapping[str, Any]) -> str:
 
 def _reached(row: Mapping[str, Any]) -> str:
     verb = "reached" if row["measure"].endswith("_to_target") else "measured"
-    text = f"{verb} in {row['n']} of {row['seeds']} seeds"
+    text = f"{verb} in {row['n']} of {counted(row['seeds'], 'seed')}"
     if row["comparison"] in ("difference", "reduction"):
         text += f" (each side: {row['reached_of']}, {row['reached_over']})"
     return text

@@ -15,6 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from m2fdp.claims.layout import Layout
 from m2fdp.claims.measures import MEASURES
+from m2fdp.formatting import counted
 from m2fdp.reporting import style
 from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height, summary_of
 from m2fdp.reporting.panels import DELAY, OVER_A_RUN, ROUND, Content, panel_contents
@@ -275,7 +276,7 @@ def _note_of_seeds(seeds: set[int], of_dots: set[bool]) -> str:
         of_dots: whether there are panels of dots, and whether there are others.
     """
     several = max(seeds, default=0) > 1
-    notes = [f"n = {n} seed{'s' if n > 1 else ''}" for n in seeds if len(seeds) == 1]
+    notes = [f"n = {counted(n, 'seed')}" for n in seeds if len(seeds) == 1]
     if several and False in of_dots and notes:
         notes.append("mean ± std")
     if several and True in of_dots:

@@ -11,7 +11,7 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, comparable, select_runs, swept_columns
 from m2fdp.claims.layout import Layout, Panel
 from m2fdp.claims.measures import MEASURES, SIZES, check_measure
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.formatting import parameter
 from m2fdp.reporting import style
 
@@ -107,7 +107,7 @@ def check_layout(
 
 def _check_one_of(key: str, name: str, valid: Collection[str]) -> None:
     if name not in valid:
-        raise InputError(key, name, f"is none of {', '.join(valid)}")
+        raise InputError(key, name, f"is none of {among(name, valid)}")
 
 
 def panel_contents(
@@ -214,11 +214,12 @@ def _check_unmixed(runs: pd.DataFrame, key: str) -> None:
     differing = [
         name for name in ("algorithm", *swept) if len(set(map(comparable, mixed[name]))) > 1
     ]
+    lines = " or ".join(f"`lines: {name}`" for name in differing)
     raise InputError(
         f"{key}.where",
         f"{mixed[_LINE].iloc[0]}, seed {mixed['seed'].iloc[0]}",
         f"has {len(mixed)} runs at one point, which differ in {', '.join(differing) or 'nothing'}; "
-        "select one of them, or give each a line",
+        f"select one of them{f', or give each a line by {lines}' if differing else ''}",
     )
 
 

@@ -21,7 +21,7 @@ KEPT = 32
 # zlib's; its default takes half as long again for files that are a tenth smaller.
 _COMPRESSION = 1
 # Letters as publishers take them (TrueType), and no date: equal figures are equal files.
-_PRINTED = {"pdf.fonttype": 42}
+_TRUETYPE = 42
 _UNDATED = {"CreationDate": None}
 
 
@@ -70,7 +70,7 @@ def picture(drawing: Drawing) -> bytes:
 
 def write_pdf(figure: Figure, path: Path) -> None:
     """The figure as PDF, which any size leaves sharp; the same bytes for the same figure."""
-    with mpl.rc_context(_PRINTED):
+    with mpl.rc_context({"pdf.fonttype": _TRUETYPE}):
         figure.savefig(path, format="pdf", metadata=_UNDATED)
 
 

@@ -15,7 +15,7 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from m2fdp.algorithms import ALGORITHMS
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.own_code import is_own
 
 DPI = 150
@@ -80,7 +80,7 @@ def position(algorithm: str) -> int:
     if is_own(algorithm):
         return len(ALGORITHMS)
     if algorithm not in ALGORITHMS:
-        raise InputError("algorithm", algorithm, f"is none of {', '.join(ALGORITHMS)}")
+        raise InputError("algorithm", algorithm, f"is none of {among(algorithm, ALGORITHMS)}")
     return list(ALGORITHMS).index(algorithm)
 
 

@@ -15,6 +15,7 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, VERSION, in_order, swept_columns
 from m2fdp.errors import InputError
 from m2fdp.formatting import (
+    counted,
     lower_bound,
     nominal,
     parameter,
@@ -220,7 +221,9 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
     """
     title = get_algorithm(summary["algorithm"]).title
     result = Table.grid(padding=(0, 2))
-    result.title = Text(f"{title}, seed {summary['seed']}, after {summary['rounds']:,} rounds")
+    result.title = Text(
+        f"{title}, seed {summary['seed']}, after {counted(summary['rounds'], 'round')}"
+    )
     result.title_justify = "left"
     for name, value in (
         ("accuracy", f"{summary['accuracy']:.4f}"),
@@ -251,7 +254,7 @@ def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
         table: rows of `m2fdp.convergence.tables.bound_table`.
     """
     last = table.iloc[-1]
-    title = f"Mean squared gradient norm over {last['round']:,.0f} rounds"
+    title = f"Mean squared gradient norm over {counted(int(last['round']), 'round')}"
     result = new_table(title, ["bound"], ["at most", "measured"])
     for name, bound, measured in (
         ("Theorem 1 as printed; plain mean", "bound", "mean_gradient_norm_sq"),
@@ -280,7 +283,7 @@ def print_clock(units: pd.DataFrame, rounds: pd.DataFrame, console: Console | No
     show(result, console)
     mean = rounds[["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s", "fedgkt_s"]].mean()
     show(
-        f"{len(rounds)} rounds planned, times of {rounds['model'].iloc[0]}: on average "
+        f"{counted(len(rounds), 'round')} planned, times of {rounds['model'].iloc[0]}: on average "
         f"{mean['dtfl_s']:.1f} s (times known before: {mean['oracle_s']:.1f} s, FedAvg "
         f"{mean['fedavg_s']:.1f} s, SplitFed {mean['splitfed_s']:.1f} s, FedGKT "
         f"{mean['fedgkt_s']:.1f} s).",

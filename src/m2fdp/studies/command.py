@@ -22,6 +22,7 @@ from m2fdp.cluster.sites import check_execution
 from m2fdp.cluster.tasks import OPTION
 from m2fdp.errors import InputError
 from m2fdp.experiments.procedures import verified_targets
+from m2fdp.formatting import counted
 from m2fdp.pipelines.descriptions import DESCRIPTION
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
@@ -107,7 +108,8 @@ def study(
     describe_study(client, launcher.parent, setting.study.title, order.command, reported, reasons)
     click.echo("Every run in detail: make ui")
     if failed := len(chosen) - len(outcome.run_ids):
-        click.echo(f"{failed} of {len(chosen)} cells failed; --resume runs only them.", err=True)
+        cells = counted(len(chosen), "cell")
+        click.echo(f"{failed} of {cells} failed; --resume runs only them.", err=True)
         context.exit(1)
 
 

@@ -9,6 +9,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import TAGS
+from m2fdp.formatting import counted
 from m2fdp.pipelines.descriptions import (
     DESCRIPTION,
     LONGEST,
@@ -115,4 +116,4 @@ def _of_failures(failed: Mapping[str, str]) -> str:
     lines = [f"- {name}: {why}" for name, why in list(failed.items())[:_MOST_FAILED]]
     if omitted := len(failed) - len(lines):
         lines.append(f"- and {omitted} more")
-    return "\n".join([f"**{len(failed)} cells have failed:**\n", *lines])
+    return "\n".join([f"**{counted(len(failed), 'failed cell')}:**\n", *lines])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from m2fdp.claims.frames import ARM, VERSION, select_runs
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.studies.grid import Point, points, varied_keys
 from m2fdp.studies.study import Study
 
@@ -35,13 +35,13 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
     for text in options:
         key, equals, value = text.partition("=")
         if not equals:
-            raise InputError(OPTION, text, f"give KEY=VALUE; keys are {_listed(keys)}")
+            raise InputError(OPTION, text, f"give KEY=VALUE; keys are {among(key, keys)}")
         if key not in keys:
-            raise InputError(OPTION, key, f"does not vary; keys are {_listed(keys)}")
+            raise InputError(OPTION, key, f"does not vary; keys are {among(key, keys)}")
         rows_with = select_runs(table, {key: as_yaml(value)})
         if rows_with.empty:
             values = dict.fromkeys(table[key].dropna().map(str))
-            raise InputError(f"{OPTION} {key}", value, f"the study's are {_listed(values)}")
+            raise InputError(f"{OPTION} {key}", value, f"the study's are {among(value, values)}")
         picked.setdefault(key, set()).update(rows_with.index)
     chosen = set(table.index).intersection(*picked.values())
     if not chosen:
@@ -56,7 +56,3 @@ def as_yaml(text: str) -> Any:
     except (OmegaConfBaseException, YAMLError):
         return text
     return read["value"]
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "(none)"

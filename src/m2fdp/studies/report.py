@@ -18,8 +18,9 @@ from m2fdp.claims.judging import judge
 from m2fdp.claims.layout import Layout
 from m2fdp.claims.measures import check_measure, measure_runs
 from m2fdp.claims.pairs import paired_differences
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.files import replacing
+from m2fdp.formatting import counted
 from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.pictures import write_pdf
@@ -116,7 +117,7 @@ def _check_names(layout: Layout, names: Mapping[str, Sequence[str]]) -> None:
             for name in selected if isinstance(selected, list) else [selected]:
                 if str(name) not in names[column]:
                     key = f"figure.panels.{number}.where.{column}"
-                    raise InputError(key, name, f"is none of {', '.join(names[column])}")
+                    raise InputError(key, name, f"is none of {among(name, names[column])}")
 
 
 def _labels(study: Study) -> dict[str, str]:
@@ -203,12 +204,14 @@ def write_report(
         _write(folder / "comparison.md", comparison_text),
         *_write_figure(folder / "comparison.png", results.figure),
     ]
-    progress = f"{len(run_ids)} of {cells} cells are finished"
-    minutes = seconds_of(run_ids) / 60
+    progress = (
+        f"{len(run_ids)} of {counted(cells, 'cell')} {'is' if cells == 1 else 'are'} finished"
+    )
+    minutes = counted(round(seconds_of(run_ids) / 60), "minute")
     parts = [
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
-        f"{progress}; their run time, added up over the workers, is {minutes:.0f} minutes.\n",
+        f"{progress}; their run time, added up over the workers, is {minutes}.\n",
         _shown(study.title, *files[-2:]),
         comparison_text,
     ]

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from m2fdp.claims.declared import Claim
 from m2fdp.claims.layout import Layout
 from m2fdp.config import Block
 from m2fdp.config.parsing import refusal
-from m2fdp.errors import InputError
+from m2fdp.config.types import spelled
+from m2fdp.errors import InputError, among
 from m2fdp.files import shown
 from m2fdp.yaml_files import read_block
 
@@ -25,7 +26,9 @@ SWEEP = "sweep"  # a study that has no file
 # `kedro study report` summarises finished studies, so no study can have the name.
 RESERVED_NAMES = ("report", SWEEP)
 
-Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
+Name = Annotated[
+    str, spelled(r"\w[\w.-]*", "a name of letters, digits, _, . and - (no . or - first)")
+]
 Share = Annotated[float, Field(gt=0, lt=1)]
 # For dotted keys of parameters the values of each: the product of them.
 Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
@@ -134,7 +137,7 @@ class Scale(Block):
     grid: Grid = Field(default_factory=dict)  # replaces the same keys of the study's
     search_seeds: Annotated[list[int], Field(min_length=1)] | None = None
     search_values: Annotated[int, Field(ge=1)] | None = None  # so many of each key of a space
-    # In the place of the same keys of a search's own.
+    # Over a search's own, where it has any.
     search_parameters: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -222,8 +225,7 @@ class Study(Block):
     @staticmethod
     def _known(kind: str, name: str, blocks: dict[str, Any], key: str) -> None:
         if name not in blocks:
-            names = ", ".join(blocks) or "(none)"
-            raise ValueError(f"{key}: no {kind} {name!r}; there are {names}")
+            raise ValueError(f"{key}: no {kind} {name!r}; there are {among(name, blocks)}")
 
 
 def load_study(conf: Path, name: str, env: str | None = None) -> Study:
@@ -240,7 +242,7 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
     folders = [conf / layer / "studies" for layer in (BASE_ENV, env) if layer]
     studies = sorted({path.stem for folder in folders for path in folder.glob("*.yml")})
     if name not in studies:
-        names = ", ".join(studies) or f"(none in {folders[0]})"
+        names = among(name, studies, f"(none in {folders[0]})")
         raise InputError("study", name, f"no such study; the studies are {names}")
     files = dict.fromkeys(folder / f"{name}.yml" for folder in folders)
     merged: DictConfig | ListConfig = OmegaConf.create({})
@@ -265,7 +267,7 @@ def scaled(name: str, study: Study, scale: str) -> Study:
         InputError: it has no such scale.
     """
     if scale not in study.scales:
-        names = ", ".join(study.scales) or "(none)"
+        names = among(scale, study.scales)
         raise InputError("--scale", scale, f"{name} has no such scale; there are {names}")
     small = study.scales[scale]
     versions = {
@@ -287,7 +289,7 @@ def scaled(name: str, study: Study, scale: str) -> Study:
 def _smaller(search: Search, scale: Scale) -> Search:
     """A search at a scale: with its seeds, and in spaces with the first values of each key."""
     seeds = search.seeds and (scale.search_seeds or search.seeds)
-    smaller = {k: v for k, v in scale.search_parameters.items() if k in search.parameters}
+    smaller = scale.search_parameters if search.parameters else {}
     values = scale.search_values
     spaces = {
         name: space.model_copy(

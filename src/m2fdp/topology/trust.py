@@ -12,6 +12,7 @@ import numpy as np
 
 from m2fdp.config import TrustConfig
 from m2fdp.errors import InputError
+from m2fdp.formatting import counted
 from m2fdp.streams import generator
 from m2fdp.topology.tree import Tree
 
@@ -63,7 +64,7 @@ def draw_trust(tree: Tree, ratios: Sequence[float], seed: int) -> Trust:
         raise InputError(
             "topology.trust.ratios",
             list(ratios),
-            f"needs {tree.depth - 1} entries, p_1…p_L-1, one for each layer of servers "
+            f"needs {counted(tree.depth - 1, 'number')}, p_1…p_L-1, one for each layer of servers "
             f"between the cloud and the devices",
         )
     trust = [np.array([False])]

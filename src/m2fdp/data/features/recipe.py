@@ -19,6 +19,7 @@ from m2fdp.data.features.maps import CHANNELS, MAPS, FeatureMap, Fitted, Shape
 from m2fdp.data.features.projection import Projection, fit_projection, moved_by
 from m2fdp.data.features.public import PublicImages, public_images
 from m2fdp.errors import InputError
+from m2fdp.formatting import counted
 
 # Pixels a channel that are mapped at a time: what is computed of them stays in the processor's
 # cache, and fits into the memory once for each thread. No result depends on who takes which.
@@ -151,8 +152,8 @@ class Recipe:
             raise InputError(
                 "features.public",
                 self.config.public,
-                f"has {len(drawn)} images, too few to fit {max(self.dimensions)} features of a map "
-                "on; valid: more images than features",
+                f"has {counted(len(drawn), 'image')}, too few to fit {max(self.dimensions)} "
+                "features of a map on; valid: more images than features",
             )
         return torch.as_tensor(drawn)
 

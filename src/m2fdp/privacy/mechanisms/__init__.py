@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from m2fdp import own_code
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.privacy.mechanisms.base import (
     Clipping,
     LockStep,
@@ -48,6 +48,6 @@ def get_mechanism(name: str) -> Mechanism:
         mechanism: Mechanism = own_code.load("privacy.mechanism", name, Mechanism)
         return mechanism
     if name not in MECHANISMS:
-        valid = ", ".join([*MECHANISMS, own_code.FORM])
+        valid = among(name, [*MECHANISMS, own_code.FORM])
         raise InputError("privacy.mechanism", name, f"is unknown; valid are {valid}")
     return MECHANISMS[name]
