@@ -133,7 +133,7 @@ class Scale(Block):
     grid: Grid = Field(default_factory=dict)  # replaces the same keys of the study's
     search_seeds: Annotated[list[int], Field(min_length=1)] | None = None
     search_values: Annotated[int, Field(ge=1)] | None = None  # so many of each key of a space
-    # In the place of the same keys of a search's own.
+    # Over a search's own, where it has any.
     search_parameters: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -286,7 +286,7 @@ def scaled(name: str, study: Study, scale: str) -> Study:
 def _smaller(search: Search, scale: Scale) -> Search:
     """A search at a scale: with its seeds, and in spaces with the first values of each key."""
     seeds = search.seeds and (scale.search_seeds or search.seeds)
-    smaller = {k: v for k, v in scale.search_parameters.items() if k in search.parameters}
+    smaller = scale.search_parameters if search.parameters else {}
     values = scale.search_values
     spaces = {
         name: space.model_copy(
