@@ -1,4 +1,4 @@
-"""What this project changes in Kedro's command line: `run` and `study`."""
+"""What this project changes in Kedro's command line: `run`, `study` and `ui`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ OPTIONS = KEDRO_OPTIONS | {
 
 @click.group(name="m2fdp")
 def cli() -> None:
-    """Runs and studies of m2fdp."""
+    """Runs and studies of m2fdp, and the pages about them."""
 
 
 @cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
@@ -124,6 +124,17 @@ def study(
             return
         order = Order(name, scale, env, params)
         run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
+
+
+@cli.command()
+def ui() -> None:
+    """Open MLflow's pages about the runs; Ctrl-C closes them."""
+    from kedro.utils import find_kedro_project
+
+    from m2fdp.pipelines.ui import show
+
+    with _one_line_ends(lambda interruption: ""):
+        show(find_kedro_project(Path.cwd()) or Path.cwd())
 
 
 def _check_no_options() -> None:
