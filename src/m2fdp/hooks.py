@@ -123,8 +123,8 @@ class RunHooks:
         for line in surprises(self._config, self._plan):
             logger.warning(line)
         self._pipelines = [name for name in _asked_for(run_params) if name != DEFAULT]
-        self._record_start(run, pipeline, run_params)
         self._trains = "model" in pipeline.all_outputs()
+        self._record_start(run, pipeline, run_params)
         self._started = time.perf_counter()
         logger.info("MLflow run %s (make ui)", run.info.run_name)
 
@@ -141,6 +141,7 @@ class RunHooks:
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:
+        self._outbox.take_up()
         self._outbox.close()
         self._lock.close()
         run = mlflow.active_run()
@@ -242,8 +243,9 @@ class RunHooks:
             unsent.unlink(missing_ok=True)
         else:
             self._outbox.take_up()
-        rounds = self._config.training.rounds
-        self._recorder = Recorder(run, self._outbox, self._entries, rounds, before)
+        self._recorder = Recorder(
+            run, self._outbox, self._entries, self._config, before, self._trains
+        )
 
     def _how_to_send(self) -> str:
         retry = "Once it answers, the same command"

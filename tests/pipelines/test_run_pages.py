@@ -115,6 +115,11 @@ def test_of_the_observers_only_those_who_learn_something_else_have_bars(finished
     assert not [name for name in metrics if name.startswith("epsilon_observer/")]
 
 
+def test_the_metrics_of_a_page_begin_with_the_accuracy(finished):
+    (first, *others) = finished.run.data.metrics
+    assert first == "accuracy" and {"epsilon_verified", "wall_s"} <= set(others)
+
+
 def test_a_run_that_only_plans_its_privacy_has_a_card_of_it(finished_run):
     note = finished_run(*RUNS["privacy"]).run.data.tags[NOTE]
     assert "trains none" in note and "4.00 (verified)" in note
