@@ -79,7 +79,7 @@ class Outbox:
         self.put()
 
     def take_up(self) -> None:
-        """Send now, first of all what an earlier outbox has left in the file."""
+        """Send now, with what an earlier outbox has left in the file."""
         self._read()
         self._next_try = 0.0
         self.put()
@@ -99,7 +99,7 @@ class Outbox:
         """Take what is in the file, which is then gone."""
         if self._file.is_file():
             unsent = json.loads(self._file.read_text())
-            self._metrics[:0] = [Metric(*fields) for fields in unsent["metrics"]]
+            self._metrics += [Metric(*fields) for fields in unsent["metrics"]]
             self._tags = unsent["tags"] | self._tags
             self._files[:0] = [Path(path) for path in unsent["files"]]
             self._inputs[:0] = unsent.get("inputs", [])  # a file of before 0.5.0 has none

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -98,9 +98,10 @@ def tracked_progress(
         nonlocal evaluated
         evaluated = True
         buffer.sort(key=lambda metric: metric.key != "accuracy")
-        flush()
-        if outbox is not None:
-            outbox.take_up()
+        with nullcontext() if outbox is None else outbox.together():
+            flush()
+            if outbox is not None:
+                outbox.take_up()
 
     def on_evaluation(record: RoundRecord) -> None:
         nonlocal latest
