@@ -64,12 +64,5 @@ benchmarks/.venv/installed: benchmarks/requirements.lock
 bench: benchmarks/.venv/installed  ## speed and memory next to the peers', into benchmarks/results
 	benchmarks/.venv/bin/python -m benchmarks
 
-# One worker, and none of MLflow's jobs: it would start 15 processes, and workers that take longer
-# than 5 s to import, as beside a study, are killed and started again for ever.
 ui: venv  ## MLflow's pages about the runs
-	@case "$$MLFLOW_TRACKING_URI" in \
-	http*) echo "The runs: $${MLFLOW_TRACKING_URI%/}/#/experiments?workflowType=machine_learning" ;; \
-	*) echo "The runs: http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning"; \
-	MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
-	$(BIN)/mlflow ui --workers 1 --backend-store-uri "$${MLFLOW_TRACKING_URI:-sqlite:///$(CURDIR)/mlruns/mlflow.db}" ;; \
-	esac
+	@$(BIN)/kedro ui

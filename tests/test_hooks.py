@@ -26,8 +26,10 @@ from m2fdp.experiments.checks import check_config
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.recording import INFINITE_TAG
 from m2fdp.pipelines.tracking import END_TAG
+from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.reporting.figures import accuracy_curve
 from m2fdp.reporting.pictures import Drawing
+from m2fdp.simulation.training import RoundRecord
 
 MANIFEST = pd.DataFrame(
     {
@@ -39,6 +41,22 @@ MANIFEST = pd.DataFrame(
     }
 )
 ROUND_METRICS = pd.DataFrame({"round": [1], "accuracy": [0.5]})
+
+
+def _zone_rows(observer, *epsilons):
+    values = {"v": 10.0, "epsilon_by_h": 1.4, "epsilon_by_h_with_sums": 0.4}
+    return [
+        values | dict(observer=observer, noise_over_shift=n, epsilon=e, least_epsilon=e / 2)
+        for n, e in epsilons
+    ]
+
+
+ZONES = pd.DataFrame(
+    [
+        *_zone_rows("devices of the zone", (3.0, 1.2), (2.0, 2.4)),
+        *_zone_rows("cloud", (0.0, math.inf)),
+    ]
+)
 
 
 def _split() -> pd.DataFrame:
@@ -132,23 +150,13 @@ def test_what_is_saved_becomes_metrics_and_tags(project, kedro_run, pipeline):
         "delta": 1e-5,
     }
 
-    def rows(observer, *epsilons):
-        values = {"v": 10.0, "epsilon_by_h": 1.4, "epsilon_by_h_with_sums": 0.4}
-        return [
-            values | dict(observer=observer, noise_over_shift=n, epsilon=e, least_epsilon=e / 2)
-            for n, e in epsilons
-        ]
-
-    table = pd.DataFrame(
-        [*rows("devices of the zone", (3.0, 1.2), (2.0, 2.4)), *rows("cloud", (0.0, math.inf))]
-    )
     metrics = pd.DataFrame({"round": [1, 2]})
     pipeline(
         Node(lambda: summary, None, "privacy_summary", name="calibrate"),
-        Node(lambda: table, None, "zones_table", name="tabulate"),
+        Node(lambda: ZONES, None, "zones_table", name="tabulate"),
         Node(lambda: metrics, None, "round_metrics", name="train"),
     )
-    kedro_run("--params", "training.rounds=3", code=0)
+    kedro_run("--params", "training.rounds=3,algorithm=hdp", code=0)
     (run,) = _runs(project)
     assert run.data.metrics == {
         # MLflow has no infinity.
@@ -166,6 +174,42 @@ def test_what_is_saved_becomes_metrics_and_tags(project, kedro_run, pipeline):
     assert run.data.tags["privacy"] == "verified"
     assert run.data.tags["stopped_early"] == "true"
     assert run.data.tags[INFINITE_TAG] == "zones/epsilon/cloud zones/least_epsilon/cloud"
+
+
+def test_of_other_algorithms_than_hs_zones_are_a_table_and_no_metrics(project, kedro_run, pipeline):
+    pipeline(Node(lambda: ZONES, None, "zones_table", name="tabulate"))
+    kedro_run("--params", "algorithm=hfl_dp", code=0)
+    (run,) = _runs(project)
+    assert run.data.metrics == {} and INFINITE_TAG not in run.data.tags
+    assert "zones_table.csv" in artifacts_of(run)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_known_before_training_waits_for_the_accuracy(project, kedro_run, pipeline, fails):
+    """MLflow's page of a run lists metrics in the order in which they came."""
+    summary = {"guarantee": "verified", "epsilon_nominal": 1.0, "epsilon_verified": 0.9}
+
+    def train(promised):
+        assert not mlflow.get_run(mlflow.active_run().info.run_id).data.metrics
+        if fails:
+            raise ValueError("no model")
+        with tracked_progress(3, None, project / "data/06_models/single/unsent.json") as listener:
+            listener.on_round(1, {"K": 2.0}, 0.1)
+            listener.on_evaluation(RoundRecord(1, 0.5, 2.0, 1.0, 1.0, 0.9))
+        return {"w": torch.zeros(1)}, pd.DataFrame({"round": [3]})
+
+    pipeline(
+        Node(lambda: summary, None, "privacy_summary", name="calibrate"),
+        Node(lambda: ZONES, None, "zones_table", name="tabulate"),
+        Node(train, "privacy_summary", ["model", "round_metrics"], name="train"),
+    )
+    kedro_run("--params=training.rounds=3,algorithm=hdp", code=None if fails else 0)
+    (run,) = _runs(project)
+    metrics = mlflow.get_run(run.info.run_id).data.metrics
+    assert metrics["epsilon_verified"] == 0.9 and metrics["zones/v"] == 10.0
+    if not fails:
+        assert next(iter(metrics)) == "accuracy" and metrics["control/K"] == 2
+    assert not (project / "data/06_models/single/unsent.json").exists()
 
 
 def test_a_run_of_all_rounds_without_zones_has_none_of_their_metrics(project, kedro_run, pipeline):

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from mlflow.environment_variables import MLFLOW_SERVER_ENABLE_JOB_EXECUTION
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -103,14 +102,6 @@ from m2fdp.data.sources import load_dataset
 load_dataset(DatasetConfig())
 """
     assert loaded(code, "sklearn", "scipy.stats", "m2fdp.data") == {"m2fdp.data"}
-
-
-def test_the_pages_about_the_runs_start_one_worker_and_no_jobs():
-    make = ["make", "--dry-run", "ui"]
-    said = subprocess.run(make, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    # More of them import for longer than MLflow waits where other processes compute.
-    assert "mlflow ui --workers 1" in said
-    assert f"{MLFLOW_SERVER_ENABLE_JOB_EXECUTION.name}=false" in said
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""What this project changes in Kedro's command line: `run` and `study`."""
+"""What this project changes in Kedro's command line: `run`, `study`, `ui` and `promote`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ OPTIONS = KEDRO_OPTIONS | {
 
 @click.group(name="m2fdp")
 def cli() -> None:
-    """Runs and studies of m2fdp."""
+    """Runs and studies of m2fdp, and the pages about them."""
 
 
 @cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
@@ -180,6 +180,40 @@ def study(
                 report()
                 return
             run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
+
+
+@cli.command()
+def ui() -> None:
+    """Open MLflow's pages about the runs; Ctrl-C closes them."""
+    from kedro.utils import find_kedro_project
+
+    from m2fdp.pipelines.ui import show
+
+    with _one_line_ends(lambda interruption: ""):
+        show(find_kedro_project(Path.cwd()) or Path.cwd())
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--alias", default="champion", show_default=True, help="What the version is called.")
+@click.option(
+    "--run",
+    "run_id",
+    metavar="ID",
+    default=None,
+    help="MLflow's run; by default the latest finished one of the cell `single`.",
+)
+@click.option("--reason", default=None, help="Needed where the run's promise is not verified.")
+def promote(name: str, alias: str, run_id: str | None, reason: str | None) -> None:
+    """Register the model of a run in MLflow as NAME, with what it promises."""
+    from kedro.utils import find_kedro_project
+
+    from m2fdp.pipelines.promoting import promote as register
+
+    with _one_line_ends(lambda interruption: ""):
+        project = find_kedro_project(Path.cwd()) or Path.cwd()
+        version = register(project, name, alias, run_id, reason)
+    click.echo(f"models:/{name}@{alias} is version {version.version}, of run {version.run_id}.")
 
 
 def _check_no_options() -> None:

@@ -245,6 +245,7 @@ class RunHooks:
 
     def _close(self) -> None:
         if self._outbox is not None:
+            self._outbox.take_up()  # what has waited for the first accuracy
             self._outbox.close()
         self._held.close()
 
@@ -332,8 +333,9 @@ class RunHooks:
             unsent.unlink(missing_ok=True)
         else:
             self._outbox.take_up()
-        rounds = self._config.training.rounds
-        self._recorder = Recorder(run, self._outbox, self._entries, rounds, before)
+        self._recorder = Recorder(
+            run, self._outbox, self._entries, self._config, before, self._trains
+        )
 
     def _how_to_send(self) -> str:
         retry = "Once it answers, the same command"

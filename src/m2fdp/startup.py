@@ -45,14 +45,14 @@ PLUGIN_COMMANDS = "kedro_mlflow.framework.cli.cli"
 
 
 def end_command_in_one_line() -> None:
-    """Let Ctrl-C in one of the imports of `kedro run` or `kedro study` print one line.
+    """Let Ctrl-C in one of the imports of the project's own commands print one line.
 
     It would print hundreds. Notebooks and other commands, which import the settings too, have ways
     of their own.
     """
     program, *words = sys.argv or [""]
     command = next((word for word in words if not word.startswith("-")), None)
-    if program.endswith("kedro") and command in ("run", "study"):
+    if program.endswith("kedro") and command in ("promote", "run", "study", "ui"):
         end_in_one_line()
 
 

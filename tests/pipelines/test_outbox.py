@@ -214,3 +214,17 @@ def test_an_error_in_between_leaves_what_was_put_to_the_file(store, tmp_path):
     assert box.close() is not None
     Outbox("run", tmp_path / "unsent.json").take_up()
     assert store.tags == {"privacy": "verified"}
+
+
+def test_what_one_outbox_leaves_the_next_takes_up(store, tmp_path):
+    file = tmp_path / "unsent.json"
+    first, second = Outbox("run", file), Outbox("run", file)
+    first.leave([Metric("epsilon_verified", 1.0, 0, 0)])
+    first.leave([Metric("zones/v", 2.0, 0, 0)])
+    first.put(losses(3.0))
+    assert store.metrics == [("loss", 3.0, 1)]
+    second.put([Metric("accuracy", 0.5, 0, 1)])
+    second.take_up()
+    sent = [("accuracy", 0.5, 1), ("epsilon_verified", 1.0, 0), ("zones/v", 2.0, 0)]
+    assert store.metrics[1:] == sent
+    assert not file.exists()

@@ -92,7 +92,12 @@ def left_by(project, run, client):
     for output in run.outputs.model_outputs:
         model = client.get_logged_model(output.model_id)
         things["output params"], things["output tags"] = str(model.params), str(model.tags)
-        things["output metrics"] = str(model.metrics)
+        # The run's own, on its own data set: declared, or covered, as these are.
+        assert model.metrics is not None
+        assert {metric.run_id for metric in model.metrics} <= {run.info.run_id}
+        assert {metric.key for metric in model.metrics} <= run.data.metrics.keys()
+        used = {each.dataset.digest for each in run.inputs.dataset_inputs}
+        assert {metric.dataset_digest for metric in model.metrics} <= used
         folder = Path(model.artifact_location.removeprefix("file://"))
         for path in folder.rglob("*"):
             if path.is_file():

@@ -72,6 +72,15 @@ def test_the_model_of_a_run_is_published_once_and_can_be_served_and_registered(p
     assert float(about.params["epsilon_verified"]) == run.data.metrics["epsilon_verified"]
     # Epsilon covers the model, and not its accuracy on the cloud's records.
     assert "accuracy" not in about.params
+    (used,) = run.inputs.dataset_inputs
+    told = {metric.key: metric.value for metric in about.metrics}
+    assert told == {
+        name: run.data.metrics[name] for name in ("accuracy", "epsilon_verified", "epsilon_nominal")
+    }
+    measured_on = {(metric.dataset_name, metric.dataset_digest) for metric in about.metrics}
+    assert measured_on == {("digits", used.dataset.digest)}
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "accuracy")
+    assert [metric.step for metric in history] == [1, 2, 3]  # none a second time
     model = mlflow.pyfunc.load_model(f"runs:/{run.info.run_id}/model")
     metadata = model.metadata.metadata
     assert metadata["epsilon_verified"] == run.data.metrics["epsilon_verified"]
@@ -113,6 +122,11 @@ def test_a_page_names_no_machine(finished):
 def test_of_the_observers_only_those_who_learn_something_else_have_bars(finished):
     metrics = finished.run.data.metrics
     assert not [name for name in metrics if name.startswith("epsilon_observer/")]
+
+
+def test_the_metrics_of_a_page_begin_with_the_accuracy(finished):
+    (first, *others) = finished.run.data.metrics
+    assert first == "accuracy" and {"epsilon_verified", "wall_s"} <= set(others)
 
 
 def test_a_run_that_only_plans_its_privacy_has_a_card_of_it(finished_run):

@@ -74,6 +74,8 @@ class Algorithm:
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
         zoned: whether it reads the configuration's `zones`.
+        in_zones: whether it is one of H's, of which a run tells what the observers of its zones
+            learn.
         tiers: how its devices train in epochs of their own on a star, one of `m2fdp.tiering.ways`;
             None = local steps on the tree.
         mechanisms: the names of those that it is defined for; None = any.
@@ -86,5 +88,6 @@ class Algorithm:
     controllable: bool = False
     options: type[Block] = NoOptions
     zoned: bool = False
+    in_zones: bool = False
     tiers: Way | None = None
     mechanisms: frozenset[str] | None = None

@@ -15,4 +15,4 @@ def _plan(given: Given) -> Plan:
     return Plan(network, given.schedule, private=True, distrusts=BEYOND_THE_CLOUD)
 
 
-CDP = Algorithm("cdp", "CDP", "baseline", _plan)
+CDP = Algorithm("cdp", "CDP", "baseline", _plan, in_zones=True)

@@ -23,4 +23,4 @@ def _plan(given: Given) -> Plan:
     return Plan(network, given.schedule, private=True)
 
 
-HDP = Algorithm("hdp", "HDP", "method", _plan)
+HDP = Algorithm("hdp", "HDP", "method", _plan, in_zones=True)

@@ -41,4 +41,4 @@ def _plan(given: Given) -> Plan:
     )
 
 
-HDP_MIXED = Algorithm("hdp_mixed", "HDP, mixed", "method", _plan, zoned=True)
+HDP_MIXED = Algorithm("hdp_mixed", "HDP, mixed", "method", _plan, zoned=True, in_zones=True)

@@ -3,4 +3,4 @@
 from m2fdp.algorithms.base import Algorithm
 from m2fdp.algorithms.hfl_dp import HFL_DP
 
-LDP = Algorithm("ldp", "LDP", "baseline", HFL_DP.plan)
+LDP = Algorithm("ldp", "LDP", "baseline", HFL_DP.plan, in_zones=True)

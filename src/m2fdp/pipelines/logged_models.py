@@ -23,18 +23,21 @@ import mlflow.pyfunc
 import numpy as np
 import yaml
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric, Run
 from mlflow.models import Model, ModelSignature
 from mlflow.types import Schema, TensorSpec
 from torch import Tensor
 
 from m2fdp.config import ModelConfig
+from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.models import serving
 from m2fdp.models.checks import Shape
 from m2fdp.pipelines.datasets import FolderDataset
 
 NAME = "model"  # runs:/<run id>/model
 _LIBRARIES = ("m2fdp", "numpy", "torch")
+# Metrics of the run that are told of its model too.
+_TOLD = ("accuracy", *EPSILON_NAMES.values(), "epsilon_nominal")
 _EXAMPLE, _SERVED_EXAMPLE = "input_example.json", "serving_input_example.json"
 
 
@@ -90,8 +93,25 @@ def publish(client: MlflowClient, run_id: str, folder: Path) -> None:
     described.model_id, described.run_id = model.model_id, run_id
     described.save(str(folder / "MLmodel"))
     client.log_model_artifacts(model.model_id, str(folder))
+    client.log_batch(run_id, metrics=_of_model(client, run, model.model_id))
     client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     client.log_outputs(run_id, [LoggedModelOutput(model.model_id, int(about.get("rounds", 0)))])
+
+
+def _of_model(client: MlflowClient, run: Run, model_id: str) -> list[Metric]:
+    """What a run has reached and promised, as metrics of its model on the data set that it read.
+
+    They are the run's last values, with their steps and times, so that the run has them no second
+    time.
+    """
+    used = [each.dataset for each in run.inputs.dataset_inputs]
+    dataset = {"dataset_name": used[0].name, "dataset_digest": used[0].digest} if used else {}
+    last = [
+        max(client.get_metric_history(run.info.run_id, name), key=lambda m: (m.step, m.timestamp))
+        for name in _TOLD
+        if name in run.data.metrics
+    ]
+    return [Metric(m.key, m.value, m.timestamp, m.step, model_id=model_id, **dataset) for m in last]
 
 
 def _write(folder: Path, servable: ServableModel) -> None:

@@ -12,6 +12,8 @@ None of it is in MLflow's documented Python API, and each has a reason:
   store that fails.
 - `mlflow.utils.validation.MAX_METRICS_PER_BATCH` and `MAX_PARAMS_TAGS_PER_BATCH`: how many metrics,
   and how many parameters, `log_batch` takes.
+- `mlflow.utils.validation._validate_model_name` and two beside it: which names and aliases of
+  models the registry takes, known before it has a version of them.
 - `mlflow.telemetry`: reads once, when mlflow is imported, whether it may send anything.
 - That a run that starts imports IPython, only to ask it whether this is a notebook.
 
@@ -32,7 +34,13 @@ from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.telemetry import set_telemetry_client
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
-from mlflow.utils.validation import MAX_METRICS_PER_BATCH, MAX_PARAMS_TAGS_PER_BATCH
+from mlflow.utils.validation import (
+    MAX_METRICS_PER_BATCH,
+    MAX_PARAMS_TAGS_PER_BATCH,
+    _validate_model_alias_name,
+    _validate_model_alias_name_reserved,
+    _validate_model_name,
+)
 from sqlalchemy import create_engine, select
 
 if TYPE_CHECKING:
@@ -43,6 +51,7 @@ __all__ = [
     "MAX_PARAMS_TAGS_PER_BATCH",
     "REFUSED",
     "UNKNOWN",
+    "check_alias",
     "is_database",
     "is_unknown",
     "metric_values",
@@ -61,6 +70,17 @@ REFUSED = ErrorCode.Name(BAD_REQUEST)
 def is_unknown(error: MlflowException) -> bool:
     """Whether a store says that it has no such run or experiment."""
     return error.error_code == UNKNOWN
+
+
+def check_alias(name: str, alias: str) -> None:
+    """What the registry would say of a model's name and of an alias of a version.
+
+    Raises:
+        MlflowException: it takes one of them not.
+    """
+    _validate_model_name(name)
+    _validate_model_alias_name(alias)
+    _validate_model_alias_name_reserved(alias)
 
 
 def request_once(uri: str, endpoint: str, params: Mapping[str, str]) -> Response:

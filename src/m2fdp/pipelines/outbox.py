@@ -79,17 +79,32 @@ class Outbox:
         self.put()
 
     def take_up(self) -> None:
-        """Send now, first of all what an earlier outbox has left in the file."""
+        """Send now, with what an earlier outbox has left in the file."""
+        self._read()
+        self._next_try = 0.0
+        self.put()
+
+    def leave(self, metrics: Iterable[Metric]) -> None:
+        """Write metrics to the file, for the next outbox that takes up what is there.
+
+        MLflow's page of a run lists metrics in the order in which they came: what is known before
+        training waits there for the first accuracy.
+        """
+        left = Outbox(self._run_id, self._file)
+        left._read()
+        left._metrics += metrics
+        left.close()
+
+    def _read(self) -> None:
+        """Take what is in the file, which is then gone."""
         if self._file.is_file():
             unsent = json.loads(self._file.read_text())
-            self._metrics[:0] = [Metric(*fields) for fields in unsent["metrics"]]
+            self._metrics += [Metric(*fields) for fields in unsent["metrics"]]
             self._tags = unsent["tags"] | self._tags
             self._files[:0] = [Path(path) for path in unsent["files"]]
             self._inputs[:0] = unsent.get("inputs", [])  # a file of before 0.5.0 has none
             self._models[:0] = [Path(path) for path in unsent.get("models", [])]
             self._file.unlink()
-        self._next_try = 0.0
-        self.put()
 
     def close(self) -> str | None:
         """Write what is left to the file; returns how much that is, and why, or None."""

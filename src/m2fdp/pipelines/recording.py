@@ -14,6 +14,8 @@ from typing import Any
 import pandas as pd
 from mlflow.entities import Metric, Run
 
+from m2fdp.algorithms import get_algorithm
+from m2fdp.config import Config
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
 from m2fdp.files import shown
@@ -92,8 +94,9 @@ class Recorder:
         run: MLflow's run, which has begun.
         outbox: the run's outbox.
         entries: the catalog's entries.
-        rounds: how many the configuration asks for.
+        config: the run's.
         before: the run as MLflow knows it, if it goes on.
+        trains: whether it trains, so that its accuracy is yet to come.
     """
 
     def __init__(
@@ -101,11 +104,14 @@ class Recorder:
         run: Run,
         outbox: Outbox,
         entries: CatalogEntries,
-        rounds: int,
+        config: Config,
         before: Run | None,
+        trains: bool,
     ) -> None:
         self._run, self._outbox, self._entries, self._before = run, outbox, entries, before
-        self._planned_rounds = rounds
+        self._planned_rounds = config.training.rounds
+        self._in_zones = get_algorithm(config.algorithm).in_zones
+        self._will_train = trains
         self._split_recorded = self._privacy_recorded = False
         self._dataset_recorded = False
         self._noted: dict[str, Any] = {}  # datasets by name
@@ -135,6 +141,7 @@ class Recorder:
             if name == "run_summary" and "score" in data:
                 self._log_metrics({"score": data["score"]})
             if name == "round_metrics":
+                self._will_train = False
                 trained = int(data["round"].iloc[-1])
                 self._log_metrics({"rounds_trained": trained})
                 if trained < self._planned_rounds:
@@ -176,11 +183,12 @@ class Recorder:
             self._outbox.put(inputs=[_dataset_input(dataset, manifest, self._digest)])
 
     def _log_metrics(self, metrics: dict[str, float]) -> None:
-        """A run that goes on may have some already."""
+        """A run that goes on may have some already; before training the others wait for it."""
         logged = {} if self._before is None else self._before.data.metrics
         time_ms = int(time.time() * 1000)
-        new = metrics.keys() - logged.keys()
-        self._outbox.put([Metric(name, metrics[name], time_ms, 0) for name in new])
+        new = [Metric(k, value, time_ms, 0) for k, value in metrics.items() if k not in logged]
+        send = self._outbox.leave if self._will_train else self._outbox.put
+        send(new)
 
     def _log_finite(self, values: dict[str, float], tag: str) -> None:
         """Metrics that may be infinite; the tag names those that are."""
@@ -204,8 +212,8 @@ class Recorder:
         self._privacy_recorded = True
 
     def _record_zones(self, name: str, data: pd.DataFrame) -> None:
-        """What observers of H's zones learn, where the run has any."""
-        if name == "zones_table" and not data.empty:
+        """What observers of H's zones learn; of other algorithms the table alone is kept."""
+        if name == "zones_table" and self._in_zones and not data.empty:
             self._log_finite(_of_zones(data), INFINITE_TAG)
 
     def _record_attack(self, name: str, data: Mapping[str, Any]) -> None:

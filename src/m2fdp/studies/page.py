@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from mlflow import MlflowClient
@@ -10,22 +9,15 @@ from mlflow.entities import Run
 
 from m2fdp.claims.frames import TAGS
 from m2fdp.formatting import counted
-from m2fdp.pipelines.descriptions import (
-    DESCRIPTION,
-    LONGEST,
-    TRAINING_PAGES,
-    artifact_link,
-    picture,
-)
+from m2fdp.pipelines import views
+from m2fdp.pipelines.descriptions import DESCRIPTION, LONGEST, artifact_link, picture
 from m2fdp.reporting import claim_tables
 from m2fdp.reporting.tables import to_markdown
 from m2fdp.studies.report import REPORT, Report
 
 FIGURE = "comparison.png"
-_VIEW = "mlflow.sharedViewState."  # the tag of an experiment that keeps a view of its runs
-_MOST_LISTED = 500  # runs; MLflow takes 20,000 characters of such a tag
+_MOST_LISTED = 500  # runs; MLflow takes 20,000 characters of a view
 _MOST_FAILED = 10  # cells that are told with their reasons
-_METRICS = ("accuracy", "epsilon_verified", "epsilon_nominal", "energy_j", "delay_s")
 
 
 def describe_study(
@@ -92,24 +84,20 @@ def save_view(
         chosen = f"tags.study = '{study}' and attributes.status = 'FINISHED'"
     columns = [f"{'tags' if key in TAGS else 'params'}.`{key}`" for key in [*keys, "seed"]]
     groups = [{"mode": "tag" if key in TAGS else "param", "groupByData": key} for key in keys]
-    view = {
-        "searchFilter": chosen,
-        "orderByKey": "metrics.`accuracy`",
-        "orderByAsc": False,
-        "selectedColumns": [*(f"metrics.`{name}`" for name in _METRICS), *columns],
-        "runsHiddenMode": "SHOW_ALL",
-        "groupBy": {"aggregateFunction": "average", "groupByKeys": groups},
-    }
-    client.set_experiment_tag(parent.info.experiment_id, _VIEW + study, json.dumps(view))
+    views.save_view(
+        client,
+        parent.info.experiment_id,
+        study,
+        chosen,
+        columns,
+        orderByKey="metrics.`accuracy`",
+        groupBy={"aggregateFunction": "average", "groupByKeys": groups},
+    )
 
 
 def view_link(parent: Run, mode: str) -> str:
     """Where MLflow's pages show the view that `save_view` keeps, as a TABLE or as a CHART."""
-    study = parent.data.tags["study"]
-    return (
-        f"#/experiments/{parent.info.experiment_id}/runs?viewStateShareKey={study}"
-        f"&compareRunsMode={mode}&{TRAINING_PAGES}"
-    )
+    return views.view_link(parent.info.experiment_id, parent.data.tags["study"], mode)
 
 
 def _of_failures(failed: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,8 +37,9 @@ def tracked_progress(
     """A listener that shows how far training is, and logs metrics in batches.
 
     In a terminal that is a progress bar, elsewhere a line every 30 seconds of the clock.
-    Metrics go to the active MLflow run, if there is one; what has been measured is written
-    even when training is interrupted. A run that goes on from `start` may have logged less than
+    Metrics go to the active MLflow run, if there is one, from the first evaluation on, so that the
+    run's page begins with the accuracy; what has been measured is written even when training is
+    interrupted. A run that goes on from `start` may have logged less than
     was kept of it, or more: each of its metrics gets each round once. What MLflow does not take
     goes into the file `unsent`.
 
@@ -53,6 +54,7 @@ def tracked_progress(
     written = printed = began = clock()
     done = 0 if start is None else start.state.round
     latest = ""
+    evaluated = start is not None
 
     def flush() -> None:
         nonlocal written
@@ -89,14 +91,26 @@ def tracked_progress(
         print_line(round_)
         log("wall_s", seconds, round_)
         log_decisions(decisions, round_)
-        if clock() - written > _SECONDS_BETWEEN_WRITES:
+        if evaluated and clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
+
+    def begin() -> None:
+        """Send what has waited for the first accuracy, of this process and of the outbox before."""
+        nonlocal evaluated
+        evaluated = True
+        buffer.sort(key=lambda metric: metric.key != "accuracy")
+        with nullcontext() if outbox is None else outbox.together():
+            flush()
+            if outbox is not None:
+                outbox.take_up()
 
     def on_evaluation(record: RoundRecord) -> None:
         nonlocal latest
         latest = f", {reached(record)}"
         bar.on_evaluation(record)
         log_evaluation(record)
+        if not evaluated:
+            begin()
 
     with progress_bar(rounds, done, console) as bar:
         if start is not None:
@@ -107,7 +121,10 @@ def tracked_progress(
         try:
             yield Listener(on_round, on_evaluation)
         finally:
-            flush()
+            if evaluated:
+                flush()
+            else:
+                begin()
             if outbox is not None:
                 outbox.close()
 

@@ -1,0 +1,70 @@
+"""MLflow's pages about the project's runs: their address, and the server that shows them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import mlflow
+from kedro.framework.session import KedroSession
+
+from m2fdp.pipelines.tracking import tracking_uri
+from m2fdp.pipelines.views import RUNS, save_view_of_runs, view_link
+
+_HOST, _PORT = "127.0.0.1", 5000
+_TRIED = 100  # ports
+# One worker, and none of MLflow's jobs: it would start 15 processes, and workers that take longer
+# than 5 s to import, as beside a study, are killed and started again for ever.
+_SETTINGS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+def show(project: Path) -> None:
+    """Print where the runs are seen; unless the store is a server, become one that shows them."""
+    with KedroSession.create(project, save_on_close=False) as session:
+        # Points MLflow at the store, and makes the experiment where there is none yet.
+        name = session.load_context().mlflow.tracking.experiment.name
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name(name).experiment_id
+    save_view_of_runs(client, experiment)
+    uri, page = tracking_uri(project), view_link(experiment, RUNS, "TABLE")
+    if uri.startswith("http"):
+        click.echo(f"The runs: {uri.rstrip('/')}/{page}")
+        return
+    port = free_port(_PORT)
+    if port != _PORT:
+        click.echo(f"Port {_PORT} is taken, perhaps by an older `make ui`; this one takes {port}.")
+    click.echo(f"The runs: http://{_HOST}:{port}/{page}")
+    sys.stdout.flush()
+    _serve(uri, port)
+
+
+def free_port(first: int) -> int:
+    """The first port from `first` on where nobody answers and that can be listened at.
+
+    Raises:
+        click.ClickException: none of a hundred is free.
+    """
+    for port in range(first, first + _TRIED):
+        with socket.socket() as asked, socket.socket() as offered:
+            asked.settimeout(1.0)
+            answered = asked.connect_ex((_HOST, port)) == 0
+            # As servers do: a port whose last connections are only just closed is free.
+            offered.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                offered.bind((_HOST, port))
+            except OSError:
+                continue
+            if not answered:
+                return port
+    raise click.ClickException(f"None of the ports {first} to {first + _TRIED - 1} is free.")
+
+
+def _serve(uri: str, port: int) -> NoReturn:
+    """Become MLflow's server."""
+    server = [sys.executable, "-m", "mlflow", "ui", "--workers", "1"]
+    where = ["--host", _HOST, "--port", str(port), "--backend-store-uri", uri]
+    os.execve(sys.executable, [*server, *where], os.environ | _SETTINGS)

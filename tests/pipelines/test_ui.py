@@ -1,0 +1,94 @@
+"""What `kedro ui` prints and starts."""
+
+import json
+import os
+import socket
+
+import mlflow
+import pytest
+from click.testing import CliRunner
+from mlflow.environment_variables import MLFLOW_SERVER_ENABLE_JOB_EXECUTION
+from tests.finished import REPOSITORY
+
+from m2fdp.cli import cli
+from m2fdp.pipelines import tracking
+from m2fdp.pipelines.ui import free_port
+
+VIEW = "runs?viewStateShareKey=kedro-run&compareRunsMode=TABLE&workflowType=machine_learning"
+
+
+@pytest.fixture
+def taken():
+    """A port that somebody listens at."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """The command line and the environment of each server that would be started."""
+    servers = []
+    monkeypatch.setattr(os, "execve", lambda program, *server: servers.append(server))
+    return servers
+
+
+def kedro_ui():
+    result = CliRunner().invoke(cli, ["ui"])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_it_prints_a_view_of_the_runs_that_belong_to_no_study(project, served):
+    said = kedro_ui()
+    experiment = mlflow.get_experiment_by_name("m2fdp")
+    assert f"#/experiments/{experiment.experiment_id}/{VIEW}" in said
+    view = json.loads(experiment.tags["mlflow.sharedViewState.kedro-run"])
+    assert view["selectedColumns"][:5] == [
+        "metrics.`accuracy`",
+        "metrics.`epsilon_verified`",
+        "metrics.`epsilon_nominal`",
+        "metrics.`energy_j`",
+        "metrics.`delay_s`",
+    ]
+    client = mlflow.MlflowClient()
+    client.create_run(experiment.experiment_id, tags={"study": "fig7"})
+    alone = client.create_run(experiment.experiment_id)
+    order = f"{view['orderByKey']} DESC"
+    shown = client.search_runs([experiment.experiment_id], view["searchFilter"], order_by=[order])
+    assert [run.info.run_id for run in shown] == [alone.info.run_id]
+
+
+def test_the_server_has_one_worker_no_jobs_and_the_runs(project, served):
+    kedro_ui()
+    ((command, environment),) = served
+    # More workers would import for longer than MLflow waits where other processes compute.
+    assert " -m mlflow ui --workers 1 " in " ".join(command)
+    assert command[-2:] == ["--backend-store-uri", tracking.tracking_uri(project)]
+    assert environment[MLFLOW_SERVER_ENABLE_JOB_EXECUTION.name] == "false"
+
+
+def test_it_says_so_where_its_port_is_taken_and_takes_another(project, served, taken, monkeypatch):
+    monkeypatch.setattr("m2fdp.pipelines.ui._PORT", taken)
+    first, address = kedro_ui().splitlines()
+    ((command, _),) = served
+    port = command[command.index("--port") + 1]
+    assert first.startswith(f"Port {taken} is taken") and first.endswith(f"this one takes {port}.")
+    assert f"http://127.0.0.1:{port}/#/" in address
+    assert int(port) > taken
+
+
+def test_a_free_port_is_taken_as_it_is(taken):
+    free = free_port(taken)
+    assert free > taken and free_port(free) == free
+
+
+def test_a_server_that_keeps_the_runs_shows_them_itself(project, served, monkeypatch):
+    monkeypatch.setattr("m2fdp.pipelines.ui.tracking_uri", lambda project: "http://tracking/")
+    assert kedro_ui().startswith("The runs: http://tracking/#/experiments/")
+    assert served == []
+
+
+def test_make_opens_the_same_pages():
+    assert "kedro ui\n" in (REPOSITORY / "Makefile").read_text().partition("\nui:")[2]
