@@ -41,7 +41,8 @@ def promote(
     except MlflowException as error:
         line = " ".join(error.message.split())
         raise InputError("promote", f"{name} --alias={alias}", line) from None
-    with KedroSession.create(project, save_on_close=False) as session:
+    session = KedroSession.create(project, save_on_close=False)
+    with session:
         # Points MLflow at the store.
         experiment = session.load_context().mlflow.tracking.experiment.name
     client = MlflowClient()

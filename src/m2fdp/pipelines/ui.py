@@ -24,7 +24,8 @@ _SETTINGS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 def show(project: Path) -> None:
     """Print where the runs are seen; unless the store is a server, become one that shows them."""
-    with KedroSession.create(project, save_on_close=False) as session:
+    session = KedroSession.create(project, save_on_close=False)
+    with session:
         # Points MLflow at the store, and makes the experiment where there is none yet.
         name = session.load_context().mlflow.tracking.experiment.name
     client = mlflow.MlflowClient()
