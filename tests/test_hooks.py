@@ -20,7 +20,7 @@ from mlflow.exceptions import MlflowException
 from tests.finished import artifacts_of
 
 from m2fdp.algorithms import build_plan
-from m2fdp.config import TrainingConfig
+from m2fdp.config import TrainingConfig, essentials, load_config
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config
 from m2fdp.pipelines import tracking
@@ -133,10 +133,30 @@ def test_a_run_records_parameters_provenance_and_split(project, kedro_run, pipel
     pd.testing.assert_frame_equal(pd.read_csv(manifest), MANIFEST)
     sha256 = subprocess.run(["sha256sum", manifest], capture_output=True, text=True, check=True)
     assert tags["split_sha256"] == sha256.stdout.split()[0]
-    assert artifacts_of(run) == {"manifest.csv", "manifest_checks.html", "run_summary.json"}
+    assert artifacts_of(run) == {
+        "configuration.json",
+        "manifest.csv",
+        "manifest_checks.html",
+        "run_summary.json",
+    }
     experiment = mlflow.get_experiment(run.info.experiment_id)
     assert experiment.name == "m2fdp"
     assert experiment.artifact_location == tracking.artifact_location(project)
+
+
+def test_parameters_are_those_that_the_run_reads(project, kedro_run, pipeline):
+    """The others are in the file beside them, or have their defaults."""
+    pipeline(Node(lambda: {}, None, "run_summary", name="read"))
+    changes = {"training.rounds": 3, "audit.repetitions": 50, "training.server.rule": "yogi"}
+    kedro_run(f"--params={','.join(f'{key}={v}' for key, v in changes.items())}", code=0)
+    (run,) = _runs(project)
+    params = run.data.params
+    assert params["training.local_aggregation.1"] == "2"
+    assert params["training.server.rule"] == "yogi" and "training.server.beta_1" in params
+    assert not {"resume", "control.tau", "zones.device_noise", "audit.repetitions"} & params.keys()
+    assert not [key for key in params if key.startswith(("tiering.layers", "clock.", "attack."))]
+    artifact = mlflow.artifacts.load_dict(f"{run.info.artifact_uri}/configuration.json")
+    assert artifact == essentials(load_config(project / "conf/base", changes))
 
 
 def test_what_is_saved_becomes_metrics_and_tags(project, kedro_run, pipeline):

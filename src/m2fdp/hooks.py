@@ -29,7 +29,7 @@ from pydantic import ValidationError
 
 from m2fdp.cluster.sites import check_execution
 from m2fdp.command_errors import BadInput, Untracked
-from m2fdp.config import Config, flatten, parse_config
+from m2fdp.config import Config, essentials, flatten, parse_config
 from m2fdp.errors import InputError, chain
 from m2fdp.expectations.pending import beside, settle
 from m2fdp.expectations.process import UncheckedError
@@ -40,7 +40,7 @@ from m2fdp.experiments.checks import (
     check_config,
     surprises,
 )
-from m2fdp.experiments.idle import refuse_idle
+from m2fdp.experiments.idle import read_keys, refuse_idle
 from m2fdp.experiments.request import Request
 from m2fdp.files import check_folders, replacing, shown
 from m2fdp.interruption import Interrupted
@@ -69,6 +69,10 @@ _UNTOLD = frozenset(
 _PLANNING = (data, topology, features, privacy)
 # Nodes that begin the run themselves, when they have refused what they refuse.
 _SELF_BEGINNING = frozenset({"train_model", "attack_run"})
+
+# What of its configuration a result depends on, as an artifact; training keeps the same beside the
+# model.
+CONFIGURATION = "configuration.json"
 
 # Pipelines that read keys which nothing else does, with what each makes of them.
 _READING = {"bound": "bound", "clock": "clock_rounds"}
@@ -312,7 +316,7 @@ class RunHooks:
         tags |= run_tags(self._config) | code | data_tags(self._pipeline)
         repeat = command(self._config, self._pipelines)
         tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
-        params = flatten(self._config.model_dump(exclude={"resume"}))
+        params = self._read_parameters(self._pipeline)
         before = None
         if self._unfinished is not None:
             before = self._unfinished.run
@@ -327,6 +331,8 @@ class RunHooks:
         for first in range(0, max(1, len(listed)), MAX_PARAMS_TAGS_PER_BATCH):
             batch = listed[first : first + MAX_PARAMS_TAGS_PER_BATCH]
             client.log_batch(run_id, params=batch, tags=[] if first else run_tag_list)
+        if before is None:
+            client.log_dict(run_id, essentials(self._config), CONFIGURATION)
         unsent = self._entries.cell_folder / UNSENT
         self._outbox = Outbox(run_id, unsent)
         if before is None:
@@ -336,6 +342,15 @@ class RunHooks:
         self._recorder = Recorder(
             run, self._outbox, self._entries, self._config, before, self._trains
         )
+
+    def _read_parameters(self, pipeline: Pipeline) -> dict[str, Any]:
+        """The keys that this run reads, with their values."""
+        outputs = pipeline.all_outputs()
+        unread = {"resume"} | {name for name in ("audit", "attack") if name not in outputs}
+        read = read_keys(Request(self._config, self._plan, _reading(pipeline)))
+        every = flatten(self._config.model_dump(exclude=unread))
+        # Of a key that is a mapping, each entry is a parameter: training.local_aggregation.1.
+        return {k: v for k, v in every.items() if k in read or k.rpartition(".")[0] in read}
 
     def _how_to_send(self) -> str:
         retry = "Once it answers, the same command"

@@ -166,7 +166,7 @@ def undeclared(texts, rows=CLEAR):
 def test_all_that_a_private_run_leaves_is_covered_or_declared(finished_run, which):
     finished = finished_run(*RUNS[which])
     texts = left_by(finished.project, finished.run, finished.client)
-    assert len(texts) > 180
+    assert len(texts) > 90
     assert undeclared(texts) == set()
     datasets = {name for name, file in files_of_catalog().items() if file in texts}
     diagnostics = finished.run.data.tags["diagnostic"]

@@ -13,6 +13,7 @@ from mlflow.entities import Metric, Param, RunTag
 from tests.studies.parameters import BASE
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
+from m2fdp.config import Config
 from m2fdp.errors import InputError
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, INFINITE_TAG
 from m2fdp.reporting.figures import comparison
@@ -218,6 +219,19 @@ def test_of_equal_runs_the_latest_counts():
     ids = [log_run(accuracies=(accuracy,)) for accuracy in (0.6, 0.7)]
     for order in (ids, ids[::-1]):
         assert load_runs(order)["accuracy"].tolist() == [0.7]
+
+
+def test_a_parameter_that_a_run_has_not_read_has_its_default():
+    usual = Config().audit.repetitions
+    silent, said = log_run("m2fdp"), log_run("m2fdp", **{"audit.repetitions": usual})
+    assert load_runs([silent, said]).index.tolist() == [said]  # the later of two equal ones
+    other = log_run("m2fdp", seed=1, **{"audit.repetitions": 2 * usual})
+    runs = load_runs([silent, other], ["audit.repetitions"])
+    assert runs["audit.repetitions"].tolist() == [usual, 2 * usual]
+    assert differing([silent, other]) == ("audit.repetitions",)
+    # Of a mapping a run tells all its entries.
+    without = log_run("m2fdp", **{"training.local_aggregation": None})
+    assert load_runs([without], ["training.local_aggregation.1"]).isna().iloc[0, -1]
 
 
 def test_a_run_on_a_split_of_its_own_is_no_later_run_of_the_same():

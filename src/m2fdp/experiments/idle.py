@@ -69,6 +69,15 @@ def idle_keys(request: Request) -> Iterator[tuple[by.Key, str]]:
                 yield key, lacking[0]
 
 
+def read_keys(request: Request) -> frozenset[str]:
+    """The keys that something in the run reads; all others have their defaults."""
+    return frozenset(
+        key.name
+        for key in by.keys_of(request.config, Config())
+        if all(reads(reader, request) for reader in key.readers)
+    )
+
+
 def reads(reader: str, request: Request) -> bool:
     """Whether a run has a reader."""
     if reader in READERS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import mlflow
-from kedro.framework.session import KedroSession
 from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
@@ -14,6 +13,7 @@ from mlflow.exceptions import MlflowException
 from m2fdp.errors import InputError
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.mlflow_internals import check_alias, is_unknown
+from m2fdp.pipelines.tracking import connect
 
 CELL = "single"  # whose latest run is promoted, unless another is named
 VERIFIED = "verified"
@@ -41,10 +41,7 @@ def promote(
     except MlflowException as error:
         line = " ".join(error.message.split())
         raise InputError("promote", f"{name} --alias={alias}", line) from None
-    session = KedroSession.create(project, save_on_close=False)
-    with session:
-        # Points MLflow at the store.
-        experiment = session.load_context().mlflow.tracking.experiment.name
+    experiment = connect(project)
     client = MlflowClient()
     run = _latest(client, experiment) if run_id is None else _run(client, run_id)
     if not run.outputs.model_outputs:
@@ -72,7 +69,7 @@ def _version(client: MlflowClient, name: str, model_id: str, run_id: str) -> Mod
             raise
         client.create_registered_model(name)
     for version in client.search_model_versions(f"name = '{name}'"):
-        if version.model_id == model_id:
+        if version.run_id == run_id:  # which has one model
             return version
     source = f"models:/{model_id}"
     return client.create_model_version(name, source, run_id=run_id, model_id=model_id)
@@ -94,7 +91,7 @@ def _run(client: MlflowClient, run_id: str) -> Run:
 def _latest(client: MlflowClient, experiment: str) -> Run:
     """Of the cell `single`, the latest finished run that has a model."""
     found = client.search_runs(
-        [client.get_experiment_by_name(experiment).experiment_id],
+        [experiment],
         f"tags.cell = '{CELL}' and attributes.status = 'FINISHED'",
         order_by=["attributes.start_time DESC"],
     )

@@ -53,7 +53,8 @@ def data_tags(pipeline: Pipeline) -> dict[str, str]:
     """Whether the split lay on the disk, and which outputs epsilon does not cover."""
     tags = {"split": FROM_DISK} if "manifest" in pipeline.inputs() else {}
     if diagnostics := DIAGNOSTICS & pipeline.all_outputs():
-        tags["diagnostic"] = ", ".join(sorted(diagnostics))
+        # The configuration is with every run, whether or not there is a model beside it.
+        tags["diagnostic"] = ", ".join(sorted(diagnostics | {"model_configuration"}))
     return tags
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import mlflow
 import psutil
 from click.exceptions import Exit
+from kedro.framework.session import KedroSession
 from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
 
@@ -42,6 +43,16 @@ def artifact_location(project: Path) -> str | None:
 
 def _project_store(project: Path) -> str:
     return f"sqlite:///{project.as_posix()}/mlruns/mlflow.db"
+
+
+def connect(project: Path) -> str:
+    """Point MLflow at the project's store; returns the id of the experiment that keeps the runs,
+    which is made where there is none yet."""
+    session = KedroSession.create(project, save_on_close=False)
+    with session:
+        context = session.load_context()
+    name = context.mlflow.tracking.experiment.name  # type: ignore[attr-defined]  # kedro-mlflow's
+    return MlflowClient().get_experiment_by_name(name).experiment_id
 
 
 def process_tag() -> str:

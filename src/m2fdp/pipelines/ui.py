@@ -10,9 +10,8 @@ from typing import NoReturn
 
 import click
 import mlflow
-from kedro.framework.session import KedroSession
 
-from m2fdp.pipelines.tracking import tracking_uri
+from m2fdp.pipelines.tracking import connect, tracking_uri
 from m2fdp.pipelines.views import RUNS, save_view_of_runs, view_link
 
 _HOST, _PORT = "127.0.0.1", 5000
@@ -24,13 +23,8 @@ _SETTINGS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 def show(project: Path) -> None:
     """Print where the runs are seen; unless the store is a server, become one that shows them."""
-    session = KedroSession.create(project, save_on_close=False)
-    with session:
-        # Points MLflow at the store, and makes the experiment where there is none yet.
-        name = session.load_context().mlflow.tracking.experiment.name
-    client = mlflow.MlflowClient()
-    experiment = client.get_experiment_by_name(name).experiment_id
-    save_view_of_runs(client, experiment)
+    experiment = connect(project)
+    save_view_of_runs(mlflow.MlflowClient(), experiment)
     uri, page = tracking_uri(project), view_link(experiment, RUNS, "TABLE")
     if uri.startswith("http"):
         click.echo(f"The runs: {uri.rstrip('/')}/{page}")

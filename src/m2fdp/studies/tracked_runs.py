@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import cache
 
 import mlflow
 import pandas as pd
@@ -14,7 +15,7 @@ from mlflow.entities import Run
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
 from m2fdp.claims.measures import DECISIONS, OF_METRICS, to_target
-from m2fdp.config import INCIDENTAL, flatten, later_defaults
+from m2fdp.config import INCIDENTAL, Config, flatten
 from m2fdp.errors import InputError
 from m2fdp.formatting import promised_epsilon
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
@@ -212,8 +213,18 @@ def _value(run: Run, key: str) -> str | None:
 
 
 def _params(run: Run) -> dict[str, str]:
-    """A run's parameters; one that is older than a key has run with its default."""
-    return {key: str(value) for key, value in later_defaults().items()} | run.data.params
+    """A run's parameters. It has had the defaults of what it has not read, and of keys that are
+    younger than it."""
+    return _defaults() | run.data.params
+
+
+@cache
+def _defaults() -> dict[str, str]:
+    """By key, as MLflow has them; not of the one mapping, of which every run tells its entries."""
+    every = flatten(
+        Config().model_dump(exclude={"resume": True, "training": {"local_aggregation"}})
+    )
+    return {key: str(value) for key, value in every.items()}
 
 
 def _comparable(
