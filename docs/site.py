@@ -41,7 +41,7 @@ def rooms() -> dict[str, dict[str, list[str]]]:
     """The modules of each room, by group and by the room's name."""
     found: dict[str, dict[str, list[str]]] = {LIBRARY: {}, FRAME: {}}
     names = order()
-    library = names[names.index("cluster") + 1 :]
+    library = names[names.index("reporting") :]
     for name in sorted(names, key=lambda name: not (PACKAGE / name).is_dir()):  # rooms first
         folder = PACKAGE / name
         paths = folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]

@@ -146,13 +146,9 @@ def study(
     name: str,
     resume: bool,
     only: tuple[str, ...],
-    over: tuple[str, ...],
-    seeds: int | None,
-    scale: str | None,
     workers: int | None,
     ray_address: str | None,
-    env: str,
-    params: dict[str, Any],
+    **of_order: Any,
 ) -> None:
     """Run the grid of conf/base/studies/NAME.yml and report on it.
 
@@ -168,7 +164,7 @@ def study(
             from m2fdp.studies.early import check_order
             from m2fdp.studies.order import Order
 
-            order = Order(name, scale, env, params, over, seeds)
+            order = Order(name, **of_order)
             check_order(_project(), order, only)
         with startup.imports_uncollected():
             from m2fdp.pipelines.tracking import closing_runs

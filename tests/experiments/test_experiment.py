@@ -194,7 +194,7 @@ IMAGES = np.zeros((40, 8, 8, 1), dtype=np.float32)
     [
         ({"images": IMAGES + 1e4}, "images ranges from 10000 to 10000; valid: floats in"),
         ({"images": IMAGES - 1}, "images ranges from -1 to -1"),
-        ({"images": IMAGES * np.nan}, "images ranges from nan to nan"),
+        ({"images": IMAGES * np.nan}, "images has pixels that are nan"),
         ({"images": IMAGES.astype(int)}, "images has type int64"),
         ({"images": IMAGES[0]}, "has (8, 8, 1) images for 40 labels"),
         ({"images": IMAGES.tolist()}, "has images of type list"),

@@ -85,7 +85,7 @@ def test_a_strided_stem_halves_all_maps():
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"name": "softmax"}, "none of resnet, cnn12"),
+        ({"name": "softmax"}, "models that can: resnet, cnn12"),
         ({"name": "cnn12", "loss": "own:loss"}, "is not for models in tiers"),
     ],
 )

@@ -29,6 +29,7 @@ DOCUMENTED = {
     "mlflow",
     "mlflow.client",
     "mlflow.entities",
+    "mlflow.entities.model_registry",
     "mlflow.exceptions",
     "mlflow.models",
     "mlflow.pyfunc",

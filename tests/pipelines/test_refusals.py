@@ -87,7 +87,7 @@ IN_NODES = {
         ),
         (
             f"{FEATURES},features.public=mine.npz",
-            "features.public = 'mine.npz': no such file; valid: photo",
+            "features.public = 'mine.npz': no such file; features.public needs",
         ),
         (f"{FEATURES},model.name=cnn12", "model.name = 'cnn12': pools three times"),
         (

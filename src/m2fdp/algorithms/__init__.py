@@ -192,6 +192,6 @@ def _check_noise(algorithm: str, network: Network) -> None:
             "algorithm",
             algorithm,
             f"is private, but {counted(exposed.size, 'device')}, such as "
-            f"{network.tree.names[-1][exposed[0]]}, without noise below an untrusted server; "
+            f"{network.tree.names[-1][exposed[0]]}, would reach an untrusted server without noise; "
             "noise_plan(tree, trust) places it where it belongs",
         )

@@ -103,7 +103,8 @@ def make_own(config: DatasetConfig) -> Dataset:
     n_classes = _check(arrays, called, refuse)
     if not _is_whole(dataset.n_classes) or dataset.n_classes != n_classes:
         raise refuse(
-            f"has n_classes = {dataset.n_classes!r} and training records of {n_classes}; "
+            f"has n_classes = {dataset.n_classes!r} and training records of "
+            f"{counted(n_classes, 'class', 'classes')}; "
             "valid: the same number"
         )
     images, labels = _plain(dataset.images, dataset.labels)

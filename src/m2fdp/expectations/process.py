@@ -64,7 +64,7 @@ class Checker:
         """Have a case checked that is not known, nor asked already.
 
         Args:
-            digest: by which the answer is called for.
+            digest: the name by which the answer is called for.
             case: what `rules.check` takes.
         """
         if digest not in self._verdicts and digest not in self._asked:

@@ -41,7 +41,9 @@ def check(
     Args:
         min_samples: the fewest training records that a device may hold.
         n_classes: None = a user's own data, of any number.
-        columns, splits, cloud: the manifest's columns, its splits, the cloud's device.
+        columns: the manifest's columns.
+        splits: the names of its splits.
+        cloud: the device that stands for the cloud.
     """
     sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()
     table = manifest.assign(shard_size=manifest["device"].map(sizes))

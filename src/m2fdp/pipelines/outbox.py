@@ -80,7 +80,7 @@ class Outbox:
 
     def take_up(self) -> None:
         """Send now, with what an earlier outbox has left in the file."""
-        self._read()
+        self.take_in()
         self._next_try = 0.0
         self.put()
 
@@ -91,12 +91,11 @@ class Outbox:
         training waits there for the first accuracy.
         """
         left = Outbox(self._run_id, self._file)
-        left._read()
-        left._metrics += metrics
+        left.take_in(metrics)
         left.close()
 
-    def _read(self) -> None:
-        """Take what is in the file, which is then gone."""
+    def take_in(self, metrics: Iterable[Metric] = ()) -> None:
+        """Keep what is in the file, which is then gone, and after it more metrics, to be sent."""
         if self._file.is_file():
             unsent = json.loads(self._file.read_text())
             self._metrics += [Metric(*fields) for fields in unsent["metrics"]]
@@ -105,6 +104,7 @@ class Outbox:
             self._inputs[:0] = unsent.get("inputs", [])  # a file of before 0.5.0 has none
             self._models[:0] = [Path(path) for path in unsent.get("models", [])]
             self._file.unlink()
+        self._metrics += metrics
 
     def close(self) -> str | None:
         """Write what is left to the file; returns how much that is, and why, or None."""

@@ -42,7 +42,7 @@ def draw_dots(axes: Axes, dots: Sequence[Dot], names: Sequence[str], measure: st
     """Dots in rows below each other; an infinite one is a number only, as is one that is NaN.
 
     Args:
-        names: of the rows, from above; "" where a panel beside this one names them.
+        names: the rows' names, from above; "" where a panel beside this one names them.
     """
     drawn = [dot for dot in dots if math.isfinite(dot.summary.mean)]
     for label in dict.fromkeys(dot.label for dot in dots):
@@ -92,7 +92,7 @@ def _fit(axes: Axes, dots: Sequence[Dot], *, share: bool) -> None:
     """An axis of the values and, as far as they leave them to be seen, of their intervals.
 
     Args:
-        share: of one: no interval is shown further.
+        share: whether values are shares of one, beyond which no interval is shown.
     """
     spread = [0.0 if math.isnan(dot.summary.std) else dot.summary.std for dot in dots]
     means = [dot.summary.mean for dot in dots]

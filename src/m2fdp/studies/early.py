@@ -31,7 +31,7 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     """Refuse what `kedro study` would refuse for its words alone.
 
     Args:
-        only: as `part_of` reads it.
+        only: the part to run, as `part_of` reads it.
 
     Raises:
         InputError: naming what is wrong.

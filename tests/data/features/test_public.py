@@ -69,7 +69,7 @@ def test_an_own_file_is_taken_as_it_is_and_told_by_its_content(tmp_path):
         ({"y": np.zeros(3)}, "lacks x"),
         ({"x": np.zeros((3, 9, 8))}, "one colour each"),
         ({"x": np.linspace(0, 1, 3)[:, None, None].repeat(9, 1).repeat(8, 2)}, "one colour each"),
-        ({"x": np.full((3, 9, 8), np.nan)}, "ranges from nan to nan"),
+        ({"x": np.full((3, 9, 8), np.nan)}, "pixels that are nan"),
         ({"x": np.zeros((3, 9, 8), dtype=int)}, "has type int64"),
         ({"x": np.random.default_rng(0).random((3, 1, 9, 8))}, "channels first"),
         ({"x": np.random.default_rng(0).random((3, 9))}, "has shape (3, 9)"),
