@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from functools import wraps
 
@@ -245,10 +246,27 @@ def test_a_run_of_all_rounds_without_zones_has_none_of_their_metrics(project, ke
     assert not {"stopped_early", INFINITE_TAG} & run.data.tags.keys()
 
 
+def _slow(seed):
+    time.sleep(0.5)
+    return _drawn(seed)
+
+
 def _drawn(seed: int) -> Drawing:
     return Drawing.of(
         accuracy_curve, pd.DataFrame({"round": [1], "accuracy": [1], "epsilon": 1}), ""
     )
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_mlflow_watches_the_machine_where_the_run_wants_it(
+    project, kedro_run, pipeline, monkeypatch, wanted
+):
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLES_BEFORE_LOGGING", "1")
+    pipeline(Node(_slow, "params:seed", "accuracy_curve", name="draw"))
+    kedro_run("--params", f"system_metrics={str(wanted).lower()}", code=0)
+    (run,) = _runs(project)
+    assert any(name.startswith("system/") for name in run.data.metrics) == wanted
 
 
 def test_figures_are_pdf_too_where_the_run_wants_it(project, kedro_run, pipeline):
@@ -257,7 +275,8 @@ def test_figures_are_pdf_too_where_the_run_wants_it(project, kedro_run, pipeline
     kedro_run("--params", "pdf=true", code=0)
     (run,) = _runs(project)
     files = mlflow.MlflowClient().list_artifacts(run.info.run_id)
-    assert {file.path for file in files} == {"accuracy_curve.pdf", "accuracy_curve.png"}
+    figures = {"accuracy_curve.pdf", "accuracy_curve.png"}
+    assert {file.path for file in files} == {"configuration.json", *figures}
     assert printed.read_bytes().startswith(b"%PDF")
     kedro_run(code=0)
     assert not printed.exists() and printed.with_suffix(".png").exists()

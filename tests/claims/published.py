@@ -27,7 +27,7 @@ from m2fdp.studies.study import Study, load_study
 PAGE = REPOSITORY / "docs" / "results.md"
 
 # Judged by `judge` from runs of today's code.
-FROM_RUNS = ("h_table1",)
+FROM_RUNS = ("features", "h_table1")
 _COMMAND = re.compile(r"^kedro study (\w+)(.*)$")
 _CELL = re.compile(r"^(?P<text>.*): (?P<verdict>[a-z][a-zA-Z, ]*?)(?P<welch> \(Welch\))?$")
 _NUMBER = r"[+-]?(?:[\d,]+(?:\.\d+)?|∞)"

@@ -85,7 +85,7 @@ def test_an_attack_changes_no_release():
 
 def test_where_a_run_is_computed_is_part_of_no_result():
     execution = {"engine": "ray", "workers": 2, "address": "auto"}
-    incidental = {"execution": execution, "pdf": True}
+    incidental = {"execution": execution, "pdf": True, "system_metrics": True}
     assert digest(essentials(parse_config(incidental))) == ESSENTIALS
     assert digest(released(parse_config(incidental))) == RELEASED
 
@@ -93,6 +93,7 @@ def test_where_a_run_is_computed_is_part_of_no_result():
 def test_every_later_key_is_tried_here():
     assert later_defaults() == {
         "pdf": False,
+        "system_metrics": False,
         "options": {},
         "topology.weights": "uniform",
         "topology.super_nodes.kind": "fixed",
@@ -204,7 +205,8 @@ def test_every_later_key_is_tried_here():
         "execution.address": None,
     }
     # What an attack does changes no release: see above.
-    assert {"attack", "control", "execution", "pdf"} | {key.split(".")[0] for _, key in LATER} == {
+    untried = {"attack", "control", "execution", "pdf", "system_metrics"}
+    assert untried | {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }
 

@@ -27,6 +27,7 @@ INCIDENTAL = frozenset(
         "threads",
         "resume",
         "pdf",
+        "system_metrics",
         "execution.engine",
         "execution.workers",
         "execution.address",
@@ -85,6 +86,11 @@ class Config(Block):
     pdf: bool = Field(
         default=False,
         description="Save the run's figures as PDF, too, beside PNG.",
+        json_schema_extra={SINCE: "0.11.0"},
+    )
+    system_metrics: bool = Field(
+        default=False,
+        description="Have MLflow record what the run takes of processors, memory, disk and GPU.",
         json_schema_extra={SINCE: "0.11.0"},
     )
     options: dict[str, Any] = Field(
