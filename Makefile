@@ -53,6 +53,7 @@ test-full: lint .venv/ray-installed  ## the slow tests too, with Ray; coverage
 
 docs: .venv/docs-installed  ## the documentation as a site, into site/
 	$(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/kedro viz build > /dev/null && mv build site/pipelines
 
 benchmarks/.venv/installed: benchmarks/requirements.lock
 	@echo "Installing the peers into benchmarks/.venv (a few minutes the first time) …"
