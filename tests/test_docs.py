@@ -1,5 +1,6 @@
 """What README and docs tell users to type."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -89,3 +90,27 @@ def test_a_clone_makes_what_the_remote_lacks_and_fetches_what_it_has(tmp_path):
     sh(second, "dvc", "pull")
     assert (second / "data/split.csv").read_bytes() == made
     assert sh(second, "git", "status", "--short") == ""
+
+
+def test_a_split_that_a_clone_pulls_can_be_trained_on(tmp_path):
+    clone, split = tmp_path / "clone", "data/05_model_input/splits/iid-0/manifest.csv"
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(clone / "src"),
+    }
+    for folder, command in (
+        (tmp_path, f"git clone -q --depth=1 file://{REPOSITORY} clone"),
+        (clone, f"dvc pull -q {split}"),
+        (
+            clone,
+            "kedro run --pipelines=training --params="
+            "partition.scheme=iid,seed=0,cell=splits/iid-0,training.rounds=1",
+        ),
+    ):
+        ended = subprocess.run(
+            command.split(), cwd=folder, env=environment, capture_output=True, text=True
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    recorded = (clone / "dvc.lock").read_text()
+    assert hashlib.md5((clone / split).read_bytes()).hexdigest() in recorded
+    assert (clone / "data/06_models/splits/iid-0/model.pt").is_file()
