@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -101,6 +102,22 @@ def test_the_main_comparison_shows_a_study_without_claims(store):
     assert "0.800 ± 0.000" in table.outputs[0].data["text/html"]
     assert "no claims" in claims.outputs[0].data["text/plain"]
     assert not [out for cell in (figure, table, claims) for out in cell.outputs if "name" in out]
+
+
+@pytest.mark.full
+def test_the_main_comparison_shows_a_sweep(store):
+    order = {"name": "sweep", "over": ["algorithm=hfl|m2fdp"], "seeds": 2}
+    name = "sweep-algorithm"
+    with mlflow.start_run(
+        experiment_id="0", tags={"study": name, "role": "study", "order": json.dumps(order)}
+    ):
+        pass
+    for seed in (0, 1):
+        log_run("hfl", seed, name, (0.5, 0.9))
+        log_run("m2fdp", seed, name, (0.4, 0.8))
+    *_, figure, table, claims = execute("main_comparison", {'"fig5"': f'"{name}"'})
+    assert "image/png" in figure.outputs[0].data
+    assert "0.800 ± 0.000" in table.outputs[0].data["text/html"]
 
 
 @pytest.mark.full

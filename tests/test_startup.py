@@ -95,6 +95,11 @@ def test_help_and_refusals_need_neither_torch_nor_mlflow(words, code, says):
     assert not heavy & set(imported)
 
 
+def test_what_a_notebook_imports_sets_up_no_log_and_no_display():
+    code = "import m2fdp.pipelines.tracking, m2fdp.studies.order, m2fdp.studies.report"
+    assert loaded(code, "kedro.framework.project") == set()
+
+
 def test_the_digits_are_read_without_scikit_learn():
     code = """
 from m2fdp.config import DatasetConfig

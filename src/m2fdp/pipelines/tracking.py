@@ -13,7 +13,6 @@ from pathlib import Path
 import mlflow
 import psutil
 from click.exceptions import Exit
-from kedro.framework.session import KedroSession
 from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
 
@@ -48,6 +47,10 @@ def _project_store(project: Path) -> str:
 def connect(project: Path) -> str:
     """Point MLflow at the project's store; returns the id of the experiment that keeps the runs,
     which is made where there is none yet."""
+    # Kedro sets up logs and displays when it is imported, which a notebook that only looks for the
+    # store should be spared.
+    from kedro.framework.session import KedroSession
+
     session = KedroSession.create(project, save_on_close=False)
     with session:
         context = session.load_context()
