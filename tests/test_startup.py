@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-
-# Of an idle machine. Tests share theirs, so they measure CPU time and allow twice as much.
-IMPORT_S, RUN_S, MARGIN = 2.0, 8.0, 2.0
-# Of a run to the imports of torch, MLflow and Kedro that it can't do without.
-RATIO = 2.0
 
 # `mixtures` and `loss_sums` extend classes of dp-accounting, and are imported with their first use.
 EVERY_MODULE = """
@@ -24,18 +17,6 @@ LATE = ("m2fdp.__main__", "m2fdp.privacy.mixtures", "m2fdp.privacy.loss_sums")
 for module in pkgutil.walk_packages(m2fdp.__path__, "m2fdp."):
     if module.name not in LATE:
         importlib.import_module(module.name)
-"""
-
-# The frameworks first, so that only what the library adds is counted; a run with privacy
-# needs dp-accounting, which is imported late.
-OWN_IMPORTS = """
-import mlflow, torch
-import kedro_mlflow.framework.hooks.mlflow_hook, mlflow.store.tracking.sqlalchemy_store
-import time
-start = time.process_time()
-import m2fdp.settings, m2fdp.pipeline_registry, m2fdp.pipelines.training
-import m2fdp.pipelines.audit, m2fdp.pipelines.evaluation, dp_accounting
-print(time.process_time() - start)
 """
 
 
@@ -107,34 +88,3 @@ from m2fdp.data.sources import load_dataset
 load_dataset(DatasetConfig())
 """
     assert loaded(code, "sklearn", "scipy.stats", "m2fdp.data") == {"m2fdp.data"}
-
-
-@pytest.mark.full
-def test_the_librarys_own_imports_are_quick():
-    assert float(python(OWN_IMPORTS)) < MARGIN * IMPORT_S
-
-
-def cpu_seconds(command: list[str]) -> float:
-    """Of a command that ends well."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-
-
-@pytest.mark.full
-def test_a_run_of_one_round_takes_little_longer_than_the_imports_alone(project):
-    # Turn by turn, so that whatever else the machine does falls on both.
-    imports = [sys.executable, "-c", "import torch, mlflow, kedro"]
-    run = [sys.executable, "-m", "kedro", "run", "--params=training.rounds=1"]
-    cpu_seconds(run)
-    turns = [(cpu_seconds(imports), cpu_seconds(run)) for _ in range(5)]
-    alone, whole = (median(times) for times in zip(*turns, strict=True))
-    assert whole < RATIO * alone
-
-
-@pytest.mark.full
-def test_a_run_of_one_round_is_quick_once_its_manifest_has_passed(project):
-    command = [sys.executable, "-m", "kedro", "run", "--params=training.rounds=1"]
-    cpu_seconds(command)
-    assert cpu_seconds(command) < MARGIN * RUN_S
