@@ -8,10 +8,18 @@ from dataclasses import replace
 import pytest
 from tests.studies.parameters import BASE
 
+from m2fdp.config import DatasetConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.procedures import split_target
 from m2fdp.studies.grid import Setting, expand, points
-from m2fdp.studies.search import Tried, choose, next_candidates, search_markdown, search_table
+from m2fdp.studies.search import (
+    Tried,
+    _may_share,
+    choose,
+    next_candidates,
+    search_markdown,
+    search_table,
+)
 from m2fdp.studies.study import Study
 
 RATES = {"grids": [{"training.rounds": [5], "training.learning_rate": [0.1, 0.2]}]}
@@ -298,3 +306,20 @@ def test_arms_without_privacy_are_chosen_on_the_studys_own_records():
         names = [cell.config.dataset.name for cell in one.cells]
         assert names == (["digits"] * 2 if one.point.arm == "open" else ["synthetic"] * 4)
         assert bool(one.others) == (one.point.arm == "a")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "may"),
+    [
+        ("mnist", "mnist", True),
+        ("mnist", "fashion_mnist", False),
+        ("npz", "synthetic", False),
+        ("npz", "npz", True),
+        ("npz", "cifar10", True),
+        ("cifar10", "own:data", True),
+        ("synthetic", "synthetic", True),
+    ],
+)
+def test_what_lies_in_a_file_may_be_anyones_records(one, other, may):
+    sets = [DatasetConfig(name=name, root="a") for name in (one, other)]
+    assert _may_share(*sets) == _may_share(*reversed(sets)) == may

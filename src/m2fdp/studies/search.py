@@ -21,6 +21,7 @@ from m2fdp.config import DatasetConfig
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config
 from m2fdp.experiments.procedures import if_gaussian
+from m2fdp.own_code import is_own
 from m2fdp.studies.grid import (
     SEED,
     Cell,
@@ -314,8 +315,14 @@ def _within_target(
 
 
 def _may_share(one: DatasetConfig, other: DatasetConfig) -> bool:
-    """Whether two data sets may have records in common, as far as their names tell."""
-    return one.name == other.name and (one.name != "npz" or one.root == other.root)
+    """Whether two data sets may have records in common, as far as their names tell.
+
+    What lies in a file or comes from a user's code may be records of any other but synthetic ones.
+    """
+    names = {one.name, other.name}
+    if len(names) == 1 or "synthetic" in names:
+        return len(names) == 1
+    return any(name == "npz" or is_own(name) for name in names)
 
 
 def _of(candidate: Candidate, results: Results, name: str) -> pd.Series:
