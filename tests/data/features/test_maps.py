@@ -29,12 +29,12 @@ def test_answers_are_what_is_said_of_them_patch_by_patch():
             answers[:, row, column] = filters.weights.numpy() @ patch - filters.offsets.numpy()
     along, against = np.maximum(answers - 0.3, 0), np.maximum(-answers - 0.3, 0)
     responses = filters(image, SETTINGS)[0].numpy()
-    # Three positions in two cells a side: the middle one counts in both.
-    for cell_row, rows in enumerate((slice(0, 2), slice(1, 3))):
-        for cell_column, columns in enumerate((slice(0, 2), slice(1, 3))):
-            expected = [each[:, rows, columns].mean(axis=(1, 2)) for each in (along, against)]
-            cell = responses[:, cell_row, cell_column]
-            assert cell == pytest.approx(np.concatenate(expected), abs=1e-5)
+    # Three positions a side in two cells, of deviation 3/4 around 3/4 and 9/4.
+    near, middle, far = np.exp(-(np.array([0.25, 0.75, 1.75]) ** 2) / 2 / 0.75**2)
+    first = np.array([near, middle, far]) / (near + middle + far)
+    by_cell = np.stack([first, first[::-1]])
+    expected = np.einsum("ki,lj,nij->nkl", by_cell, by_cell, np.concatenate([along, against]))
+    assert responses == pytest.approx(expected, abs=1e-5)
 
 
 def test_filters_are_whitened_patches_in_deviations_of_their_answers():

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d
 
 from m2fdp.data.features.patches import Filters, PatchSettings, fit_filters
 from m2fdp.data.features.scattering import N_PATHS, STRIDE, scattering
+from m2fdp.data.features.windows import averaged
 
 Shape = tuple[int, int, int]  # of one image: (C, H, W)
 Fitted = Mapping[str, Tensor]
@@ -61,7 +61,7 @@ class ScatteringMap:
         cells = self._cells((channels, height, width))
 
         def paths(images: Tensor) -> Tensor:
-            maps = adaptive_avg_pool2d(scattering(images), cells)
+            maps = averaged(scattering(images), cells)
             return maps.reshape(n, channels, N_PATHS, *cells).transpose(1, 2)
 
         if channels == 1:
@@ -80,7 +80,7 @@ class PatchMap:
 
     _SETTINGS = {
         1: PatchSettings(
-            side=8, stride=1, padding=2, n_filters=160, ridge=0.3, threshold=0.25, cells=4
+            side=8, stride=1, padding=2, n_filters=160, ridge=0.3, threshold=0.25, cells=6
         ),
         3: PatchSettings(
             side=6, stride=2, padding=0, n_filters=400, ridge=0.1, threshold=1.0, cells=3

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d, pad, unfold
+from torch.nn.functional import pad, unfold
+
+from m2fdp.data.features.windows import averaged
 
 # Added to a patch's variance, for pixels in [0, 1].
 _FLAT = 10 / 255**2
@@ -26,7 +28,7 @@ class PatchSettings:
         n_filters: K.
         ridge: what whitening adds to the variances of normalised patches, whose mean is about 1.
         threshold: what an answer must exceed, in deviations of all answers to public patches.
-        cells: a side, over which answers are averaged.
+        cells: a side, over whose windows answers are averaged.
     """
 
     side: int
@@ -59,7 +61,7 @@ class Filters:
         answers = self.weights @ normalised(patches, dim=1) - self.offsets[:, None]
         maps = answers.reshape(len(images), -1, rows, columns)
         excesses = ((sign * maps - settings.threshold).relu_() for sign in (1, -1))
-        return torch.cat([adaptive_avg_pool2d(each, settings.cells) for each in excesses], dim=1)
+        return torch.cat([averaged(each, (settings.cells,) * 2) for each in excesses], dim=1)
 
 
 def fit_filters(images: Tensor, settings: PatchSettings) -> Filters:

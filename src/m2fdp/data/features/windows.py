@@ -1,0 +1,34 @@
+"""Means of a map over the cells of a grid, by windows that reach into the cells beside.
+
+What moves by half a cell in the image then changes its features little, which costs no resolution:
+classifiers behind much noise gain most.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+@cache
+def windows(size: int, cells: int) -> Tensor:
+    """The weights of a line of pixels in each of its cells: float64 (cells, size), rows sum to one.
+
+    Gaussians around the middles of the cells, whose deviation is half a cell; what would lie
+    outside the line counts nowhere.
+    """
+    side = size / cells
+    pixels, middles = torch.arange(size) + 0.5, (torch.arange(cells) + 0.5) * side
+    distances = (pixels.double() - middles.double()[:, None]) / (side / 2)
+    return (-distances.square() / 2).softmax(dim=1)
+
+
+def averaged(maps: Tensor, cells: tuple[int, int]) -> Tensor:
+    """Maps (..., H, W) to their means over windows, (..., *cells)."""
+    for size, count in zip(maps.shape[-2:], cells, strict=True):
+        weights = windows(size, count).to(maps)
+        # Each turn takes the first of the two sides, and leaves it the last.
+        maps = maps.transpose(-1, -2) @ weights.T
+    return maps
