@@ -27,8 +27,9 @@ def windows(size: int, cells: int) -> Tensor:
 
 def averaged(maps: Tensor, cells: tuple[int, int]) -> Tensor:
     """Maps (..., H, W) to their means over windows, (..., *cells)."""
-    for size, count in zip(maps.shape[-2:], cells, strict=True):
-        weights = windows(size, count).to(maps)
-        # Each turn takes the first of the two sides, and leaves it the last.
-        maps = maps.transpose(-1, -2) @ weights.T
-    return maps
+    by_row, by_column = (
+        windows(size, count) for size, count in zip(maps.shape[-2:], cells, strict=True)
+    )
+    # One product for both sides: two small ones take longer.
+    weights = torch.kron(by_row, by_column).to(maps)
+    return (maps.flatten(-2) @ weights.T).unflatten(-1, cells)
