@@ -14,7 +14,9 @@ def test_two_cells_of_four_pixels_are_gaussians_around_their_middles():
     assert windows(4, 2).numpy() == pytest.approx(np.stack([expected, expected[::-1]]))
 
 
-@pytest.mark.parametrize(("size", "cells"), [(14, 3), (25, 6), (8, 4), (7, 7), (2, 2), (5, 6), (1, 1)])
+@pytest.mark.parametrize(
+    ("size", "cells"), [(14, 3), (25, 6), (8, 4), (7, 7), (2, 2), (5, 6), (1, 1)]
+)
 def test_windows_are_means_and_mirror_images_of_each_other(size, cells):
     weights = windows(size, cells)
     assert weights.shape == (cells, size)
