@@ -124,6 +124,9 @@ class RunHooks:
             ("begin_run", self._begin),
         ):
             catalog[name] = MemoryDataset(value, copy_mode="assign")
+        if not self._config.figures:
+            for name in filter(self._entries.printed, self._entries.files):
+                catalog[name] = MemoryDataset(copy_mode="assign")
 
     @hook_impl
     def before_pipeline_run(
@@ -172,7 +175,7 @@ class RunHooks:
                 if (printed := self._entries.printed(name)) is not None:
                     printed.unlink(missing_ok=True)
         if isinstance(data, Drawing) and (printed := self._entries.printed(dataset_name)):
-            self._print(data, printed)
+            self._print(data, self._entries.files[dataset_name], printed)
         self._tell(lambda recorder: recorder.saved(dataset_name, data))
 
     @hook_impl
@@ -359,12 +362,14 @@ class RunHooks:
             return f"{retry} with resume=true in --params sends everything."
         return f"{retry} makes the run anew."
 
-    def _print(self, drawing: Drawing, path: Path) -> None:
+    def _print(self, drawing: Drawing, drawn: Path, printed: Path) -> None:
         """A figure as PDF, if the run wants it; an earlier run's goes."""
-        if not self._config.pdf:
-            path.unlink(missing_ok=True)
+        if not self._config.figures:
+            drawn.unlink(missing_ok=True)
+        if not (self._config.figures and self._config.pdf):
+            printed.unlink(missing_ok=True)
             return
-        with replacing(path) as unfinished:
+        with replacing(printed) as unfinished:
             write_pdf(drawing.figure(), unfinished)
 
     def _lock_cell(self) -> None:

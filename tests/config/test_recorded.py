@@ -85,13 +85,14 @@ def test_an_attack_changes_no_release():
 
 def test_where_a_run_is_computed_is_part_of_no_result():
     execution = {"engine": "ray", "workers": 2, "address": "auto"}
-    incidental = {"execution": execution, "pdf": True, "system_metrics": True}
+    incidental = {"execution": execution, "figures": False, "pdf": True, "system_metrics": True}
     assert digest(essentials(parse_config(incidental))) == ESSENTIALS
     assert digest(released(parse_config(incidental))) == RELEASED
 
 
 def test_every_later_key_is_tried_here():
     assert later_defaults() == {
+        "figures": True,
         "pdf": False,
         "system_metrics": False,
         "options": {},
@@ -205,7 +206,7 @@ def test_every_later_key_is_tried_here():
         "execution.address": None,
     }
     # What an attack does changes no release: see above.
-    untried = {"attack", "control", "execution", "pdf", "system_metrics"}
+    untried = {"attack", "control", "execution", "figures", "pdf", "system_metrics"}
     assert untried | {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }

@@ -120,6 +120,9 @@ grid: {seed: [5]}
     assert len(noisy.data.tags["cell_hash"]) == 64
     assert "accuracy" in noisy.data.metrics
     assert (project / "data/07_model_output/tiny/noisy-seed_5/round_metrics.csv").is_file()
+    of_noisy = project / "data/08_reporting/tiny/noisy-seed_5"
+    assert not list(of_noisy.glob("*.png")) and (of_noisy / "privacy_card.md").is_file()
+    assert ".png" not in (of_noisy / "privacy_card.md").read_text()
     comparison = pd.read_csv(project / "data/08_reporting/tiny/comparison.csv")
     assert set(comparison["algorithm"]) == {"hfl", "hfl_dp"}
     assert set(comparison["arm"]) == {"open", "noisy"}

@@ -26,6 +26,7 @@ INCIDENTAL = frozenset(
         "cell",
         "threads",
         "resume",
+        "figures",
         "pdf",
         "system_metrics",
         "execution.engine",
@@ -82,6 +83,11 @@ class Config(Block):
     )
     resume: bool = Field(
         default=False, description="Go on with the cell's last run from its newest checkpoint."
+    )
+    figures: bool = Field(
+        default=True,
+        description="Draw the run's figures; false in the cells of a study, unless it says true.",
+        json_schema_extra={SINCE: "0.11.0"},
     )
     pdf: bool = Field(
         default=False,

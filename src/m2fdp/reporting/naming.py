@@ -14,8 +14,8 @@ from typing import Any
 from m2fdp.config import Config, flatten
 
 LONGEST = 100  # characters of a name before its digest
-# How a run came about, or where its files lie; no other run is told from it by these.
-_ASIDE = frozenset({"resume"})
+# How a run came about, or what is drawn of it; no other run is told from it by these.
+_ASIDE = frozenset({"resume", "figures"})
 _ALWAYS = ("algorithm", "dataset.name", "seed")  # part of every name, in this order
 _PLAIN = re.compile(r"[A-Za-z_]\w*|-?\d+(\.\d+)?(e[+-]?\d+)?")
 _DIGEST_LENGTH = 8

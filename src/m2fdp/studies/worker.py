@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 PARENT_TAG = "mlflow.parentRunId"
+# Figures take longer than all else around a cell's training, and a study draws its own.
+_UNDRAWN = {"figures": False}
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def _run(job: Job) -> str:
             job.project,
             save_on_close=False,
             env=job.env,
-            runtime_params=job.runtime_params | {"resume": unfinished is not None},
+            runtime_params=_UNDRAWN | job.runtime_params | {"resume": unfinished is not None},
         )
         with session:
             session.run(pipeline_names=list(job.pipelines) or None)

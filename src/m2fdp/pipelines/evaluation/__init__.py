@@ -27,7 +27,11 @@ def create_pipeline() -> Pipeline:
             node(nodes.draw_accuracy, _RUN, "accuracy_curve"),
             node(nodes.summarise, [*_RUN, "checked_model", "prepared_experiment"], "run_summary"),
             node(nodes.fill_card, _CARD, "card"),
-            node(nodes.write_card, "card", ["privacy_card", "privacy_card_page"]),
+            node(
+                nodes.write_card,
+                ["card", "params:figures"],
+                ["privacy_card", "privacy_card_page"],
+            ),
             node(print_result, "run_summary", None),
         ]
     )

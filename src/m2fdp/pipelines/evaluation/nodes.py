@@ -182,7 +182,8 @@ def fill_card(
     )
 
 
-def write_card(card: Card) -> tuple[str, str]:
-    """The card in Markdown and as a page; the figures lie beside them."""
-    links = [f"[{shows}]({name})" for name, shows in FIGURES.items()]
-    return card.markdown([f"Figures: {', '.join(links)}."]), card.page(FIGURES)
+def write_card(card: Card, drawn: bool) -> tuple[str, str]:
+    """The card in Markdown and as a page; the figures lie beside them, if they are drawn."""
+    files = FIGURES if drawn else {}
+    links = ", ".join(f"[{shows}]({name})" for name, shows in files.items())
+    return card.markdown([f"Figures: {links}."] if links else []), card.page(files)
