@@ -1,6 +1,10 @@
 import pytest
 from tests.finished import manifest_of
 
+from m2fdp.config import Config
+from m2fdp.experiments import progress
+from m2fdp.pipelines import data
+
 MANIFEST = "data/05_model_input/single/manifest.csv"
 SPLIT = ("--pipelines=data", "--params", "topology.fanouts=3|2,seed=4")
 
@@ -52,3 +56,16 @@ def test_every_environment_is_valid_and_says_which_files_it_misses(
 ):
     result = kedro_run("--pipelines", "data", "--env", dataset + suffix, code=2)
     assert result.output.splitlines()[-1].startswith("Error: dataset.root = 'data/01_raw': ")
+
+
+def test_reading_a_large_data_set_says_so_while_it_lasts(monkeypatch, caplog):
+    def read(config):
+        while not caplog.messages:
+            pass
+        return "dataset"
+
+    caplog.set_level("INFO", "m2fdp")
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.001)
+    monkeypatch.setattr(data, "load_dataset", read)
+    assert data.load(Config()) == "dataset"
+    assert caplog.messages[0] == "reading and checking digits: 0 s so far"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from m2fdp.studies import launcher
+from m2fdp.experiments import progress
+from m2fdp.studies import command, launcher
 
 
 @pytest.mark.parametrize(
@@ -18,10 +19,24 @@ def test_how_far_a_study_is(done, line):
 
 
 def test_lines_on_all_cells_come_while_none_ends(monkeypatch, capsys):
-    monkeypatch.setattr(launcher, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
     said = ""
     with launcher._progress("cells", 3, 2) as done:
         while "0 of 3 cells done, 2 running, 1 waiting" not in said:
             said += capsys.readouterr().out
         done("a: finished")
     assert "[1/3] a: finished" in said + capsys.readouterr().out
+
+
+def test_calibrating_a_counted_search_says_so_while_it_lasts(monkeypatch, capsys):
+    said = ""
+
+    def calibrate(*_):
+        nonlocal said
+        while "Calibrating 2 runs of a counted search with the one that it chooses: " not in said:
+            said += capsys.readouterr().out
+        return "targets"
+
+    monkeypatch.setattr(command, "verified_targets", calibrate)
+    assert command._counted_targets(["one", "another"], ["released"], 0.5) == "targets"
+    assert said.endswith(" s so far\n")

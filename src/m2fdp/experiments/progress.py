@@ -1,10 +1,12 @@
-"""How far training is, as a bar in a terminal or a notebook."""
+"""How far work is: a bar in a terminal or a notebook, lines elsewhere."""
 
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import (
@@ -16,12 +18,55 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from m2fdp.formatting import upper_bound
+from m2fdp.formatting import duration, upper_bound
 from m2fdp.simulation.training import Listener, RoundRecord
+
+SECONDS_BETWEEN_LINES = 30.0
 
 
 @contextmanager
-def items_bar(what: str, console: Console | None = None) -> Iterator[Callable[[int, int], None]]:
+def telling(
+    tell: Callable[[str], object],
+    line: Callable[[float], str],
+    first_after_s: float | None = None,
+) -> Iterator[None]:
+    """While the block runs, a line every 30 seconds.
+
+    Args:
+        tell: takes the line, in a thread of its own.
+        line: makes it of the seconds since the block began.
+        first_after_s: when the first line is due, if not after as many seconds as the others; a
+            block that ends before is silent.
+    """
+    began, over = time.monotonic(), threading.Event()
+
+    def tell_all() -> None:
+        pause = SECONDS_BETWEEN_LINES if first_after_s is None else first_after_s
+        while not over.wait(pause):
+            tell(line(time.monotonic() - began))
+            pause = SECONDS_BETWEEN_LINES
+
+    thread = threading.Thread(target=tell_all, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def so_far(what: str, seconds: float, done: int = 0, total: int = 0) -> str:
+    """A line on work that has gone on for some seconds; what is left is told once some is done."""
+    if not done:
+        return f"{what}: {duration(seconds)} so far"
+    left = duration(seconds / done * (total - done))
+    return f"{what}: {done:,} of {total:,}, about {left} left"
+
+
+@contextmanager
+def items_bar(
+    what: str, console: Console | None = None, tell: Callable[[str], object] | None = None
+) -> Iterator[Callable[[int, int], None]]:
     """A function to call with how many items are done and how many there are, which a bar shows.
 
     The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
@@ -29,10 +74,20 @@ def items_bar(what: str, console: Console | None = None) -> Iterator[Callable[[i
     Args:
         what: the items are.
         console: place where it is shown; by default on standard error.
+        tell: takes a line every 30 seconds where there is no bar.
     """
-    with _bar(console, TimeRemainingColumn()) as bar:
+    bar, counts = _bar(console, TimeRemainingColumn()), (0, 0)
+
+    def show(done: int, total: int) -> None:
+        nonlocal counts
+        counts = done, total
+        bar.update(task, completed=done, total=total)
+
+    silent = tell is None or not bar.disable
+    lines = nullcontext() if silent else telling(tell, lambda s: so_far(what, s, *counts))
+    with bar, lines:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield show
 
 
 @contextmanager

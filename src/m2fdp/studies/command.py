@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,15 @@ from mlflow.entities import Run
 from m2fdp.cluster.connection import check_installed, connected
 from m2fdp.cluster.sites import check_execution
 from m2fdp.cluster.tasks import OPTION
+from m2fdp.config import Config
 from m2fdp.errors import InputError
 from m2fdp.experiments.procedures import verified_targets
+from m2fdp.experiments.progress import so_far, telling
 from m2fdp.formatting import counted
 from m2fdp.pipelines.descriptions import DESCRIPTION
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
+from m2fdp.privacy.procedures import Targets
 from m2fdp.studies.early import read_study
 from m2fdp.studies.grid import (
     Cell,
@@ -222,7 +226,17 @@ def _setting(project: Path, order: Order) -> Setting:
     setting = Setting(order.identity, loaded, base, last, order.params)
     _check_study(setting)
     # Their data have to be there now.
-    return replace(setting, counting=verified_targets)
+    return replace(setting, counting=_counted_targets)
+
+
+def _counted_targets(
+    searched: Sequence[Config], released: Sequence[Config], share: float
+) -> Targets:
+    """`verified_targets`, which may take minutes and says so: what is known already does not."""
+    runs = counted(len(searched), "run")
+    what = f"Calibrating {runs} of a counted search with the one that it chooses"
+    with telling(click.echo, partial(so_far, what), first_after_s=1.0):
+        return verified_targets(searched, released, share)
 
 
 @dataclass(frozen=True)

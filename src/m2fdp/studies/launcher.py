@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,13 +17,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from m2fdp.cluster.connection import cores_of_cluster
 from m2fdp.cluster.tasks import run_ray_tasks
+from m2fdp.experiments.progress import telling
 from m2fdp.formatting import duration
 from m2fdp.simulation.workers import available_cores
 from m2fdp.studies.grid import Cell
 from m2fdp.studies.pool import run_tasks
 from m2fdp.studies.worker import PARENT_TAG, Job, run_cell
 
-_SECONDS_BETWEEN_LINES = 30.0
 LOST = "its worker process died twice; is there enough memory? (--workers=1 needs least)"
 
 
@@ -185,22 +183,14 @@ def _progress(what: str, total: int, at_once: int) -> Iterator[Callable[[str], N
     """A bar on a terminal, else a numbered line for each, and one on all every 30 seconds."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
     if not console.is_terminal:
-        finished, began, over = [0], time.monotonic(), threading.Event()
+        finished = [0]
 
         def tell(line: str) -> None:
             finished[0] += 1
             click.echo(f"[{finished[0]}/{total}] {line}")
 
-        def tell_all() -> None:
-            while not over.wait(_SECONDS_BETWEEN_LINES):
-                seconds = time.monotonic() - began
-                click.echo(how_far(what, finished[0], total, at_once, seconds))
-
-        threading.Thread(target=tell_all, daemon=True).start()
-        try:
+        with telling(click.echo, lambda s: how_far(what, finished[0], total, at_once, s)):
             yield tell
-        finally:
-            over.set()
         return
     columns = (
         TextColumn("{task.description}"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
+
 import pandas as pd
 from kedro.pipeline import Pipeline
 
@@ -12,14 +15,19 @@ from m2fdp.data.manifest import label_counts
 from m2fdp.data.sources import load_dataset
 from m2fdp.experiments import Experiment
 from m2fdp.experiments.parts import Parts
+from m2fdp.experiments.progress import so_far, telling
 from m2fdp.pipelines.naming import node
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
 
+logger = logging.getLogger(__name__)
+
 
 def load(config: Config) -> Dataset:
     """The configured data set."""
-    return load_dataset(config.dataset)
+    reading = f"reading and checking {config.dataset.name}"
+    with telling(logger.info, partial(so_far, reading)):
+        return load_dataset(config.dataset)
 
 
 def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:

@@ -22,7 +22,7 @@ def compute_features(experiment: Experiment) -> Experiment:
     if features.map == PIXELS:
         return experiment
     started = time.monotonic()
-    with items_bar("features", Console(stderr=True)) as on_chunk:
+    with items_bar("features", Console(stderr=True), logger.info) as on_chunk:
         experiment.compute_features(on_chunk)
     seconds = time.monotonic() - started
     logger.info(

@@ -14,14 +14,13 @@ import mlflow
 from mlflow.entities import Metric
 from rich.console import Console
 
-from m2fdp.experiments.progress import progress_bar, reached
+from m2fdp.experiments.progress import SECONDS_BETWEEN_LINES, progress_bar, reached
 from m2fdp.formatting import duration
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.simulation.training import Listener, Progress, RoundRecord
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
 _SECONDS_BETWEEN_WRITES = 2.0
-_SECONDS_BETWEEN_LINES = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ def tracked_progress(
 
     def print_line(round_: int) -> None:
         nonlocal printed
-        if console.is_terminal or console.is_jupyter or clock() - printed < _SECONDS_BETWEEN_LINES:
+        if console.is_terminal or console.is_jupyter or clock() - printed < SECONDS_BETWEEN_LINES:
             return
         printed = clock()
         remaining = duration((printed - began) / (round_ - done) * (rounds - round_))
