@@ -203,6 +203,7 @@ def test_a_study_that_is_refused_ends_in_one_line(project, monkeypatch):
         (["fig99"], "study = 'fig99': no such study; the studies are attack_board, "),
         (["quickstart", "--scale=tiny"], "--scale = 'tiny': quickstart has no such scale"),
         (["quickstart", "--only=arm=hfl"], "--only = 'arm': does not vary; keys are "),
+        (["quickstart", "--over="], "--over = '': is an option of `kedro study sweep`"),
         (["quickstart", "--env=nowhere"], "--env = 'nowhere': no such environment"),
         (["quickstart", "--params=training.rounds=0"], "training.rounds = 0: Input should be"),
         (["quickstart", "--params=seed=1"], "seed = 1: the study varies this key"),
@@ -250,7 +251,8 @@ def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command)
         ("--runner=ParallelRunner", "--runner = 'ParallelRunner': valid are SequentialRunner"),
         ("--runner=Nothing", "--runner = 'Nothing': valid are SequentialRunner"),
         ("--runner-params=threads=2", "--runner-params = 'threads': valid are is_async"),
-        ("--load-versions=model:1", "--load-versions = 'model': there are none in this project"),
+        ("--load-versions=model:1", "--load-versions = 'model:1': there are none in this project"),
+        ("--load-versions=x", "--load-versions = 'x': there are none in this project"),
     ],
 )
 def test_what_no_pipeline_has_is_one_line(kedro_run, option, line):

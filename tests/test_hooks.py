@@ -208,10 +208,13 @@ def test_of_other_algorithms_than_hs_zones_are_a_table_and_no_metrics(project, k
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_is_known_before_training_waits_for_the_accuracy(project, kedro_run, pipeline, fails):
     """MLflow's page of a run lists metrics in the order in which they came."""
-    summary = {"guarantee": "verified", "epsilon_nominal": 1.0, "epsilon_verified": 0.9}
+    epsilons = {"epsilon_nominal": 1.0, "epsilon_verified": 0.9, "delta": 1e-5}
+    summary = {"guarantee": "verified", **epsilons}
 
     def train(promised):
-        assert not mlflow.get_run(mlflow.active_run().info.run_id).data.metrics
+        data = mlflow.get_run(mlflow.active_run().info.run_id).data
+        assert not data.metrics
+        assert data.tags["epsilon"] == "0.901 (verified), nominal 1, δ = 1e-05"
         if fails:
             raise ValueError("no model")
         with tracked_progress(3, None, project / "data/06_models/single/unsent.json") as listener:

@@ -71,8 +71,12 @@ def _checked_file(context: click.Context, option: click.Parameter, path: str | N
 KEDRO_OPTIONS = {option.name: option for option in kedro_run.params}
 _CONFIG = copy(KEDRO_OPTIONS["config"])
 _CONFIG.callback = _checked_file
+_VERSIONS = copy(KEDRO_OPTIONS["load_versions"])
+# Whatever it says: there are none, which `check_selection` says.
+_VERSIONS.callback = lambda context, option, text: {text: text} if text else {}
 OPTIONS = KEDRO_OPTIONS | {
     "config": _CONFIG,
+    "load_versions": _VERSIONS,
     "params": click.Option(
         ["--params"],
         type=click.UNPROCESSED,

@@ -21,15 +21,14 @@ from kedro.validation.exceptions import DataValidationError
 from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
 from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
-from mlflow import MlflowClient
-from mlflow.entities import Param, Run, RunTag
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from m2fdp.cluster.sites import check_execution
 from m2fdp.command_errors import BadInput, Untracked
-from m2fdp.config import Config, essentials, flatten, parse_config
+from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
 from m2fdp.expectations.pending import beside, settle
 from m2fdp.expectations.process import UncheckedError
@@ -40,42 +39,29 @@ from m2fdp.experiments.checks import (
     check_config,
     surprises,
 )
-from m2fdp.experiments.idle import read_keys, refuse_idle
+from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.request import Request
 from m2fdp.files import check_folders, replacing, shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
+from m2fdp.pipelines.beginning import READING, Beginning, reading, tell_beginning
 from m2fdp.pipelines.causes import first_line, reason
 from m2fdp.pipelines.cells import check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH, outside_notebooks
+from m2fdp.pipelines.mlflow_internals import outside_notebooks
 from m2fdp.pipelines.outbox import UNSENT, Outbox
-from m2fdp.pipelines.provenance import code_tags, data_tags, run_tags, warn_of_other_code
-from m2fdp.pipelines.recording import SOURCE, CatalogEntries, Recorder
+from m2fdp.pipelines.recording import CatalogEntries, Recorder
 from m2fdp.pipelines.resuming import Unfinished, check_continues, find_unfinished
 from m2fdp.pipelines.selection import DEFAULT, check_inputs
 from m2fdp.pipelines.store import check_store
-from m2fdp.reporting.naming import command, run_name
+from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
-
-# Of Kedro's parameters of a run, which become tags: places of this machine, objects, and what is
-# elsewhere on the run's page.
-_UNTOLD = frozenset(
-    {"project_path", "run_id", "session_id", "runner", "extra_params", "runtime_params"}
-)
 
 # What is there before anything is trained.
 _PLANNING = (data, topology, features, privacy)
 # Nodes that begin the run themselves, when they have refused what they refuse.
 _SELF_BEGINNING = frozenset({"train_model", "attack_run"})
-
-# What of its configuration a result depends on, as an artifact; training keeps the same beside the
-# model.
-CONFIGURATION = "configuration.json"
-
-# Pipelines that read keys which nothing else does, with what each makes of them.
-_READING = {"bound": "bound", "clock": "clock_rounds"}
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +81,7 @@ class RunHooks:
         try:
             self._config = parse_config(context.config_loader["parameters"])
             # Which pipelines are to run is known later, and which keys they read.
-            self._plan = check_config(self._config, frozenset(_READING))
+            self._plan = check_config(self._config, frozenset(READING))
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
             check_catalog(loader, self._config.cell)
             check_store(tracking.tracking_uri(context.project_path))
@@ -302,7 +288,7 @@ class RunHooks:
         check_inputs(pipeline, catalog, run_params)
         if self._unfinished is not None:
             check_continues(self._unfinished, pipeline)
-        refuse_idle(Request(self._config, self._plan, _reading(pipeline)))
+        refuse_idle(Request(self._config, self._plan, reading(pipeline)))
         if "round_metrics" in pipeline.all_outputs():
             check_execution(self._config.execution)
         if "audit" in pipeline.all_outputs():
@@ -313,32 +299,12 @@ class RunHooks:
             check_bound(self._config, self._plan)
 
     def _record_start(self, run: Run) -> None:
-        """The configuration, the code and the data; and what an earlier attempt has left unsent."""
-        run_id = run.info.run_id
-        code = code_tags(self._project)
-        tags = {key: str(v) for key, v in self._run_params.items() if v and key not in _UNTOLD}
-        tags |= run_tags(self._config) | code | data_tags(self._pipeline)
-        repeat = command(self._config, self._pipelines)
-        tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
-        params = self._read_parameters(self._pipeline)
-        before = None
-        if self._unfinished is not None:
-            before = self._unfinished.run
-            round_ = self._unfinished.checkpoint.progress.state.round
-            logger.info("Training goes on after round %d.", round_)
-            warn_of_other_code(before, code)
-            tags["resumed_after_round"] = str(round_)
-            tracking.forget_end(before)
-            params = {}  # it has them, and MLflow lets none change
-        client, listed = MlflowClient(), [Param(key, str(value)) for key, value in params.items()]
-        run_tag_list = [RunTag(key, value) for key, value in tags.items()]
-        for first in range(0, max(1, len(listed)), MAX_PARAMS_TAGS_PER_BATCH):
-            batch = listed[first : first + MAX_PARAMS_TAGS_PER_BATCH]
-            client.log_batch(run_id, params=batch, tags=[] if first else run_tag_list)
-        if before is None:
-            client.log_dict(run_id, essentials(self._config), CONFIGURATION)
+        """What MLflow is to know from the start; and what an earlier attempt has left unsent."""
+        beginning = Beginning(self._config, self._plan, self._pipeline, self._pipelines)
+        tell_beginning(run, beginning, self._run_params, self._project, self._unfinished)
+        before = None if self._unfinished is None else self._unfinished.run
         unsent = self._entries.cell_folder / UNSENT
-        self._outbox = Outbox(run_id, unsent)
+        self._outbox = Outbox(run.info.run_id, unsent)
         if before is None:
             unsent.unlink(missing_ok=True)
         else:
@@ -346,15 +312,6 @@ class RunHooks:
         self._recorder = Recorder(
             run, self._outbox, self._entries, self._config, before, self._trains
         )
-
-    def _read_parameters(self, pipeline: Pipeline) -> dict[str, Any]:
-        """The keys that this run reads, with their values."""
-        outputs = pipeline.all_outputs()
-        unread = {"resume"} | {name for name in ("audit", "attack") if name not in outputs}
-        read = read_keys(Request(self._config, self._plan, _reading(pipeline)))
-        every = flatten(self._config.model_dump(exclude=unread))
-        # Of a key that is a mapping, each entry is a parameter: training.local_aggregation.1.
-        return {k: v for k, v in every.items() if k in read or k.rpartition(".")[0] in read}
 
     def _how_to_send(self) -> str:
         retry = "Once it answers, the same command"
@@ -405,12 +362,6 @@ def _run_name(context: KedroContext, config: Config, unfinished: Unfinished | No
         return unfinished.run.info.run_name
     loader = cast(StrictConfigLoader, context.config_loader)
     return run_name(config, flatten(loader.runtime_params or {}))
-
-
-def _reading(pipeline: Pipeline) -> frozenset[str]:
-    """Of a run, the pipelines that read keys which nothing else does."""
-    outputs = pipeline.all_outputs()
-    return frozenset(name for name, output in _READING.items() if output in outputs)
 
 
 def _asked_for(run_params: dict[str, Any]) -> list[str]:

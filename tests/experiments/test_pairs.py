@@ -269,6 +269,7 @@ CASES = {
         "algorithm": "cdp",
         "threat.distrusted": ["cloud", "public"],
     },
+    ("threat.colluding", "the network"): {"threat.colluding": 9999},
     (
         "secure_aggregation.protocol",
         "algorithms without privacy, or with a local rule of their own",

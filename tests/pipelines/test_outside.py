@@ -37,6 +37,7 @@ COVERED = {
         "metric audit_epsilon_*",
         "metric rounds_trained",
         "tag privacy",
+        "tag epsilon",
         "tag epsilon_as_*",
         "tag zones_infinite",
         "tag held_out",

@@ -71,7 +71,8 @@ def test_a_run_that_is_not_verified_needs_a_reason_which_is_kept(client):
 
 
 def test_what_can_not_be_promoted_is_one_line(client):
-    assert "has no such run" in promote("digits", f"--run={'0' * 32}", code=2)
+    for no_run in ("0" * 32, "", "../x"):
+        assert "has no such run" in promote("digits", f"--run={no_run}", code=2)
     running = client.create_run("1", tags={"cell": "single"}).info.run_id
     assert "is running; name a finished run" in promote("digits", f"--run={running}", code=2)
     client.set_terminated(running)

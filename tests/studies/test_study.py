@@ -54,6 +54,15 @@ def test_numbers_in_a_file_may_be_written_as_powers_of_ten(tmp_path):
         ("title: t\ngrid: {seed: []}\n", ["study.tiny.grid.seed", "[]", "at least 1"]),
         ("title: t\ngrid: {seed: 3}\n", ["study.tiny.grid.seed", "3", "list"]),
         ("title: t\narms: {a/b: {}}\n", ["study.tiny.arms", "a/b"]),
+        ("title: ''\ngrid: {seed: [0]}\n", ["study.tiny.title", "''", "at least 1 character"]),
+        (
+            "title: t\nparameters: {training.rounds: 1, training: {rounds: 2}}\n",
+            ["study.tiny.parameters", "sets training.rounds twice; keep one"],
+        ),
+        (
+            "title: t\narms: {a: {training.rounds: 1, training: {rounds: 2}}}\n",
+            ["study.tiny.arms.a", "sets training.rounds twice; keep one"],
+        ),
         ("title: [\n", ["studies/tiny.yml, line 2", "no YAML"]),
         ("just text\n", ["tiny"]),
     ],

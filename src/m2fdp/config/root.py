@@ -52,7 +52,7 @@ class Config(Block):
         "hdp_mixed, G's global_dp, D's dtfl, fedavg, splitfed, fedyogi and fedgkt (no privacy, in "
         f"tiers), dtfl_dp, m2fdp_tiers, scaffold, or {FORM} for an algorithm of your own.",
     )
-    seed: Annotated[int, Number, Field(ge=0)] = Field(
+    seed: Annotated[int, Number, Field(ge=0, le=10**18)] = Field(
         default=0,
         description="Keys every random draw of the run (with privacy.secure_rng: splits and "
         "initial weights only).",

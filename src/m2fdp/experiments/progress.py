@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import (
@@ -83,8 +83,9 @@ def items_bar(
         counts = done, total
         bar.update(task, completed=done, total=total)
 
-    silent = tell is None or not bar.disable
-    lines = nullcontext() if silent else telling(tell, lambda s: so_far(what, s, *counts))
+    lines: AbstractContextManager[None] = nullcontext()
+    if tell is not None and bar.disable:
+        lines = telling(tell, lambda seconds: so_far(what, seconds, *counts))
     with bar, lines:
         task = bar.add_task(what, total=None)
         yield show

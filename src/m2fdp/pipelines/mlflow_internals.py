@@ -29,7 +29,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import BAD_REQUEST, RESOURCE_DOES_NOT_EXIST, ErrorCode
+from mlflow.protos.databricks_pb2 import (
+    BAD_REQUEST,
+    INVALID_PARAMETER_VALUE,
+    RESOURCE_DOES_NOT_EXIST,
+    ErrorCode,
+)
 from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.telemetry import set_telemetry_client
 from mlflow.utils.credentials import get_default_host_creds
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_METRICS_PER_BATCH",
     "MAX_PARAMS_TAGS_PER_BATCH",
+    "IMPOSSIBLE",
     "REFUSED",
     "UNKNOWN",
     "check_alias",
@@ -63,6 +69,8 @@ __all__ = [
 
 # The error code of what a store has not: a run, an experiment.
 UNKNOWN = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
+# What a client makes of an id that no run can have.
+IMPOSSIBLE = ErrorCode.Name(INVALID_PARAMETER_VALUE)
 # What a store makes of a row that is there already.
 REFUSED = ErrorCode.Name(BAD_REQUEST)
 

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 
 from m2fdp.errors import InputError
 from m2fdp.formatting import EPSILON_NAMES
-from m2fdp.pipelines.mlflow_internals import check_alias, is_unknown
+from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, check_alias, is_unknown
 from m2fdp.pipelines.tracking import connect
 
 CELL = "single"  # whose latest run is promoted, unless another is named
@@ -79,7 +79,7 @@ def _run(client: MlflowClient, run_id: str) -> Run:
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
-        if not is_unknown(error):
+        if not is_unknown(error) and error.error_code != IMPOSSIBLE:
             raise
         store = mlflow.get_tracking_uri()
         raise InputError("--run", run_id, f"MLflow at {store} has no such run") from None

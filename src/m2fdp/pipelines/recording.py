@@ -23,6 +23,7 @@ from m2fdp.formatting import EPSILON_NAMES, promised_epsilon
 from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.reporting.cards import Card
+from m2fdp.reporting.tables import promise_line
 
 EPSILONS = ("epsilon_nominal", *EPSILON_NAMES.values())
 # Names the epsilons of zones that are infinite, for which MLflow has no number.
@@ -134,6 +135,9 @@ class Recorder:
                 outbox.put(models=[entries.model_folder])
             if name in entries.metrics:
                 self._log_metrics({entries.metrics[name]: data})
+            if name == "privacy_summary":
+                # Metrics wait for the first accuracy, which a run that is killed may never have.
+                outbox.put(tags={"epsilon": promise_line(data["guarantee"], data)})
             self._record_privacy(name, data)
             self._record_zones(name, data)
             self._record_attack(name, data)

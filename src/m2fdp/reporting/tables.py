@@ -229,7 +229,7 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
         ("accuracy", f"{summary['accuracy']:.4f}"),
         ("loss", f"{summary['loss']:.4g}"),
         *([("score", f"{summary['score']:.4f}, noised")] if "score" in summary else []),
-        ("ε", _promise(summary)),
+        ("ε", promise_line(summary["privacy"], summary)),
         ("energy", f"{quantity(summary['energy_j'])} J"),
         ("delay", f"{quantity(summary['delay_s'])} s"),
     ):
@@ -237,14 +237,18 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
     show(result, console)
 
 
-def _promise(summary: Mapping[str, Any]) -> str:
-    """Epsilon as it is verified, beside the one that was asked for."""
-    if summary["privacy"] == "none":
+def promise_line(guarantee: str, promise: Mapping[str, Any]) -> str:
+    """Epsilon as it is verified, beside the one that was asked for.
+
+    Args:
+        promise: epsilons and delta, as a run's files name them.
+    """
+    if guarantee == "none":
         return "∞ for everybody, no privacy"
-    bound = upper_bound(promised_epsilon(summary))
-    kind = "verified" if summary["privacy"] == "verified" else "conditional: privacy_summary.json"
-    target = nominal(summary["epsilon_nominal"])
-    return f"{bound} ({kind}), nominal {target}, δ = {summary['delta']:g}"
+    bound = upper_bound(promised_epsilon(promise))
+    kind = "verified" if guarantee == "verified" else "conditional: privacy_summary.json"
+    target = nominal(promise["epsilon_nominal"])
+    return f"{bound} ({kind}), nominal {target}, δ = {promise['delta']:g}"
 
 
 def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from m2fdp.claims.declared import Claim
 from m2fdp.claims.layout import Layout
-from m2fdp.config import Block
+from m2fdp.config import Block, flatten
 from m2fdp.config.parsing import refusal
 from m2fdp.config.types import spelled
 from m2fdp.errors import InputError, among
@@ -29,6 +29,18 @@ RESERVED_NAMES = ("report", SWEEP)
 Name = Annotated[
     str, spelled(r"\w[\w.-]*", "a name of letters, digits, _, . and - (no . or - first)")
 ]
+
+
+def _each_once(parameters: dict[str, Any]) -> dict[str, Any]:
+    """A dotted key beside its block may set one thing twice, where the later would win unseen."""
+    keys = [key for name, value in parameters.items() for key in flatten({name: value})]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ValueError(f"sets {key} twice; keep one")
+    return parameters
+
+
+Parameters = Annotated[dict[str, Any], AfterValidator(_each_once)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 # For dotted keys of parameters the values of each: the product of them.
 Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
@@ -40,7 +52,7 @@ class Arm(Block):
     In the file its parameters stand beside the keys below.
     """
 
-    parameters: dict[str, Any]
+    parameters: Parameters
     label: str | None = None  # what figures call it; None = its name
     over: Grid = Field(default_factory=dict)  # a grid of its own, crossed with the study's
     # Of the search that chooses its schedule; it has none in versions without that space.
@@ -90,7 +102,7 @@ class Search(Block):
     # Values of varied keys at which one schedule is chosen for all values of these keys.
     at: dict[str, Any] = Field(default_factory=dict)
     # What the search's runs of private arms set, whatever else sets it: other, public records, say.
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters = Field(default_factory=dict)
     # Such parameters of which every candidate of them is tried with all values.
     over: Grid = Field(default_factory=dict)
 
@@ -124,7 +136,7 @@ class Search(Block):
 class Version(Block):
     """A way to make the study's figure, such as the paper's settings or verified ones."""
 
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters = Field(default_factory=dict)
     arms: list[Name] | None = None  # None = all
     search: Search | None = None
 
@@ -133,12 +145,12 @@ class Scale(Block):
     """A smaller copy of the study, to try it out; what it sets overrides everything."""
 
     env: str | None = None
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: Parameters = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)  # replaces the same keys of the study's
     search_seeds: Annotated[list[int], Field(min_length=1)] | None = None
     search_values: Annotated[int, Field(ge=1)] | None = None  # so many of each key of a space
     # Over a search's own, where it has any.
-    search_parameters: dict[str, Any] = Field(default_factory=dict)
+    search_parameters: Parameters = Field(default_factory=dict)
 
 
 class Board(Block):
@@ -156,11 +168,11 @@ class Study(Block):
     an arm's the version's, a chosen schedule's all of them.
     """
 
-    title: str
+    title: Annotated[str, Field(min_length=1)]
     env: str | None = None  # the Kedro environment that the cells run in
     # What each cell runs, as `kedro run --pipelines` names it; none = what trains and evaluates.
     pipelines: list[Literal["attack"]] = Field(default_factory=list)
-    parameters: dict[str, Any] = Field(default_factory=dict)  # shared by all cells
+    parameters: Parameters = Field(default_factory=dict)  # shared by all cells
     arms: dict[Name, Arm] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)
     versions: dict[Name, Version] = Field(default_factory=dict)

@@ -59,7 +59,7 @@ def check_not_swept(name: str, over: Sequence[str], seeds: int | None) -> None:
     Raises:
         InputError: naming the option.
     """
-    given = {OVER: ", ".join(over) or None, SEEDS: seeds}
+    given = {OVER: ", ".join(over) if over else None, SEEDS: seeds}
     for option, value in given.items():
         if value is not None:
             remedy = f"is an option of `kedro study {SWEEP}`; the file of {name} says what varies"

@@ -83,6 +83,11 @@ def _trusted(request: Request) -> Mapping[str, object] | None:
     return {"shown": found[0]} if found else None
 
 
+def _all_collude(request: Request) -> Mapping[str, object] | None:
+    most = request.network.tree.n_devices - 1
+    return {"most": most} if request.config.threat.colluding > most else None
+
+
 PROMISE = (
     Pair(
         "privacy",
@@ -151,6 +156,13 @@ PROMISE = (
         _trusted,
         "can't be bound where it is trusted with what it reads (algorithm: {algorithm}); leave it "
         "out, or use an algorithm and topology.trust that do not trust it",
+    ),
+    Pair(
+        "threat.colluding",
+        "as many as there are devices, and more",
+        "the network",
+        _all_collude,
+        "leaves nobody to protect; valid: 0 to {most}, one less than there are devices",
     ),
 )
 
