@@ -248,15 +248,24 @@ def _setting(project: Path, order: Order) -> Setting:
     Raises:
         InputError: it can't be run.
     """
+    setting = load_setting(project, order)
+    _check_study(setting)
+    # Their data have to be there now.
+    return replace(setting, counting=verified_targets)
+
+
+def load_setting(project: Path, order: Order) -> Setting:
+    """The study that was asked for, with its environment's parameters.
+
+    Raises:
+        InputError: its file, the environment or the parameters are wrong.
+    """
     loaded, last = read_study(project, order)
     session = KedroSession.create(project, save_on_close=False, env=order.env or loaded.env)
     with session:
         # Checks the environment and points MLflow at the project's store.
         base = session.load_context().config_loader["parameters"]
-    setting = Setting(order.identity, loaded, base, last, order.params)
-    _check_study(setting)
-    # Their data have to be there now.
-    return replace(setting, counting=verified_targets)
+    return Setting(order.identity, loaded, base, last, order.params)
 
 
 @dataclass(frozen=True)

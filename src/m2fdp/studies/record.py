@@ -18,11 +18,11 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.claims.declared import TrendClaim
-from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
+from m2fdp.claims.frames import RUN_COLUMNS, TAGS
+from m2fdp.claims.layout import OVER_A_RUN
 from m2fdp.claims.measures import MEASURES
 from m2fdp.errors import InputError
 from m2fdp.files import replacing, shown
-from m2fdp.reporting.panels import OVER_A_RUN
 from m2fdp.studies.study import Study
 
 RUN = "run"
@@ -30,7 +30,7 @@ RUN = "run"
 # its split, and the schedule that a search has chosen, dotted parameters as JSON.
 ORIGIN = ("seconds", "commit", "configuration", "split", "schedule")
 CHANGED = "+changes"  # what follows a commit whose files had changes
-_OF_ROUNDS = [column for column in HISTORY_COLUMNS if column not in ("algorithm", "seed")]
+_OF_ROUNDS = ["run_id", "round", "accuracy", "energy_j", "delay_s"]  # that figures show
 _TEXTS = {name: str for name in (RUN, *TAGS, "role", "privacy", *ORIGIN[1:])}
 _OF_SEARCH = {name: str for name in (*TAGS, "values", "schedule", "others", "observer", "kind")}
 
@@ -42,8 +42,7 @@ class Record:
     Attributes:
         runs: one row a run, of `m2fdp.claims.measures.measure_runs`, with the measures that the
             study shows or judges, and `ORIGIN`; its index is the cell's name.
-        rounds: one row a run and evaluated round, of `m2fdp.studies.tracked_runs.load_history`;
-            none where no figure shows rounds.
+        rounds: one row a run and evaluated round, as figures show it; none where they do not.
         search: rows of `m2fdp.studies.search.search_table`; none without a search.
         procedures: rows of `m2fdp.studies.whole.whole_table`, likewise.
         board: what attacks have reconstructed, by arm; none where the study shows none of it.
@@ -97,6 +96,11 @@ class RecordFiles:
         name = "-".join(filter(None, (self.identity, part)))
         return self.folder / (f"{name}.json" if part == "board" else f"{name}.csv")
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a record."""
+        return self.path("").is_file()
+
     def digest(self) -> str:
         """SHA-256 of what they hold."""
         content = hashlib.sha256()
@@ -139,10 +143,6 @@ class RecordFiles:
             InputError: no such record, or a file that is none of one.
         """
         runs = self._table("", _TEXTS)
-        if runs.empty:
-            known = [path.name for path in sorted(self.folder.glob("*.csv"))]
-            remedy = "there is no such record; `kedro results publish` makes one"
-            raise InputError("record", self.path("").name, f"{remedy} ({len(known)} files here)")
         lacking = [name for name in (RUN, *RUN_COLUMNS, *ORIGIN) if name not in runs]
         if lacking:
             raise InputError(shown(self.path("")), lacking[0], "is no column there; publish anew")
@@ -151,7 +151,7 @@ class RecordFiles:
         rounds = self._table("rounds", {RUN: str}).rename(columns={RUN: "run_id"})
         if len(rounds):
             of_runs = runs[["algorithm", "seed", *swept]].reset_index()
-            rounds = of_runs.merge(rounds, on="run_id")[[*HISTORY_COLUMNS, *swept]]
+            rounds = of_runs.merge(rounds, on="run_id")
         board = self.path("board")
         return Record(
             runs,

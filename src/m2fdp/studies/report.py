@@ -111,7 +111,7 @@ def findings(study: Study, record: Record) -> Findings:
 
     Args:
         study: whose arms, versions and varied keys the runs have.
-        record: of its runs, from MLflow or from files.
+        record: what its runs say, read from MLflow or from files.
 
     Raises:
         InputError: as `judge`.
@@ -160,7 +160,7 @@ def write_report(folder: Path, study: Study, command: str, cells: int, record: R
         folder: the place of the study's own files.
         command: what ran the study.
         cells: how many runs the study has when it is complete.
-        record: of the finished runs.
+        record: what the finished runs say.
     """
     results = findings(study, record)
     files = [
