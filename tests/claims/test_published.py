@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.claims.published import FROM_RUNS, PAGES, Published, published
+from tests.claims.published import FROM_RUNS, PAGES, published
 from tests.finished import REPOSITORY
 
 from m2fdp.claims.intervals import FAILS, HOLDS, OPEN

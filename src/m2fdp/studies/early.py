@@ -91,6 +91,7 @@ def check_recorded(
     Raises:
         InputError: no such study or record, or nothing of it is meant.
     """
+    check_order(project, order, only)
     study, _ = read_study(project, order)
     files = record_files(project / DOCS, order.identity)
     known = recorded(read_pages(project / DOCS))

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import mlflow
 import pandas as pd
@@ -106,13 +107,14 @@ def _print(identity: str, rows: Sequence[Mapping[str, str]]) -> None:
     """The table in the terminal, and how many runs came out as they were."""
     result = new_table(f"{identity}: what was, and what is")
     for name in rows[0]:
-        result.add_column(name, justify="left" if name in ("run", "now") else "right")
+        justify: Literal["left", "right"] = "left" if name in ("run", "now") else "right"
+        result.add_column(name, justify=justify, no_wrap=name == "run")
     for row in rows:
         result.add_row(*map(Text, row.values()))
     console = Console(highlight=False)
     show(result, console)
     same = sum(row["now"] in (SAME, NEAR) for row in rows)
-    console.print(f"{same} of {counted(len(rows), 'run')} are as recorded.")
+    console.print(f"As recorded: {same} of {counted(len(rows), 'run')}.")
 
 
 def _recorded_cell(setting: Setting, point: Point, run: pd.Series) -> Cell:
