@@ -137,7 +137,8 @@ def identity_of(text: str) -> str:
 def tables(page: Page) -> Iterator[Table]:
     """The page's tables, in order."""
     heading = identity = section = ""
-    made, columns, rows = False, (), []
+    made, columns = False, tuple[str, ...]()
+    rows: list[tuple[int, Mapping[str, str]]] = []
     for number, line in enumerate([*page.text.splitlines(), ""], start=1):
         if columns and not line.startswith("|"):
             yield Table(page, identity, section or heading, made, columns, tuple(rows))

@@ -152,13 +152,12 @@ class RecordFiles:
         if len(rounds):
             of_runs = runs[["algorithm", "seed", *swept]].reset_index()
             rounds = of_runs.merge(rounds, on="run_id")
-        board = self.path("board")
-        return Record(
-            runs,
-            rounds,
-            *(self._table(part, _OF_SEARCH).fillna(_BLANK) for part in ("search", "procedures")),
-            json.loads(board.read_text()) if board.is_file() else {},
+        search, procedures = (
+            self._table(part, _OF_SEARCH).fillna(_BLANK) for part in ("search", "procedures")
         )
+        board = self.path("board")
+        pictures = json.loads(board.read_text()) if board.is_file() else {}
+        return Record(runs, rounds, search, procedures, pictures)
 
     def _table(self, part: str, texts: Mapping[str, Any]) -> pd.DataFrame:
         path = self.path(part)

@@ -7,10 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import mlflow
-import pandas as pd
 from kedro.utils import find_kedro_project
 from mlflow.entities import RunData
 from rich.console import Console
@@ -44,9 +43,10 @@ def rerun(order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
         Whether every run has its recorded accuracy, epsilon and split.
     """
     project = find_kedro_project(Path.cwd()) or Path.cwd()
-    record = record_files(project / DOCS, order.identity).read().runs
+    runs = record_files(project / DOCS, order.identity).read().runs
+    record: dict[Any, dict[Any, Any]] = runs.to_dict("index")
     setting = replace(load_setting(project, order), name=f"{order.identity}-rerun")
-    cells = [_recorded_cell(setting, point, record.loc[point.name]) for point in chosen]
+    cells = [_recorded_cell(setting, point, record[point.name]) for point in chosen]
     close_stale_runs()
     parent = mlflow.start_run(
         run_name=setting.name,
@@ -59,12 +59,12 @@ def rerun(order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
     rows = []
     for cell in cells:
         now = client.get_run(run_ids[cell.hash]).data if cell.hash in run_ids else None
-        rows.append(compared(cell, record.loc[cell.name], now))
+        rows.append(compared(cell, record[cell.name], now))
     _print(order.identity, rows)
     return all(row["now"] in (SAME, NEAR) for row in rows)
 
 
-def compared(cell: Cell, was: pd.Series, now: RunData | None) -> dict[str, str]:
+def compared(cell: Cell, was: Mapping[str, Any], now: RunData | None) -> dict[str, str]:
     """A row on a recorded run and what has come of it, as texts; `now` is what it comes to.
 
     Args:
@@ -117,11 +117,11 @@ def _print(identity: str, rows: Sequence[Mapping[str, str]]) -> None:
     console.print(f"As recorded: {same} of {counted(len(rows), 'run')}.")
 
 
-def _recorded_cell(setting: Setting, point: Point, run: pd.Series) -> Cell:
+def _recorded_cell(setting: Setting, point: Point, run: Mapping[str, Any]) -> Cell:
     return build_cell(setting, point.name, point, json.loads(run["schedule"] or "{}"))
 
 
-def _is_as_recorded(cell: Cell, run: pd.Series) -> bool:
+def _is_as_recorded(cell: Cell, run: Mapping[str, Any]) -> bool:
     """Whether the configuration is that of the record; one of two equal cells has its name in the
     hash."""
     return run["configuration"] in (cell.hash, replace(cell, twin=cell.name).hash)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,12 +167,11 @@ def study_block(results: Results, words: str) -> str:
 
 def _commits(record: Record) -> str:
     """What code made the runs."""
-    numbers = record.runs["commit"].value_counts(sort=False)
-    named = {
+    named = Counter(
         (commit.removesuffix(CHANGED)[:_SHORT] or "no commit")
-        + (" with changes that it lacks" if commit.endswith(CHANGED) else ""): int(number)
-        for commit, number in numbers.items()
-    }
+        + (" with changes that it lacks" if commit.endswith(CHANGED) else "")
+        for commit in record.runs["commit"].map(str)
+    )
     if len(named) == 1:
         return f"All are by commit {next(iter(named))}."
     parts = ", ".join(f"{number} by {commit}" for commit, number in named.items())
