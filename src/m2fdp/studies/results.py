@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from matplotlib.figure import Figure
 
 from m2fdp.files import replacing, shown
 from m2fdp.formatting import counted
@@ -70,9 +69,13 @@ class Results:
         """The record of a study."""
         return record_files(self.docs, identity)
 
-    def figure(self, identity: str, part: str = "") -> Path:
-        """A study's figure, or its board."""
-        return self.docs / "images" / f"{'-'.join(filter(None, (identity, part)))}.png"
+    def figures(self, words: str) -> list[tuple[str, Path]]:
+        """The titles and files of a study's figure and, where it has one, of its board."""
+        study, images = self.study(words), self.docs / "images"
+        found = [(study.title, images / f"{identity_of(words)}.png")]
+        if study.board is not None:
+            found.append((study.board.title, images / f"{identity_of(words)}-board.png"))
+        return found
 
     def study(self, words: str) -> Study:
         """That of a block or command."""
@@ -99,9 +102,10 @@ def publish(project: Path, identity: str | None) -> None:
         study, files = results.study(words), results.files(identity)
         if not files.exists:
             continue
-        digest = _digest(study, files)
-        for path, figure in _figures(results, identity, study, files.read()):
-            if digest_of(path) != digest:
+        paths, digest = [path for _, path in results.figures(words)], _digest(study, files)
+        if any(digest_of(path) != digest for path in paths):
+            found = findings(study, files.read())
+            for path, figure in zip(paths, filter(None, (found.figure, found.board)), strict=True):
                 with replacing(path) as unfinished:
                     figure.savefig(unfinished, metadata={_KEY: digest})
                 written.append(path)
@@ -150,13 +154,10 @@ def study_block(results: Results, words: str) -> str:
         return f"Not published yet: `kedro results publish {words}`."
     record = files.read()
     found = findings(study, record)
-    shown_as = [(study.title, results.figure(identity))]
-    if study.board is not None:
-        shown_as.append((study.board.title, results.figure(identity, "board")))
     cells = sum(1 for _ in points(study))
     path = f"runs/{files.path('').name}"
     parts = [
-        *(f"![{title}](../images/{path.name})\n" for title, path in shown_as),
+        *(f"![{title}](../images/{figure.name})\n" for title, figure in results.figures(words)),
         f"{progress_of(record, cells)}; {run_time(record)}. {_commits(record)} "
         f"[A line a run]({path}).\n",
         *report_tables(study, record, found, "###", pairs=False),
@@ -208,15 +209,6 @@ def _told(record: Record) -> str:
     return f"{counted(len(record.runs), 'run')}, {seeds}, {', '.join(commits)}"
 
 
-def _figures(
-    results: Results, identity: str, study: Study, record: Record
-) -> Iterator[tuple[Path, Figure]]:
-    found = findings(study, record)
-    yield results.figure(identity), found.figure
-    if found.board is not None:
-        yield results.figure(identity, "board"), found.board
-
-
 def _digest(study: Study, files: RecordFiles) -> str:
     """SHA-256 of what a figure is drawn from: the record, and what the study's file says of it."""
     labels = {name: arm.label for name, arm in study.arms.items()}
@@ -264,9 +256,7 @@ def _of_figures(results: Results) -> Iterator[str]:
         if not results.files(identity).exists:
             yield f"{identity}: a page has a block of it, but there is no record"
             continue
-        paths = [results.figure(identity)]
-        paths += [results.figure(identity, "board")] if study.board is not None else []
-        for path in paths:
+        for _, path in results.figures(words):
             if digest_of(path) != _digest(study, results.files(identity)):
                 yield f"{shown(path)}: was not drawn from the record of {identity}"
 
