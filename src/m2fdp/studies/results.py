@@ -41,6 +41,7 @@ from m2fdp.studies.study import BASE_ENV, Study, load_study
 
 _KEY = "Record"  # of a figure's digest, among the texts of a PNG file
 _SHORT = 7  # digits of a commit
+_VERDICTS = ("hold", "hold at another ε only", "are open", "fail")  # as `counts` counts them
 _LONGEST = 150  # characters of a line that disagrees
 
 
@@ -181,25 +182,23 @@ def _commits(record: Record) -> str:
 
 def _overview(results: Results, pages: Sequence[Page], claims: Sequence[Table]) -> str:
     """All pages, in Markdown: how many claims hold, and the studies with and without a record."""
-    lines = [
-        "| page | hold | at the ε beside only | open | fail | studies with a record | without |",
-        "|---|---:|---:|---:|---:|---|---|",
-    ]
-    recorded = results.recorded
+    lines, known = [], results.recorded
     for page in pages:
-        name = page.path.stem.upper() if page.path.parent.name == "results" else "attacks"
-        paper = name if name in PAPERS else ""
-        numbers = map(str, counts(paper, claims)) if paper else [""] * 4
-        with_record, without = [], []
+        paper = page.path.stem.upper()
+        numbers = zip(counts(paper, claims), _VERDICTS, strict=True)
+        judged = ", ".join(f"{number} {verdict}" for number, verdict in numbers if number)
+        parts = [f"claims: {judged}" if judged else ""]
+        kept, gone = [], []
         for identity, words in page.studies().items():
-            bare = " --env=".join(filter(None, words_of(words)))
-            if identity in recorded and results.files(identity).exists:
-                with_record.append(f"`{bare}`: {_told(results.files(identity).read())}")
+            bare = f"`{' --env='.join(filter(None, words_of(words)))}`"
+            if identity in known and results.files(identity).exists:
+                kept.append(f"{bare} ({_told(results.files(identity).read())})")
             elif _is_study(results, words):
-                without.append(f"`{bare}`")
-        title = f"[{paper or name.lower()}]({page.link})"
-        cells = [title, *numbers, "<br>".join(with_record), ", ".join(dict.fromkeys(without))]
-        lines.append(f"| {' | '.join(cells)} |")
+                gone.append(bare)
+        for title, studies in (("With a record", "; ".join(kept)), ("Without", ", ".join(gone))):
+            parts.append(f"{title}: {studies}" if studies else "")
+        name = paper if paper in PAPERS else page.path.stem
+        lines.append(f"- **[{name}]({page.link})**: {'. '.join(filter(None, parts))}.")
     return "\n".join(lines)
 
 
