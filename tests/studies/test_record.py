@@ -82,7 +82,7 @@ def test_the_files_of_a_record_say_what_its_runs_say(tmp_path: Path, curves: boo
     assert again.measured.index.tolist() == record.measured.index.tolist()
     assert again.measured["accuracy"].tolist() == record.measured["accuracy"].tolist()
     found, read = findings(study, record), findings(study, again)
-    texts = ["\n".join(tables(study, record, each, "##", pairs=True)) for each in (found, read)]
+    texts = ["\n".join(tables(each, "##", pairs=True)) for each in (found, read)]
     assert texts[0] == texts[1] and "seconds of a round" in texts[0]
     for number, each in enumerate((found, read)):
         each.figure.savefig(tmp_path / f"{number}.png")

@@ -73,7 +73,8 @@ def check_published(project: Path, name: str | None, env: str | None) -> str | N
     read_study(project, order)
     known = recorded(read_pages(project / DOCS))
     if order.identity not in known:
-        where = f"no page of docs/results has a line <!-- study: {order.command[12:]} -->"
+        words = order.command.removeprefix("kedro study ")
+        where = f"no page of docs/results has a line <!-- study: {words} -->"
         remedy = f"{where} and one <!-- end --> after it; they have {among(name, known)}"
         raise InputError("study", order.identity, remedy)
     return order.identity

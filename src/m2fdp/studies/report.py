@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -48,14 +47,32 @@ class Report:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the finished runs of a study say."""
+    """What the finished runs of a study say; figures are drawn where they are asked for."""
 
+    study: Study
+    record: Record
     table: pd.DataFrame  # of `comparison_table`
     measures: pd.DataFrame | None  # of `measure_table`; None where the study tabulates none
-    figure: Figure
     judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
-    board: Figure | None  # of reconstructions; None where the study shows none
     pairs: pd.DataFrame  # of `paired_differences`
+
+    @property
+    def figure(self) -> Figure:
+        """The study's own, or its runs compared."""
+        study, record = self.study, self.record
+        if study.figure is None:
+            return comparison(record.rounds)
+        return panel_figures.draw(study.figure, record.measured, record.rounds, _labels(study))
+
+    @property
+    def board(self) -> Figure | None:
+        """What the runs have reconstructed, in the order of the arms; None where none is shown."""
+        if self.study.board is None:
+            return None
+        labels, records = _labels(self.study), self.record.board
+        names = [name for name in [*labels, ""] if name in records]
+        shown = {labels.get(name, name): records[name] for name in names}
+        return attack_figures.board(self.study.board.title, shown)
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
@@ -107,7 +124,7 @@ def _labels(study: Study) -> dict[str, str]:
 
 
 def findings(study: Study, record: Record) -> Findings:
-    """Compare the finished runs of a study, draw its figure, judge its claims.
+    """Compare the finished runs of a study, and judge its claims.
 
     Args:
         study: whose arms, versions and varied keys the runs have.
@@ -117,17 +134,14 @@ def findings(study: Study, record: Record) -> Findings:
         InputError: as `judge`.
     """
     measured = record.measured
-    measures = measure_tables.measure_table(measured, study.table) if study.table else None
-    if study.figure is None:
-        figure = comparison(record.rounds)
-    else:
-        figure = panel_figures.draw(study.figure, measured, record.rounds, _labels(study))
-    judged = None
-    if study.claims:
-        judged = judge(study.claims, measured, tuple(study.versions))
-    board = None if study.board is None else _draw_board(study, study.board, record.board)
-    pairs = paired_differences(measured)
-    return Findings(comparison_table(record.compared), measures, figure, judged, board, pairs)
+    return Findings(
+        study,
+        record,
+        comparison_table(record.compared),
+        measure_tables.measure_table(measured, study.table) if study.table else None,
+        judge(study.claims, measured, tuple(study.versions)) if study.claims else None,
+        paired_differences(measured),
+    )
 
 
 def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
@@ -142,15 +156,6 @@ def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
         name = str(twice[ARM].iloc[0]) if ARM in twice else "(all)"
         raise InputError("board.where", name, "has several runs; name more columns")
     return chosen
-
-
-def _draw_board(study: Study, board: Board, records: Mapping[str, Any]) -> Figure:
-    """What the runs have reconstructed, in the order of the arms."""
-    labels = _labels(study)
-    names = [name for name in [*labels, ""] if name in records]
-    return attack_figures.board(
-        board.title, {labels.get(name, name): records[name] for name in names}
-    )
 
 
 def write_report(folder: Path, study: Study, command: str, cells: int, record: Record) -> Report:
@@ -175,10 +180,10 @@ def write_report(folder: Path, study: Study, command: str, cells: int, record: R
         f"{progress}; {run_time(record)}.\n",
         _shown(study.title, *files[-2:]),
     ]
-    if results.board is not None:
-        files += _write_figure(folder / "board.png", results.board)
+    if (board := results.board) is not None:
+        files += _write_figure(folder / "board.png", board)
         parts.append(_shown("What is reconstructed", *files[-2:]))
-    parts += tables(study, record, results, "##", pairs=True)
+    parts += tables(results, "##", pairs=True)
     kept = {
         "measures": results.measures,
         "paired": results.pairs,
@@ -205,18 +210,17 @@ def run_time(record: Record) -> str:
     return f"their run time, added up over the workers, is {minutes}"
 
 
-def tables(
-    study: Study, record: Record, results: Findings, level: str, *, pairs: bool
-) -> Iterator[str]:
+def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
     """What the runs say, in Markdown: comparison, measures, verdicts, how schedules were chosen.
 
     Args:
         level: what headings begin with.
         pairs: whether every two arms are compared, too.
     """
+    record = results.record
     yield to_markdown(results.table)
     if results.measures is not None:
-        yield measure_tables.to_markdown(results.measures, study.table)
+        yield measure_tables.to_markdown(results.measures, results.study.table)
     if pairs and len(results.pairs):
         yield from (
             f"{level} Paired differences\n",

@@ -161,7 +161,7 @@ def study_block(results: Results, words: str) -> str:
         *(f"![{title}](../images/{figure.name})\n" for title, figure in results.figures(words)),
         f"{progress_of(record, cells)}; {run_time(record)}. {_commits(record)} "
         f"[A line a run]({path}).\n",
-        *report_tables(study, record, found, "###", pairs=False),
+        *report_tables(found, "###", pairs=False),
         f"```\nkedro study {words}\n```\n",
     ]
     return "\n".join(parts)
@@ -187,7 +187,7 @@ def _overview(results: Results, pages: Sequence[Page], claims: Sequence[Table]) 
         paper = page.path.stem.upper()
         numbers = zip(counts(paper, claims), _VERDICTS, strict=True)
         judged = ", ".join(f"{number} {verdict}" for number, verdict in numbers if number)
-        parts = [f"claims: {judged}" if judged else ""]
+        parts = [f"of its claims {judged}" if judged else ""]
         kept, gone = [], []
         for identity, words in page.studies().items():
             bare = f"`{' --env='.join(filter(None, words_of(words)))}`"
