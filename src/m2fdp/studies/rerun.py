@@ -70,7 +70,7 @@ def compared(cell: Cell, was: Mapping[str, Any], now: RunData | None) -> dict[st
     Args:
         cell: what was run again.
         was: the record's row.
-        now: of MLflow's run; None = it has failed.
+        now: what MLflow has of the new run; None = it has failed.
     """
     before, split = float(was["accuracy"]), str(was["split"])
     row = {"run": cell.name, "accuracy": f"{before:.4f}", "ε": _bound(was["epsilon_verified"])}
