@@ -72,8 +72,8 @@ def compared(cell: Cell, was: Mapping[str, Any], now: RunData | None) -> dict[st
         was: the record's row.
         now: what MLflow has of the new run; None = it has failed.
     """
-    before, split = float(was["accuracy"]), str(was["split"])
-    row = {"run": cell.name, "accuracy": f"{before:.4f}", "ε": _bound(was["epsilon_verified"])}
+    before, promised, split = float(was["accuracy"]), float(was["epsilon_verified"]), was["split"]
+    row = {"run": cell.name, "accuracy": f"{before:.4f}", "ε": _bound(promised)}
     row |= {"split": split[:_DIGITS], "accuracy now": "–", "ε now": "–", "split now": "–"}
     if now is None:
         return row | {"now": FAILED}
@@ -85,7 +85,8 @@ def compared(cell: Cell, was: Mapping[str, Any], now: RunData | None) -> dict[st
     others = {
         "configuration": not _is_as_recorded(cell, was),
         "split": new_split != split,
-        "ε": _off(epsilon, float(was["epsilon_verified"])) > _SAME_EPSILON * epsilon,
+        "ε": _off(epsilon, promised)
+        > (_SAME_EPSILON * promised if math.isfinite(promised) else 0.0),
         "accuracy": off > _NEAR,
     }
     different = [name for name, differs in others.items() if differs]
