@@ -198,6 +198,7 @@ claims:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)
 def test_a_study_is_run_published_checked_and_made_again(project):
     (project / "conf/base/studies").joinpath("tiny.yml").write_text(TINY)
     docs = project / "docs"
@@ -227,6 +228,7 @@ def test_a_study_is_run_published_checked_and_made_again(project):
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)
 def test_published_numbers_are_made_again_by_this_code(project):
     """A dozen of them, on records that every machine has."""
     shutil.copytree(REPOSITORY / "docs" / "results", project / "docs" / "results")
