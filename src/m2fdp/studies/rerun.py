@@ -74,7 +74,7 @@ def compared(cell: Cell, was: Mapping[str, Any], now: RunData | None) -> dict[st
     """
     before, promised, split = float(was["accuracy"]), float(was["epsilon_verified"]), was["split"]
     row = {"run": cell.name, "accuracy": f"{before:.4f}", "ε": _bound(promised)}
-    row |= {"split": split[:_DIGITS], "accuracy now": "–", "ε now": "–", "split now": "–"}
+    row |= {"accuracy now": "–", "ε now": "–", "split now": "–"}
     if now is None:
         return row | {"now": FAILED}
     accuracy = now.metrics.get("accuracy", math.nan)
@@ -109,7 +109,8 @@ def _print(identity: str, rows: Sequence[Mapping[str, str]]) -> None:
     result = new_table(f"{identity}: what was, and what is")
     for name in rows[0]:
         justify: Literal["left", "right"] = "left" if name in ("run", "now") else "right"
-        result.add_column(name, justify=justify, no_wrap=name == "run")
+        width = 0 if name == "run" else max(len(row[name]) for row in rows)
+        result.add_column(name, justify=justify, min_width=width, overflow="fold")
     for row in rows:
         result.add_row(*map(Text, row.values()))
     console = Console(highlight=False)
