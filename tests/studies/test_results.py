@@ -163,7 +163,7 @@ def test_a_run_made_again_is_compared_in_accuracy_epsilon_and_split(changes, now
     data = RunData(metrics, [], [RunTag("split_sha256", "a" * 64)])
     row = compared(cell, was | changes, data)
     assert row["now"] == now
-    assert (row["accuracy now"], row["ε now"], row["split now"]) == ("0.9000", "4.00", "a" * 8)
+    assert (row["accuracy now"], row["ε now"], row["split now"]) == ("0.9000", "4", "a" * 8)
     assert compared(cell, was, None)["now"] == "FAILED"
 
 
