@@ -14,7 +14,7 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?<=\n\n)(?P<text>(?: {4}.*\n)+)")
-_INLINE = re.compile(r"`(?P<text>kedro (?:run|study)[^`]*)`")
+_INLINE = re.compile(r"`(?P<text>kedro (?:run|study|results)[^`]*)`")
 _FILE = re.compile(r"# file: (?P<path>\S+)\n")
 
 

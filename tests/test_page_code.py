@@ -12,7 +12,7 @@ import pytest
 from kedro.framework.project import settings
 from tests.pages import PAGES, blocks, commands, write_files
 
-from m2fdp.cli import run, study
+from m2fdp.cli import results, run, study
 from m2fdp.config import parse_config
 from m2fdp.experiments.checks import check_config
 from m2fdp.pipelines.selection import check_selection
@@ -82,3 +82,9 @@ def test_studies_are_known(page, project):
         if given["scale"] is not None:
             plan = scaled(given["name"], plan, given["scale"])
         assert part_of(plan, given["only"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_typed_for_results_is_taken(page):
+    for name, *arguments in commands(page, "kedro results"):
+        assert results.commands[name].make_context(name, arguments).info_name == name

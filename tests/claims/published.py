@@ -1,6 +1,7 @@
-"""The claims of docs/results.md, and the verdicts that their printed numbers allow.
+"""The claims of docs/results that no record stands behind, and the verdicts that their printed
+numbers allow.
 
-Runs are not in the repository. What is printed of a threshold is the mean and deviation of its
+What is printed of a threshold is the mean and deviation of its
 seeds' differences, so that it is judged as `judge` judges runs; of a trend only the means and
 deviations at each value are left, which are compared unpaired (Welch). Where printed digits leave
 several verdicts possible, the claim is open, but in the studies whose runs were there to be judged.
@@ -22,13 +23,13 @@ from tests.finished import REPOSITORY
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim
 from m2fdp.claims.frames import comparable
 from m2fdp.claims.intervals import FAILS, HOLDS, LEVEL, OPEN, Summary, against_bounds
+from m2fdp.studies.pages import Page, read_pages, tables, words_of
 from m2fdp.studies.study import Study, load_study
 
-PAGE = REPOSITORY / "docs" / "results.md"
+PAGES = [page for page in read_pages(REPOSITORY / "docs") if page.path.parent.name == "results"]
 
 # Judged by `judge` from runs of today's code.
-FROM_RUNS = ("features", "h_table1")
-_COMMAND = re.compile(r"^kedro study (\w+)(.*)$")
+FROM_RUNS = ("h_table1",)
 _CELL = re.compile(r"^(?P<text>.*): (?P<verdict>[a-z][a-zA-Z, ]*?)(?P<welch> \(Welch\))?$")
 _NUMBER = r"[+-]?(?:[\d,]+(?:\.\d+)?|∞)"
 _MEAN = re.compile(rf"^(?P<mean>{_NUMBER})(?: ± (?P<std>{_NUMBER}))?(?: (?P<unit>points|%|\w+))?$")
@@ -41,6 +42,7 @@ _SIZES = {"devices": lambda f: math.prod(f), "zones": lambda f: math.prod(f[:-1]
 class Published:
     """A claim's cell in one version."""
 
+    page: Page
     line: int  # of the page
     study: str
     claim: ThresholdClaim | TrendClaim
@@ -129,35 +131,25 @@ def _rounded(text: str, scale: float) -> tuple[float, float]:
 
 
 def published() -> Iterator[Published]:
-    """Every judged cell of the page."""
-    study, runs, header = "", [], []
-    content: Study | None = None
-    for number, line in enumerate(PAGE.read_text().splitlines(), start=1):
-        command = _COMMAND.match(line)
-        if command:
-            if command[1] != study or "--env" in command[2]:
-                env = re.search(r"--env=(\w+)", command[2])
-                content, runs = _study(command[1], env[1] if env else None), []
-            study = command[1]
-            continue
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if not line.startswith("|"):
-            header = []
-        elif not header:
-            header = cells
-        elif "accuracy ± std" in header and not set(cells[0]) <= set("- "):
-            runs.append(dict(zip(header, cells, strict=True)))
-        elif header[:2] == ["claim", "source"] and not set(cells[0]) <= set("- "):
-            assert content is not None
-            (claim,) = (each for each in content.claims if each.claim == cells[0])
-            for name, cell in zip(header, cells, strict=False):
-                judged = _CELL.match(cell)
-                if name.startswith("measured") and judged and "(" in cell:
-                    version = name.removeprefix("measured").strip(" ()")
-                    yield Published(
-                        number, study, claim, version, judged["text"], judged["verdict"],
-                        bool(judged["welch"]), tuple(runs),
-                    )  # fmt: skip
+    """Every judged cell of the pages."""
+    for page in PAGES:
+        words, runs = page.studies(), {}
+        for table in tables(page):
+            if "accuracy ± std" in table.columns:
+                runs.setdefault(table.identity, []).extend(row for _, row in table.rows)
+            elif table.of_claims and not table.made:
+                content = _study(*words_of(words[table.identity]))
+                for number, row in table.rows:
+                    (claim,) = (each for each in content.claims if each.claim == row["claim"])
+                    for name, cell in row.items():
+                        judged = _CELL.match(cell)
+                        if name.startswith("measured") and judged and "(" in cell:
+                            version = name.removeprefix("measured").strip(" ()")
+                            yield Published(
+                                page, number, table.identity, claim, version, judged["text"],
+                                judged["verdict"], bool(judged["welch"]),
+                                tuple(runs.get(table.identity, ())),
+                            )  # fmt: skip
 
 
 @cache

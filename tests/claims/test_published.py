@@ -1,11 +1,11 @@
-"""What docs/results.md says to hold, to fail or to be open is what its numbers allow."""
+"""What docs/results says to hold, to fail or to be open is what its numbers allow."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-from tests.claims.published import FROM_RUNS, PAGE, published
+from tests.claims.published import FROM_RUNS, PAGES, published
 from tests.finished import REPOSITORY
 
 from m2fdp.claims.intervals import FAILS, HOLDS, OPEN
@@ -13,12 +13,14 @@ from m2fdp.claims.intervals import FAILS, HOLDS, OPEN
 PUBLISHED = list(published())
 
 
-def test_the_page_is_read():
+def test_the_pages_are_read():
     assert len(PUBLISHED) > 300
     assert {each.verdict for each in PUBLISHED} == {HOLDS, FAILS, OPEN, "not reached"}
 
 
-@pytest.mark.parametrize("cell", PUBLISHED, ids=lambda each: f"{each.line}-{each.version}")
+@pytest.mark.parametrize(
+    "cell", PUBLISHED, ids=lambda each: f"{each.page.path.stem}-{each.line}-{each.version}"
+)
 def test_a_published_verdict_follows_from_its_printed_numbers(cell):
     possible, welch = cell.judged
     if len(possible) > 1 and cell.study not in FROM_RUNS:
@@ -26,10 +28,11 @@ def test_a_published_verdict_follows_from_its_printed_numbers(cell):
     assert cell.verdict in possible and cell.welch == welch, (cell.claim.claim, cell.text)
 
 
-def test_a_claim_holds_over_its_versions_only_where_it_does_in_one():
-    lines = PAGE.read_text().splitlines()
-    for number in {cell.line for cell in PUBLISHED}:
-        cells = [cell for cell in PUBLISHED if cell.line == number]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
+def test_a_claim_holds_over_its_versions_only_where_it_does_in_one(page):
+    lines = page.text.splitlines()
+    for number in {cell.line for cell in PUBLISHED if cell.page == page}:
+        cells = [cell for cell in PUBLISHED if (cell.page, cell.line) == (page, number)]
         verdicts = {cell.verdict for cell in cells}
         overall = re.search(r"\| ((?:holds|fails|open|not reached)[^|]*?) \|", lines[number - 1])
         assert overall, lines[number - 1]

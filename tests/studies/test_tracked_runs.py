@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
 import pytest
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Metric
+from tests.studies.logged_runs import log_run
 from tests.studies.parameters import BASE
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
@@ -44,55 +45,6 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Histories read from the database itself, and as from a server."""
     if request.param:
         monkeypatch.setattr(tracked_runs, "is_database", lambda uri: False)
-
-
-def log_run(
-    algorithm: str = "m2fdp",
-    seed: int = 0,
-    accuracies: tuple[float, ...] = (0.5, 0.8),
-    status: str = "FINISHED",
-    arm: str | None = None,
-    version: str | None = None,
-    decisions: Sequence[tuple[float, float, float]] = (),
-    **params: object,
-) -> str:
-    client = mlflow.MlflowClient()
-    run_id = client.create_run("0").info.run_id
-    private = algorithm != "hfl"
-    metrics = []
-    for round_, accuracy in enumerate(accuracies, start=1):
-        values = {"accuracy": accuracy, "loss": 1 - accuracy, "energy_j": 2.0 * round_}
-        values |= {"delay_s": 3.0 * round_, "wall_s": 0.1}
-        if private:
-            values["epsilon"] = 1.0 * round_
-        metrics += [Metric(name, value, 0, 5 * round_) for name, value in values.items()]
-    if private:
-        metrics += [
-            Metric("epsilon_nominal", 4.0, 0, 0),
-            Metric("epsilon_verified", 3.9, 0, 0),
-        ]
-    for round_, values in enumerate(decisions, start=1):
-        names = ("control/K", "control/s_trusted", "control/s_untrusted")
-        metrics += [
-            Metric(name, value, 0, round_) for name, value in zip(names, values, strict=True)
-        ]
-    tags = {
-        "algorithm": algorithm,
-        "seed": str(seed),
-        "role": "method" if algorithm == "m2fdp" else "baseline",
-        "privacy": "verified" if private else "none",
-    }
-    tags |= {"arm": arm} if arm else {}
-    tags |= {"version": version} if version else {}
-    every = {"algorithm": algorithm, "seed": seed, "cell": run_id, "threads": None} | params
-    client.log_batch(
-        run_id,
-        metrics=metrics,
-        params=[Param(key, str(value)) for key, value in every.items()],
-        tags=[RunTag(key, value) for key, value in tags.items()],
-    )
-    client.set_terminated(run_id, status)
-    return run_id
 
 
 def test_runs_have_their_last_metrics_and_their_tags():
@@ -337,15 +289,6 @@ def test_expected_runs_have_the_columns_of_the_finished_ones():
     columns = ["algorithm", "seed", "arm", *values]
     assert planned[columns].iloc[0].to_dict() == finished[columns].iloc[0].to_dict()
     assert planned["privacy.epsilon"].tolist() == [1.0, 2.0]
-
-
-def test_the_time_of_runs_is_added_up_each_run_once():
-    ids = [log_run(seed=seed) for seed in range(2)]
-    client = mlflow.MlflowClient()
-    starts = [client.get_run(run_id).info.start_time for run_id in ids]
-    for run_id, start, seconds in zip(ids, starts, (90, 1.5), strict=True):
-        client.set_terminated(run_id, "FINISHED", end_time=start + int(1000 * seconds))
-    assert tracked_runs.seconds_of([*ids, ids[0]]) == pytest.approx(91.5)
 
 
 def test_single_runs_are_compared_by_what_they_differ_in():

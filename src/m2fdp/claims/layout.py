@@ -9,6 +9,10 @@ from pydantic import Field
 from m2fdp.claims.frames import ARM
 from m2fdp.config import Block
 
+# As x: accuracy over the rounds, or over the simulated seconds that they took.
+ROUND, DELAY = "round", "delay_s"
+OVER_A_RUN = (ROUND, DELAY)
+
 
 class Panel(Block):
     """One plot of a figure: which runs, over what, and what tells its lines apart."""

@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from m2fdp.claims.layout import Layout
+from m2fdp.claims.layout import DELAY, OVER_A_RUN, ROUND, Layout
 from m2fdp.claims.measures import MEASURES
 from m2fdp.formatting import counted
 from m2fdp.reporting import style
 from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height, summary_of
-from m2fdp.reporting.panels import DELAY, OVER_A_RUN, ROUND, Content, panel_contents
+from m2fdp.reporting.panels import Content, panel_contents
 from m2fdp.reporting.seeds import draw_band, legend_below, legend_columns, over_seeds
 
 _PANEL_HEIGHT = 3.3

@@ -9,15 +9,12 @@ import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, comparable, select_runs, swept_columns
-from m2fdp.claims.layout import Layout, Panel
+from m2fdp.claims.layout import DELAY, OVER_A_RUN, ROUND, Layout, Panel
 from m2fdp.claims.measures import MEASURES, SIZES, check_measure
 from m2fdp.errors import InputError, among
 from m2fdp.formatting import parameter
 from m2fdp.reporting import style
 
-# As x: accuracy over the rounds, or over the simulated seconds that they took.
-ROUND, DELAY = "round", "delay_s"
-OVER_A_RUN = (ROUND, DELAY)
 # Columns that every frame of runs has and that tell runs apart.
 _ALWAYS = ("algorithm", "seed")
 NAMES = ("algorithm", *TAGS)  # never numbers

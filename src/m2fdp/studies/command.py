@@ -22,7 +22,7 @@ from m2fdp.cluster.connection import check_installed, connected
 from m2fdp.cluster.sites import check_execution
 from m2fdp.cluster.tasks import OPTION
 from m2fdp.config import Config
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, among
 from m2fdp.experiments.procedures import verified_targets
 from m2fdp.experiments.progress import so_far, telling
 from m2fdp.formatting import counted
@@ -37,6 +37,7 @@ from m2fdp.studies.grid import (
     Schedules,
     Setting,
     expand,
+    place_of_choice,
     points,
     varied_keys,
 )
@@ -44,9 +45,9 @@ from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.order import Order
 from m2fdp.studies.page import describe_study, save_view
 from m2fdp.studies.part import part_of
+from m2fdp.studies.record import Record
 from m2fdp.studies.report import (
     Report,
-    Searched,
     Summary,
     check_report,
     print_report,
@@ -55,6 +56,7 @@ from m2fdp.studies.report import (
     write_summaries,
 )
 from m2fdp.studies.search import Candidate, Tried, choose, next_candidates, search_table
+from m2fdp.studies.tracked_record import tracked_record
 from m2fdp.studies.tracked_runs import load_costs
 from m2fdp.studies.whole import whole_table
 from m2fdp.studies.worker import PARENT_TAG
@@ -124,15 +126,8 @@ def report() -> None:
         InputError: there are none.
     """
     project = find_kedro_project(Path.cwd()) or Path.cwd()
-    session = KedroSession.create(project, save_on_close=False)
-    with session:
-        session.load_context()  # points MLflow at the project's store
-    latest: dict[str, Run] = {}
-    for run in search_runs("tags.role = 'study' and tags.`order` LIKE '{%'"):
-        latest.setdefault(run.data.tags["study"], run)
     summaries = []
-    for identity, parent in sorted(latest.items()):
-        order = Order(**json.loads(parent.data.tags["order"]))
+    for identity, (order, parent) in sorted(_started(project).items()):
         try:
             setting = _setting(project, order)
             launcher = _launcher(project, order, setting, parent)
@@ -145,6 +140,35 @@ def report() -> None:
     if not summaries:
         raise InputError("studies", "(none)", "none has a finished run; `kedro study quickstart`")
     print_summaries(summaries, write_summaries(project / "data" / "08_reporting", summaries))
+
+
+def finished_record(project: Path, identity: str) -> tuple[Order, Setting, Record]:
+    """What was asked for when a study was last started here, and what its finished runs say.
+
+    Raises:
+        InputError: it has none.
+    """
+    started = _started(project)
+    if identity not in started:
+        raise InputError("study", identity, f"no runs of it are here; {among(identity, started)}")
+    order, parent = started[identity]
+    setting = _setting(project, order)
+    outcome = _all_finished(setting, _launcher(project, order, setting, parent))
+    if not outcome.run_ids:
+        raise InputError("study", identity, "none of its runs is finished, as its file is now")
+    return order, setting, _record(setting, outcome)
+
+
+def _started(project: Path) -> dict[str, tuple[Order, Run]]:
+    """The studies that were ever started here, as each was last; their identities as keys."""
+    session = KedroSession.create(project, save_on_close=False)
+    with session:
+        session.load_context()  # points MLflow at the project's store
+    latest: dict[str, tuple[Order, Run]] = {}
+    for run in search_runs("tags.role = 'study' and tags.`order` LIKE '{%'"):
+        order = Order(**json.loads(run.data.tags["order"]))
+        latest.setdefault(run.data.tags["study"], (order, run))
+    return latest
 
 
 @dataclass(frozen=True)
@@ -206,10 +230,20 @@ def _report(setting: Setting, launcher: Launcher, command: str, outcome: Outcome
     """The study's report on finished runs; None without any."""
     if not outcome.run_ids:
         return None
-    choice = outcome.choice
-    searched = Searched(choice.table, whole_table(setting.study, outcome.cells, choice.tried))
     cells = sum(1 for _ in points(setting.study))
-    return write_report(launcher.folder, setting.study, command, cells, outcome.run_ids, searched)
+    record = _record(setting, outcome)
+    return write_report(launcher.folder, setting.study, command, cells, record)
+
+
+def _record(setting: Setting, outcome: Outcome) -> Record:
+    """Of the finished cells."""
+    choice, names, schedules = outcome.choice, {}, {}
+    for cell, run_id in zip(outcome.cells, outcome.run_ids, strict=True):
+        names[run_id] = cell.name
+        place = place_of_choice(setting.study, cell.point)
+        schedules[cell.name] = choice.schedules.get(place, {}) if place else {}
+    procedures = whole_table(setting.study, outcome.cells, choice.tried)
+    return tracked_record(setting.study, names, schedules, choice.table, procedures)
 
 
 def _setting(project: Path, order: Order) -> Setting:
@@ -218,15 +252,24 @@ def _setting(project: Path, order: Order) -> Setting:
     Raises:
         InputError: it can't be run.
     """
+    setting = load_setting(project, order)
+    _check_study(setting)
+    # Their data have to be there now.
+    return replace(setting, counting=_counted_targets)
+
+
+def load_setting(project: Path, order: Order) -> Setting:
+    """The study that was asked for, with its environment's parameters.
+
+    Raises:
+        InputError: its file, the environment or the parameters are wrong.
+    """
     loaded, last = read_study(project, order)
     session = KedroSession.create(project, save_on_close=False, env=order.env or loaded.env)
     with session:
         # Checks the environment and points MLflow at the project's store.
         base = session.load_context().config_loader["parameters"]
-    setting = Setting(order.identity, loaded, base, last, order.params)
-    _check_study(setting)
-    # Their data have to be there now.
-    return replace(setting, counting=_counted_targets)
+    return Setting(order.identity, loaded, base, last, order.params)
 
 
 def _counted_targets(

@@ -9,8 +9,19 @@ from typing import Any
 
 from kedro.framework.project import settings
 
-from m2fdp.studies.grid import Setting, check_keys, check_size, configured, place_of_choice, points
+from m2fdp.errors import InputError, among
+from m2fdp.studies.grid import (
+    SEED,
+    Point,
+    Setting,
+    check_keys,
+    check_size,
+    configured,
+    place_of_choice,
+    points,
+)
 from m2fdp.studies.order import Order
+from m2fdp.studies.pages import DOCS, read_pages, record_files, recorded
 from m2fdp.studies.part import part_of
 from m2fdp.studies.study import Study
 
@@ -46,3 +57,52 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     for point in points(study):
         if place_of_choice(study, point) is None:  # else its schedule is not known yet
             configured(setting, point.name, point, {})
+
+
+def check_published(project: Path, name: str | None, env: str | None) -> str | None:
+    """The identity of the study whose record is to be made, if there is one to be made.
+
+    Raises:
+        InputError: no such study, or no page has room for it.
+    """
+    if name is None:
+        if env is not None:
+            raise InputError("--env", env, "is of a study; give its name, too")
+        return None
+    order = Order(name, env=env)
+    read_study(project, order)
+    known = recorded(read_pages(project / DOCS))
+    if order.identity not in known:
+        words = order.command.removeprefix("kedro study ")
+        where = f"no page of docs/results has a line <!-- study: {words} -->"
+        remedy = f"{where} and one <!-- end --> after it; they have {among(name, known)}"
+        raise InputError("study", order.identity, remedy)
+    return order.identity
+
+
+def check_recorded(
+    project: Path, order: Order, only: Sequence[str], seeds: int | None
+) -> tuple[Point, ...]:
+    """The points of a study's record that are to be made again.
+
+    Args:
+        only: the part that is meant, as `part_of` reads it.
+        seeds: how many seeds at most, the first ones; None = all.
+
+    Raises:
+        InputError: no such study or record, or nothing of it is meant.
+    """
+    check_order(project, order, only)
+    study, _ = read_study(project, order)
+    files = record_files(project / DOCS, order.identity)
+    known = recorded(read_pages(project / DOCS))
+    if not files.exists:
+        valid = f"has no record in docs/results/runs; there are {among(order.identity, known)}"
+        raise InputError("study", order.identity, valid)
+    runs = files.read().runs
+    chosen = [point for point in part_of(study, only) if point.name in runs.index]
+    if not chosen:
+        some = ", ".join(runs.index[:3])
+        raise InputError("--only", " ".join(only) or "(all)", f"the record has runs as {some}")
+    first = list(dict.fromkeys(point.values.get(SEED) for point in chosen))[:seeds]
+    return tuple(point for point in chosen if point.values.get(SEED) in first)

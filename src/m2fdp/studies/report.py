@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import mlflow
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -25,33 +24,14 @@ from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.pictures import write_pdf
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
-from m2fdp.studies.grid import Cell, keys_by_seed, varied_keys
+from m2fdp.studies.grid import Cell, varied_keys
+from m2fdp.studies.record import Record
 from m2fdp.studies.search import search_markdown
 from m2fdp.studies.study import Board, Study
-from m2fdp.studies.tracked_runs import (
-    expected_runs,
-    load_decisions,
-    load_history,
-    load_metrics,
-    load_runs,
-    seconds_of,
-)
+from m2fdp.studies.tracked_runs import expected_runs
 from m2fdp.studies.whole import whole_markdown
 
 REPORT = "report.md"
-
-
-@dataclass(frozen=True)
-class Searched:
-    """What searches have seen, and what they cost.
-
-    Attributes:
-        candidates: rows of `search_table`.
-        whole: rows of `whole_table`.
-    """
-
-    candidates: pd.DataFrame
-    whole: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -67,14 +47,32 @@ class Report:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the finished runs of a study say."""
+    """What the finished runs of a study say; figures are drawn where they are asked for."""
 
+    study: Study
+    record: Record
     table: pd.DataFrame  # of `comparison_table`
     measures: pd.DataFrame | None  # of `measure_table`; None where the study tabulates none
-    figure: Figure
     judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
-    board: Figure | None  # of reconstructions; None where the study shows none
     pairs: pd.DataFrame  # of `paired_differences`
+
+    @property
+    def figure(self) -> Figure:
+        """The study's own, or its runs compared."""
+        study, record = self.study, self.record
+        if study.figure is None:
+            return comparison(record.rounds)
+        return panel_figures.draw(study.figure, record.measured, record.rounds, _labels(study))
+
+    @property
+    def board(self) -> Figure | None:
+        """What the runs have reconstructed, in the order of the arms; None where none is shown."""
+        if self.study.board is None:
+            return None
+        labels, records = _labels(self.study), self.record.board
+        names = [name for name in [*labels, ""] if name in records]
+        shown = {labels.get(name, name): records[name] for name in names}
+        return attack_figures.board(self.study.board.title, shown)
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
@@ -106,7 +104,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     if study.figure is not None:
         panels.panel_contents(study.figure, measured, _labels(study))
     if study.board is not None:
-        _one_run_an_arm(study.board, runs)
+        one_run_an_arm(study.board, runs)
 
 
 def _check_names(layout: Layout, names: Mapping[str, Sequence[str]]) -> None:
@@ -125,37 +123,28 @@ def _labels(study: Study) -> dict[str, str]:
     return {name: arm.label or name for name, arm in study.arms.items()}
 
 
-def findings(study: Study, run_ids: Iterable[str]) -> Findings:
-    """Compare the finished runs of a study, draw its figure, judge its claims.
+def findings(study: Study, record: Record) -> Findings:
+    """Compare the finished runs of a study, and judge its claims.
 
     Args:
         study: whose arms, versions and varied keys the runs have.
-        run_ids: MLflow's ids; runs of a search are none of the study's own.
+        record: what its runs say, read from MLflow or from files.
 
     Raises:
-        InputError: as `load_runs` and `judge`.
+        InputError: as `judge`.
     """
-    varied = varied_keys(study)
-    by_seed = keys_by_seed(study)
-    runs = load_runs(run_ids, varied, by_seed)
-    history = load_history(run_ids, varied, by_seed)
-    measured = measure_runs(
-        runs, history, load_decisions(run_ids), study.target_accuracy, load_metrics(run_ids)
+    measured = record.measured
+    return Findings(
+        study,
+        record,
+        comparison_table(record.compared),
+        measure_tables.measure_table(measured, study.table) if study.table else None,
+        judge(study.claims, measured, tuple(study.versions)) if study.claims else None,
+        paired_differences(measured),
     )
-    measures = measure_tables.measure_table(measured, study.table) if study.table else None
-    if study.figure is None:
-        figure = comparison(history)
-    else:
-        figure = panel_figures.draw(study.figure, measured, history, _labels(study))
-    judged = None
-    if study.claims:
-        judged = judge(study.claims, measured, tuple(study.versions))
-    board = None if study.board is None else _draw_board(study, study.board, runs)
-    pairs = paired_differences(measured)
-    return Findings(comparison_table(runs), measures, figure, judged, board, pairs)
 
 
-def _one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
+def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that a board shows.
 
     Raises:
@@ -169,75 +158,81 @@ def _one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
     return chosen
 
 
-def _draw_board(study: Study, board: Board, runs: pd.DataFrame) -> Figure:
-    """What the runs have reconstructed, in the order of the arms."""
-    chosen, labels = _one_run_an_arm(board, runs), _labels(study)
-    names = {str(row.get(ARM, "")): str(run_id) for run_id, row in chosen.iterrows()}
-    records = {
-        labels.get(name, name): mlflow.artifacts.load_dict(f"runs:/{names[name]}/attack.json")
-        for name in [*labels, ""]
-        if name in names
-    }
-    return attack_figures.board(board.title, records)
-
-
-def write_report(
-    folder: Path,
-    study: Study,
-    command: str,
-    cells: int,
-    run_ids: Sequence[str],
-    searched: Searched,
-) -> Report:
+def write_report(folder: Path, study: Study, command: str, cells: int, record: Record) -> Report:
     """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
 
     Args:
         folder: the place of the study's own files.
         command: what ran the study.
         cells: how many runs the study has when it is complete.
-        run_ids: MLflow's ids of the finished runs.
+        record: what the finished runs say.
     """
-    results = findings(study, run_ids)
-    comparison_text = to_markdown(results.table)
+    results = findings(study, record)
     files = [
         _write(folder / "comparison.csv", results.table),
-        _write(folder / "comparison.md", comparison_text),
+        _write(folder / "comparison.md", to_markdown(results.table)),
         *_write_figure(folder / "comparison.png", results.figure),
     ]
-    progress = (
-        f"{len(run_ids)} of {counted(cells, 'cell')} {'is' if cells == 1 else 'are'} finished"
-    )
-    minutes = counted(round(seconds_of(run_ids) / 60), "minute")
+    progress = progress_of(record, cells)
     parts = [
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
-        f"{progress}; their run time, added up over the workers, is {minutes}.\n",
+        f"{progress}; {run_time(record)}.\n",
         _shown(study.title, *files[-2:]),
-        comparison_text,
     ]
-    if results.board is not None:
-        files += _write_figure(folder / "board.png", results.board)
+    if (board := results.board) is not None:
+        files += _write_figure(folder / "board.png", board)
         parts.append(_shown("What is reconstructed", *files[-2:]))
-    if results.measures is not None:
-        files.append(_write(folder / "measures.csv", results.measures))
-        parts.append(measure_tables.to_markdown(results.measures, study.table))
-    if len(results.pairs):
-        files.append(_write(folder / "paired.csv", results.pairs))
-        parts += ["## Paired differences\n", claim_tables.pairs_markdown(results.pairs)]
-    if results.judged is not None:
-        files.append(_write(folder / "claims.csv", results.judged))
-        parts += [
-            f"## {claim_tables.heading(results.judged)}\n",
-            claim_tables.to_markdown(results.judged),
-        ]
-    if len(searched.candidates):
-        files.append(_write(folder / "search.csv", searched.candidates))
-        parts += ["## How schedules were chosen\n", search_markdown(searched.candidates)]
-    if len(searched.whole):
-        files.append(_write(folder / "procedures.csv", searched.whole))
-        parts += ["## ε of the whole procedure\n", whole_markdown(searched.whole)]
+    parts += tables(results, "##", pairs=True)
+    kept = {
+        "measures": results.measures,
+        "paired": results.pairs,
+        "claims": results.judged,
+        "search": record.search,
+        "procedures": record.procedures,
+    }
+    for name, table in kept.items():
+        if table is not None and len(table):
+            files.append(_write(folder / f"{name}.csv", table))
     files.append(_write(folder / REPORT, "\n".join(parts)))
     return Report(progress, results.table, results.judged, results.pairs, tuple(files))
+
+
+def progress_of(record: Record, cells: int) -> str:
+    """How many of a study's cells the record has."""
+    verb = "is" if cells == 1 else "are"
+    return f"{len(record.runs)} of {counted(cells, 'cell')} {verb} finished"
+
+
+def run_time(record: Record) -> str:
+    """How long the runs took."""
+    minutes = counted(round(record.runs["seconds"].sum() / 60), "minute")
+    return f"their run time, added up over the workers, is {minutes}"
+
+
+def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
+    """What the runs say, in Markdown: comparison, measures, verdicts, how schedules were chosen.
+
+    Args:
+        level: what headings begin with.
+        pairs: whether every two arms are compared, too.
+    """
+    record = results.record
+    yield to_markdown(results.table)
+    if results.measures is not None:
+        yield measure_tables.to_markdown(results.measures, results.study.table)
+    if pairs and len(results.pairs):
+        yield from (
+            f"{level} Paired differences\n",
+            claim_tables.pairs_markdown(results.pairs),
+        )
+    if results.judged is not None:
+        yield f"{level} {claim_tables.heading(results.judged)}\n"
+        yield claim_tables.to_markdown(results.judged)
+    if len(record.search):
+        yield from (f"{level} How schedules were chosen\n", search_markdown(record.search))
+    if len(record.procedures):
+        yield from (f"{level} ε of the whole procedure\n", whole_markdown(record.procedures))
 
 
 def _write(path: Path, content: pd.DataFrame | str) -> Path:

@@ -167,13 +167,6 @@ def expected_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:
     return table[[*RUN_COLUMNS, *swept]]
 
 
-def seconds_of(run_ids: Iterable[str]) -> float:
-    """How long the runs took, added up."""
-    client = mlflow.MlflowClient()
-    infos = [client.get_run(run_id).info for run_id in dict.fromkeys(run_ids)]
-    return sum(info.end_time - info.start_time for info in infos) / 1000
-
-
 def _by_round(run_ids: list[str], names: Sequence[str]) -> pd.DataFrame:
     """The last value of each metric by run and round; NaN where a round has none."""
     store = mlflow.get_tracking_uri()

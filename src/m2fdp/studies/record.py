@@ -1,0 +1,173 @@
+"""A study's runs as tables: what its figures, tables and verdicts are made from, of MLflow's runs
+or of the files that are kept beside the pages that quote them.
+
+A store of runs is on one machine and does not last. The files are small: one line a run, with the
+code, the configuration and the split that it comes from; and, where they are needed, one a round,
+what searches have seen, and what attacks have reconstructed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from m2fdp.claims.declared import TrendClaim
+from m2fdp.claims.frames import RUN_COLUMNS, TAGS
+from m2fdp.claims.layout import OVER_A_RUN
+from m2fdp.claims.measures import MEASURES
+from m2fdp.errors import InputError
+from m2fdp.files import replacing, shown
+from m2fdp.studies.study import Study
+
+RUN = "run"
+# Where a run comes from: how long it took (s), the code, the SHA-256 of its configuration and of
+# its split, and the schedule that a search has chosen, dotted parameters as JSON.
+ORIGIN = ("seconds", "commit", "configuration", "split", "schedule")
+CHANGED = "+changes"  # what follows a commit whose files had changes
+_OF_ROUNDS = ["run_id", "round", "accuracy", "energy_j", "delay_s"]  # that figures show
+_TEXTS = {name: str for name in (RUN, *TAGS, "role", "privacy", *ORIGIN[1:])}
+_OF_SEARCH = {name: str for name in (*TAGS, "values", "schedule", "others", "observer", "kind")}
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the finished runs of a study have found.
+
+    Attributes:
+        runs: one row a run, of `m2fdp.claims.measures.measure_runs`, with the measures that the
+            study shows or judges, and `ORIGIN`; its index is the cell's name.
+        rounds: one row a run and evaluated round, as figures show it; none where they do not.
+        search: rows of `m2fdp.studies.search.search_table`; none without a search.
+        procedures: rows of `m2fdp.studies.whole.whole_table`, likewise.
+        board: what attacks have reconstructed, by arm; none where the study shows none of it.
+    """
+
+    runs: pd.DataFrame
+    rounds: pd.DataFrame
+    search: pd.DataFrame = field(default_factory=pd.DataFrame)
+    procedures: pd.DataFrame = field(default_factory=pd.DataFrame)
+    board: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> pd.DataFrame:
+        """The runs, without where they come from."""
+        return self.runs.drop(columns=list(ORIGIN))
+
+    @property
+    def compared(self) -> pd.DataFrame:
+        """Of these what every run has, and what tells runs apart."""
+        return self.measured[[n for n in self.measured if n in RUN_COLUMNS or n not in MEASURES]]
+
+
+def measures_of(study: Study) -> list[str]:
+    """The measures that a study shows, judges or is laid out by, in their order."""
+    names = {*study.table, *(claim.measure for claim in study.claims)}
+    names |= {claim.trend for claim in study.claims if isinstance(claim, TrendClaim)}
+    for panel in () if study.figure is None else study.figure.panels:
+        names |= {panel.x, panel.y, panel.lines, *panel.where}
+    return [name for name in MEASURES if name in names and name not in RUN_COLUMNS]
+
+
+def shows_rounds(study: Study) -> bool:
+    """Whether the study's figure has curves over a run."""
+    return study.figure is None or any(panel.x in OVER_A_RUN for panel in study.figure.panels)
+
+
+@dataclass(frozen=True)
+class RecordFiles:
+    """The files of a study's record.
+
+    Attributes:
+        folder: that of all records.
+        identity: the study's name, followed by `-<env>` where it is another's.
+    """
+
+    folder: Path
+    identity: str
+
+    def path(self, part: str) -> Path:
+        """The file of the runs (""), of `rounds`, `search`, `procedures` or `board`."""
+        name = "-".join(filter(None, (self.identity, part)))
+        return self.folder / (f"{name}.json" if part == "board" else f"{name}.csv")
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a record."""
+        return self.path("").is_file()
+
+    def digest(self) -> str:
+        """SHA-256 of what they hold."""
+        content = hashlib.sha256()
+        for part in ("", "rounds", "search", "procedures", "board"):
+            if self.path(part).is_file():
+                content.update(part.encode() + self.path(part).read_bytes())
+        return content.hexdigest()
+
+    def write(self, record: Record) -> list[Path]:
+        """Each table as CSV, numbers to the last digit; files of what is not there are taken away.
+
+        Returns:
+            The files.
+        """
+        history = record.rounds
+        parts = {
+            "": record.runs.rename_axis(RUN).reset_index(),
+            "rounds": history[_OF_ROUNDS].rename(columns={"run_id": RUN}) if len(history) else (),
+            "search": record.search,
+            "procedures": record.procedures,
+            "board": record.board,
+        }
+        files = []
+        for part, content in parts.items():
+            if not len(content):
+                self.path(part).unlink(missing_ok=True)
+                continue
+            with replacing(self.path(part)) as unfinished:
+                if isinstance(content, pd.DataFrame):
+                    content.to_csv(unfinished, index=False, lineterminator="\n")
+                else:
+                    unfinished.write_text(json.dumps(content) + "\n")
+            files.append(self.path(part))
+        return files
+
+    def read(self) -> Record:
+        """What `write` has written.
+
+        Raises:
+            InputError: no such record, or a file that is none of one.
+        """
+        runs = self._table("", _TEXTS)
+        lacking = [name for name in (RUN, *RUN_COLUMNS, *ORIGIN) if name not in runs]
+        if lacking:
+            raise InputError(shown(self.path("")), lacking[0], "is no column there; publish anew")
+        runs = runs.fillna(dict.fromkeys(ORIGIN[1:], "")).set_index(RUN).rename_axis("run_id")
+        swept = [n for n in runs if n not in (*RUN_COLUMNS, *MEASURES, *ORIGIN)]
+        rounds = self._table("rounds", {RUN: str}).rename(columns={RUN: "run_id"})
+        if len(rounds):
+            of_runs = runs[["algorithm", "seed", *swept]].reset_index()
+            rounds = of_runs.merge(rounds, on="run_id")
+        search, procedures = (
+            self._table(part, _OF_SEARCH).fillna(_BLANK) for part in ("search", "procedures")
+        )
+        board = self.path("board")
+        pictures = json.loads(board.read_text()) if board.is_file() else {}
+        return Record(runs, rounds, search, procedures, pictures)
+
+    def _table(self, part: str, texts: Mapping[str, Any]) -> pd.DataFrame:
+        path = self.path(part)
+        if not path.is_file():
+            return pd.DataFrame()
+        try:
+            return pd.read_csv(path, dtype=dict(texts), na_values=[""], keep_default_na=False)
+        except ValueError as error:  # of pandas' parser, too
+            reason = " ".join(str(error).split())
+            raise InputError(shown(path), "(content)", f"is no table of CSV: {reason}") from None
+
+
+_BLANK = dict.fromkeys(_OF_SEARCH, "")

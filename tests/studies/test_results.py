@@ -1,0 +1,228 @@
+"""Published numbers: records, pages and figures agree, and whatever does not is told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from mlflow.entities import Metric, RunData, RunTag
+from tests.finished import REPOSITORY
+from tests.studies.parameters import BASE
+
+from m2fdp.cli import results, study
+from m2fdp.studies.grid import Setting, expand
+from m2fdp.studies.record import CHANGED, RecordFiles
+from m2fdp.studies.rerun import compared
+from m2fdp.studies.results import check, digest_of, publish
+from m2fdp.studies.study import Study
+
+INDEX = "# Results\n\n<!-- studies -->\n<!-- end -->\n\n<!-- claims: D -->\n<!-- end -->\n"
+OURS = "# Ours\n\n## Digits\n\nA text.\n\n<!-- study: quickstart -->\n<!-- end -->\n"
+
+
+def test_what_is_published_agrees():
+    assert check(REPOSITORY) == []
+
+
+def test_the_index_can_be_read():
+    assert len((REPOSITORY / "docs" / "results.md").read_text().splitlines()) <= 150
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small project with the record of one study, and a page that was copied by hand."""
+    docs, conf = tmp_path / "docs", tmp_path / "conf" / "base" / "studies"
+    for folder in (docs / "results" / "runs", docs / "images", conf):
+        folder.mkdir(parents=True)
+    for name in ("quickstart", "d_table4"):
+        shutil.copy(REPOSITORY / "conf" / "base" / "studies" / f"{name}.yml", conf)
+    for path in (REPOSITORY / "docs" / "results" / "runs").glob("quickstart*"):
+        shutil.copy(path, docs / "results" / "runs")
+    shutil.copy(REPOSITORY / "docs" / "images" / "quickstart.png", docs / "images")
+    (docs / "results.md").write_text(INDEX)
+    (docs / "results" / "ours.md").write_text(OURS)
+    page = (REPOSITORY / "docs" / "results" / "d.md").read_text()
+    section = page[page.index("### D Table 4") : page.index("### D Table 5")]
+    (docs / "results" / "d.md").write_text(f"# D\n\n{section}")
+    publish(tmp_path, None)
+    assert check(tmp_path) == []
+    return tmp_path
+
+
+def changed(path: Path, before: str, after: str) -> None:
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+
+
+def test_a_number_that_somebody_edits_is_told_with_its_line(published: Path):
+    page = published / "docs" / "results" / "ours.md"
+    assert "A text." in page.read_text() and "| 0.828 ± 0.022 |" in page.read_text()
+    assert "All are by commit" in page.read_text()
+    changed(page, "0.828", "0.838")
+    first, second = check(published)
+    number = page.read_text()[: page.read_text().index("0.838")].count("\n") + 1
+    assert first.startswith(f"{page}:{number}: only the page has ") and "0.838" in first
+    assert second.startswith(f"{page}:{number}: only the records give ") and "0.828" in second
+    publish(published, None)
+    assert check(published) == []
+
+
+def test_a_record_that_changes_leaves_page_and_figure_behind(published: Path):
+    files = RecordFiles(published / "docs" / "results" / "runs", "quickstart")
+    record = files.read()
+    record.runs.iloc[:4, record.runs.columns.get_loc("commit")] = "d" * 40 + CHANGED
+    files.write(record)
+    told = "\n".join(check(published))
+    assert "**They are by several commits**" in told and "4 by ddddddd with changes" in told
+    figure = published / "docs" / "images" / "quickstart.png"
+    assert f"{figure}: was not drawn from the record of quickstart" in told
+    before = digest_of(figure)
+    publish(published, None)
+    assert check(published) == [] and digest_of(figure) not in ("", before)
+
+
+def test_studies_claims_and_records_that_nobody_shows_are_told(published: Path):
+    conf, page = published / "conf" / "base" / "studies", published / "docs" / "results" / "d.md"
+    shutil.copy(conf / "quickstart.yml", conf / "other.yml")
+    runs = published / "docs" / "results" / "runs"
+    shutil.copy(runs / "quickstart-rounds.csv", runs / "lost-rounds.csv")
+    changed(page, "an eighth of FedGKT's", "a ninth of FedGKT's")
+    publish(published, None)  # the index follows the page, what else disagrees is for people
+    told = check(published)
+    words = ("other.yml: no page", "lost-rounds.csv: no page has a block of lost", "an eighth of")
+    assert [word in line for word, line in zip(words, told, strict=False)] == [True] * 3
+    assert "a ninth of FedGKT's time\" is not in the file of d_table4" in told[3] and len(told) == 4
+
+
+def test_a_block_waits_for_its_record(published: Path):
+    for path in (published / "docs" / "results" / "runs").iterdir():
+        path.unlink()
+    publish(published, None)
+    page = (published / "docs" / "results" / "ours.md").read_text()
+    assert "Not published yet: `kedro results publish quickstart`." in page
+    assert check(published) == ["quickstart: a page has a block of it, but there is no record"]
+
+
+def test_a_figure_without_a_digest_has_none(tmp_path: Path):
+    assert digest_of(tmp_path / "none.png") == ""
+    assert digest_of(REPOSITORY / "docs" / "images" / "fig5.png") == ""
+    assert len(digest_of(REPOSITORY / "docs" / "images" / "features.png")) == 64
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["rerun", "quickstar"], "study = 'quickstar': no such study; .* did you mean quickstart?"),
+        (["rerun", "fig7"], "study = 'fig7': has no record in docs/results/runs; there are feat"),
+        (["rerun", "quickstart", "--only=algorithm=fedgkt"], "--only algorithm = 'fedgkt': the st"),
+        (["rerun", "quickstart", "--params=seed=1"], "seed = 1: the study varies this key"),
+        (["publish", "fig99"], "study = 'fig99': no such study"),
+        (
+            ["publish", "fig7"],
+            "study = 'fig7': no page of docs/results has a line <!-- study: fig7",
+        ),
+        (["publish", "--env=mnist"], "--env = 'mnist': is of a study; give its name, too"),
+    ],
+)
+def test_what_cannot_be_published_or_made_again_is_refused_in_a_line(project, words, line):
+    shutil.copytree(REPOSITORY / "docs" / "results", project / "docs" / "results")
+    ended = CliRunner().invoke(results, words)
+    assert ended.exit_code == 2 and ended.output.count("\n") == 1
+    assert re.match(f"Error: {line.replace('?', '[?]')}", ended.output)
+
+
+def cell_and_record():
+    content = {"title": "Tiny", "grid": {"seed": [3]}, "parameters": {"algorithm": "m2fdp"}}
+    setting = Setting("tiny", Study.model_validate(content), BASE, {}, {})
+    (cell,) = expand(setting, {})
+    was = {"accuracy": 0.9, "epsilon_verified": 4.0, "split": "a" * 64, "configuration": cell.hash}
+    return cell, was
+
+
+@pytest.mark.parametrize(
+    ("changes", "now"),
+    [
+        ({}, "same"),
+        ({"accuracy": 0.9015}, "near"),
+        ({"accuracy": 0.903}, "OTHER accuracy"),
+        ({"epsilon_verified": 4.0 * (1 + 1e-9)}, "same"),
+        ({"epsilon_verified": 4.1}, "OTHER ε"),
+        ({"epsilon_verified": float("nan")}, "OTHER ε"),
+        ({"epsilon_verified": float("inf")}, "OTHER ε"),
+        ({"split": "b" * 64, "accuracy": float("nan")}, "OTHER split, accuracy"),
+        ({"configuration": "c"}, "OTHER configuration"),
+    ],
+)
+def test_a_run_made_again_is_compared_in_accuracy_epsilon_and_split(changes, now):
+    cell, was = cell_and_record()
+    metrics = [Metric("accuracy", 0.9, 0, 1), Metric("epsilon_verified", 4.0, 0, 1)]
+    data = RunData(metrics, [], [RunTag("split_sha256", "a" * 64)])
+    row = compared(cell, was | changes, data)
+    assert row["now"] == now
+    assert (row["accuracy now"], row["ε now"], row["split now"]) == ("0.9000", "4", "a" * 8)
+    assert compared(cell, was, None)["now"] == "FAILED"
+
+
+TINY = """
+title: Tiny
+parameters:
+  training: {rounds: 2, local_steps: 1, batch_size: null}
+  topology: {fanouts: [2, 3], trust: {ratios: [0.5]}}
+arms:
+  open: {algorithm: hfl, space: rates}
+  noisy: {algorithm: hfl_dp, label: HFL-DP}
+grid: {seed: [5]}
+versions:
+  tuned:
+    search:
+      seeds: [7]
+      validation_fraction: 0.25
+      spaces: {rates: {grids: [{training.learning_rate: [0.5]}]}}
+claims:
+  - {claim: It learns, source: J Fig. 5, paper: more than chance, measure: accuracy,
+     of: {arm: open}, at_least: 0.01}
+"""
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_study_is_run_published_checked_and_made_again(project):
+    (project / "conf/base/studies").joinpath("tiny.yml").write_text(TINY)
+    docs = project / "docs"
+    (docs / "results").mkdir(parents=True)
+    (docs / "images").mkdir()
+    (docs / "results.md").write_text(INDEX.replace("D", "J"))
+    page = docs / "results" / "j.md"
+    page.write_text(OURS.replace("quickstart", "tiny"))
+
+    def invoke(group, *words: str, code: int = 0) -> str:
+        ended = CliRunner().invoke(group, words)
+        assert ended.exit_code == code, ended.output
+        return ended.output
+
+    assert "no runs of it are here" in invoke(results, "publish", "tiny", code=2)
+    invoke(study, "tiny")
+    assert "2 of 2 cells are finished." in invoke(results, "publish", "tiny")
+    assert "### What the paper says" in page.read_text() and "learning_rate=0.5" in page.read_text()
+    told = [line for line in check(project) if "studies" not in line]
+    assert told == [] and "It learns" in (docs / "results.md").read_text()
+    said = invoke(results, "rerun", "tiny", "--seeds=1")
+    assert "As recorded: 2 of 2 runs." in said and "OTHER" not in said
+    files = RecordFiles(docs / "results" / "runs", "tiny")
+    changed(files.path(""), 'learning_rate"": 0.5', 'learning_rate"": 0.25')
+    said = invoke(results, "rerun", "tiny", "--only=arm=open", code=1)
+    assert "OTHER" in said and "As recorded: 0 of 1 run." in said
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_published_numbers_are_made_again_by_this_code(project):
+    """A dozen of them, on records that every machine has."""
+    shutil.copytree(REPOSITORY / "docs" / "results", project / "docs" / "results")
+    ended = CliRunner().invoke(results, ["rerun", "quickstart", "--seeds=3"])
+    assert ended.exit_code == 0, ended.output
+    assert "As recorded: 12 of 12 runs." in ended.output
