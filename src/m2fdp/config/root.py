@@ -87,7 +87,7 @@ class Config(Block):
     figures: bool = Field(
         default=True,
         description="Draw the run's figures; false in the cells of a study, unless it says true.",
-        json_schema_extra={SINCE: "0.11.0"},
+        json_schema_extra={SINCE: "0.12.0"},
     )
     pdf: bool = Field(
         default=False,
