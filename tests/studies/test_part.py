@@ -12,7 +12,7 @@ from m2fdp.studies.part import part_of
 from m2fdp.studies.study import Study
 
 STUDY = Study(
-    title="",
+    title="Arms",
     versions={"paper": {"arms": ["1", "p1_1"]}, "verified": {}},
     arms={"1": {}, "p1_1": {"over": {"privacy.epsilon": [0.5, 1.0]}}, "hfl": {}},
     grid={
