@@ -114,7 +114,7 @@ def test_the_command_line_overrides_the_shared_parameters():
 
 
 def test_an_arm_stands_for_the_keys_that_it_sets():
-    study = Study(title="", arms={"a": {"training.rounds": 1}}, grid={"seed": [0]})
+    study = Study(title="Arms", arms={"a": {"training.rounds": 1}}, grid={"seed": [0]})
     assert varied_keys(study) == ("arm", "seed")
     assert varied_keys(study.model_copy(update={"arms": {}})) == ("seed",)
 
@@ -214,7 +214,7 @@ def test_an_arms_own_grid_crosses_with_the_studys():
         "still-seed_0",
         "still-seed_1",
     ]
-    assert varied_keys(Study(title="", **study)) == ("arm", "topology.fanouts", "seed")
+    assert varied_keys(Study(title="Arms", **study)) == ("arm", "topology.fanouts", "seed")
 
 
 def test_arms_that_come_to_the_same_run_are_runs_apart():
@@ -233,7 +233,7 @@ def test_a_searched_arm_has_cells_where_it_has_a_schedule():
     assert names == [
         f"{version}-seed_{seed}" for version in ("plain-a", "plain-b", "tuned-b") for seed in (0, 1)
     ]
-    plan = Study(title="", **study)
+    plan = Study(title="Arms", **study)
     (place,) = {place_of_choice(plan, point) for point in points(plan)} - {None}
     cells = cells_of(**study, schedules={place: {"training.rounds": 3}})
     rounds = {cell.name: cell.config.training.rounds for cell in cells}

@@ -29,7 +29,7 @@ def setting_of(arms, spaces, grid=None, target_accuracy=None, **search):
     search = {"spaces": spaces, "seeds": [7, 8], "validation_fraction": 0.2} | search
     search = {key: value for key, value in search.items() if value is not None}
     study = Study(
-        title="",
+        title="Arms",
         arms=arms,
         versions={"v": {"search": search}},
         grid=grid or {"seed": [0, 1, 2]},

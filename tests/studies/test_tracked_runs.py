@@ -229,7 +229,7 @@ def test_what_is_chosen_for_each_seed_may_differ_between_seeds_and_nothing_else(
 
 
 def test_a_key_that_is_later_than_others_is_planned_with_its_default_too():
-    study = Study(title="", grid={"topology.weights": ["uniform", "samples"]})
+    study = Study(title="Arms", grid={"topology.weights": ["uniform", "samples"]})
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})
     planned = expected_runs(cells, varied_keys(study))
     assert planned["topology.weights"].tolist() == ["uniform", "samples"]
@@ -278,7 +278,7 @@ def test_the_frames_are_what_reports_take():
 
 def test_expected_runs_have_the_columns_of_the_finished_ones():
     grid = {"privacy.epsilon": [1.0, 2.0], "topology.fanouts": [[3, 2]], "seed": [8]}
-    study = Study(title="", arms={"a": {}}, grid=grid)
+    study = Study(title="Arms", arms={"a": {}}, grid=grid)
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})
     varied = varied_keys(study)
     planned = expected_runs(cells, varied)
