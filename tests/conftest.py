@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import mlflow
@@ -72,11 +73,20 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) ->
 
 
 @pytest.fixture
-def small_files() -> Iterator[Callable[[], None]]:
-    """A function from which on no file grows beyond two bytes, as on a full disk."""
-    former = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2, former[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, former)
+def small_files() -> Callable[[], AbstractContextManager[None]]:
+    """Blocks in which no file grows beyond two bytes, as on a full disk: pytest's own may again
+    as soon as they end."""
+
+    @contextmanager
+    def limited() -> Iterator[None]:
+        former = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2, former[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, former)
+
+    return limited
 
 
 @pytest.fixture(scope="module")

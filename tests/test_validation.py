@@ -133,8 +133,7 @@ def test_other_rules_other_types_and_other_order_are_checked_again(manifest, tmp
 def test_a_page_that_the_disk_refuses_leaves_the_former_one(manifest, tmp_path, small_files):
     page = tmp_path / "checks.html"
     page.write_text("the former")
-    small_files()
-    with pytest.raises(OSError) as refused:
+    with small_files(), pytest.raises(OSError) as refused:
         ManifestValidator(filepath=str(page)).validate(manifest)
     assert refused.value.filename == str(page)
     assert page.read_text() == "the former"

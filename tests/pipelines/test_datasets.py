@@ -58,8 +58,7 @@ def test_a_save_that_the_disk_refuses_names_its_file_and_leaves_the_old_one(
     saved = dataset(filepath=str(path))
     saved.save(old)
     before = path.read_bytes()
-    small_files()
-    with pytest.raises((OSError, DatasetError)) as refused:
+    with small_files(), pytest.raises((OSError, DatasetError)) as refused:
         saved.save(new)
     assert trouble(refused.value) == (
         f"{path}: File too large. Files that were there before are as they were."

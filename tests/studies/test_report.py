@@ -8,8 +8,7 @@ from m2fdp.studies.report import write_summaries
 def test_a_report_that_the_disk_refuses_leaves_the_former_one(tmp_path, small_files):
     path = tmp_path / "report.md"
     path.write_text("the former")
-    small_files()
-    with pytest.raises(OSError) as refused:
+    with small_files(), pytest.raises(OSError) as refused:
         write_summaries(tmp_path, [])
     assert refused.value.filename == str(path)
     assert path.read_text() == "the former"

@@ -290,8 +290,7 @@ def test_no_file_is_mapped_into_memory(tmp_path):
 
 
 def test_a_full_disk_ends_in_one_line(tmp_path, small_files):
-    small_files()
-    with pytest.raises(InputError, match="can't be written to") as error:
+    with small_files(), pytest.raises(InputError, match="can't be written to") as error:
         map_records(records(), config_in(tmp_path))
     assert error.value.key == "features.folder" and "\n" not in str(error.value)
     assert [file.suffix for file in tmp_path.iterdir()] == [".lock"]
