@@ -11,7 +11,8 @@ from statistics import median
 
 import numpy as np
 
-from m2fdp.secure_aggregation import Group, Input, Scale, Stage, Sum, Terms, secure_sum
+from m2fdp.secure_aggregation.protocol import Sum, secure_sum
+from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
 
 N_PARAMETERS = 7840  # `cnn12`, and 784 -> 10 without bias
 

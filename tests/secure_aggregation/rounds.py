@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.secure_aggregation import Group, Input, Scale, Terms
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
     Mailbox,
@@ -17,6 +16,7 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskShares,
 )
 from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.terms import Group, Input, Scale, Terms
 
 
 def default_threshold(n: int) -> int:

@@ -17,19 +17,15 @@ from tests.secure_aggregation.rounds import (
 )
 
 from m2fdp.errors import InputError
-from m2fdp.secure_aggregation import (
+from m2fdp.secure_aggregation.failures import (
     BelowThreshold,
-    Group,
-    Input,
     InputRefused,
     KeyRefused,
     MessageRefused,
     OutOfTurn,
     ProtocolError,
-    Stage,
     TamperedShare,
     UnmaskRefused,
-    secure_sum,
 )
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
@@ -41,7 +37,9 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from m2fdp.secure_aggregation.protocol import secure_sum
 from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.terms import Group, Input, Stage
 from m2fdp.secure_aggregation.traffic import Turnout, member_bytes
 
 

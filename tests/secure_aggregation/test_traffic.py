@@ -3,7 +3,6 @@
 import pytest
 from tests.secure_aggregation.rounds import inputs_of, terms_of
 
-from m2fdp.secure_aggregation import Stage, secure_sum
 from m2fdp.secure_aggregation.messages import (
     Mailbox,
     MaskedVector,
@@ -13,6 +12,8 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from m2fdp.secure_aggregation.protocol import secure_sum
+from m2fdp.secure_aggregation.terms import Stage
 from m2fdp.secure_aggregation.traffic import (
     MemberBytes,
     Turnout,

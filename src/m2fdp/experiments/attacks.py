@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp import __version__, adversaries
-from m2fdp.adversaries import Kept, Knowledge, Message, Reconstruction, Records
+from m2fdp import __version__
 from m2fdp.adversaries.analytic import check_linear_first_layer
-from m2fdp.adversaries.knowledge import last_rows
+from m2fdp.adversaries.kept import Kept
+from m2fdp.adversaries.knowledge import Knowledge, last_rows
 from m2fdp.adversaries.membership import (
     RATES,
     Membership,
@@ -29,6 +29,9 @@ from m2fdp.adversaries.membership import (
     power_of,
     scores_of,
 )
+from m2fdp.adversaries.messages import Message
+from m2fdp.adversaries.reconstruction import Reconstruction, Records, best_of, reconstruct
+from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.config import Config, essentials
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.checks import check_attack
@@ -123,10 +126,10 @@ def _reconstruction(
         records = Records(features[is_theirs], labels[is_theirs].numpy(), usual)
         streams = KeyedStreams(config.seed, f"attack on message {number}".encode())
         found = []
-        for start in adversaries.reconstruct(message, knowledge, attack, store, streams):
+        for start in reconstruct(message, knowledge, attack, store, streams):
             found.append(start)
             on_done(number * starts + len(found), starts * len(messages))
-        results.append(adversaries.best_of(found, message, records))
+        results.append(best_of(found, message, records))
         epsilons.append(_epsilon(assembly, observer, message.devices, attack.round))
     record = _common(assembly, [observer]) | {
         "round": attack.round,
@@ -162,9 +165,7 @@ def _messages(
     plans = assembly.run_plan.rounds[: assembly.config.attack.round]
     process = assembly.process(simulation)
     try:
-        for message in adversaries.overhear(
-            process, assembly.network, calibrated.lock_step, plans, observer
-        ):
+        for message in overhear(process, assembly.network, calibrated.lock_step, plans, observer):
             yield replace(message, start=message.start.cpu(), update=message.update.cpu())
     finally:
         process.executor.workers.end()
@@ -315,7 +316,7 @@ def _shadow(
     features, labels = shards.features[at], shards.labels[at]
     summed, last, model = np.zeros(len(targets)), np.zeros(len(targets)), simulation.model
     weights = model.initial_vector()
-    for weights in adversaries.broadcasts(process, plans):
+    for weights in broadcasts(process, plans):
         last = confidences(model, weights, features, labels)
         summed += last
     evaluated = evaluate(

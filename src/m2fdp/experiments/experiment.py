@@ -174,7 +174,7 @@ class Experiment(Assembly):
 
     def audit(self) -> pd.DataFrame:
         """Lower bounds on epsilon by canaries in the engine's own rounds, beside the ledger's
-        upper bounds: a row an audited observer; see `m2fdp.adversaries.Bounds`.
+        upper bounds: a row an audited observer; see `m2fdp.adversaries.audit.Bounds`.
 
         Raises:
             InputError: nothing is private, or the rounds are a controller's.

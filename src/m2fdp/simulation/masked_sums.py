@@ -18,7 +18,9 @@ from torch import Tensor
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.privacy.summary import LARGEST_GRID
-from m2fdp.secure_aggregation import BelowThreshold, Group, Input, Scale, Terms, secure_sum
+from m2fdp.secure_aggregation.failures import BelowThreshold
+from m2fdp.secure_aggregation.protocol import secure_sum
+from m2fdp.secure_aggregation.terms import Group, Input, Scale, Terms
 from m2fdp.topology.network import Network
 from m2fdp.topology.sums import readers
 
