@@ -11,7 +11,8 @@ from statistics import median
 
 import numpy as np
 
-from m2fdp.secure_aggregation.protocol import Sum, secure_sum
+from m2fdp.secure_aggregation.messages import MaskedVector, Message, Roster, UnmaskRequest
+from m2fdp.secure_aggregation.protocol import Tap, secure_sum
 from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
 
 N_PARAMETERS = 7840  # `cnn12`, and 784 -> 10 without bias
@@ -64,22 +65,36 @@ def prepare(setting: Setting) -> Rounds:
     return rounds
 
 
-def play(setting: Setting, rounds: Rounds) -> list[Sum]:
+def play(setting: Setting, rounds: Rounds, tap: Tap | None = None) -> None:
     """One round of every group."""
     silent = dict.fromkeys(range(setting.silent), Stage.VECTOR)
-    return [secure_sum(terms, inputs, silent) for terms, inputs in rounds]
+    for terms, inputs in rounds:
+        secure_sum(terms, inputs, silent, tap=tap)
 
 
-def measure(setting: Setting, repetitions: int) -> tuple[list[float], list[Sum]]:
-    """Milliseconds of a round, sorted, and its sums; the first time does not count."""
-    rounds = prepare(setting)
-    sums = play(setting, rounds)
+def sent_bytes(message: Message) -> int:
+    """Those of a message, for each of those whom it goes to."""
+    recipients = 1
+    if isinstance(message, Roster):
+        recipients = len(message.keys)
+    elif isinstance(message, UnmaskRequest):
+        recipients = len(message.survivors)
+    return recipients * message.n_bytes
+
+
+def measure(setting: Setting, repetitions: int) -> tuple[list[float], int, int]:
+    """Milliseconds of a round, sorted, of which the first time does not count; bytes of masked
+    vectors, and of all else."""
+    rounds, heard = prepare(setting), list[Message]()
+    play(setting, rounds, heard.append)
+    masked = sum(one.n_bytes for one in heard if isinstance(one, MaskedVector))
+    others = sum(map(sent_bytes, heard)) - masked
     times = []
     for _ in range(repetitions):
         start = time.perf_counter()
         play(setting, rounds)
         times.append(1000 * (time.perf_counter() - start))
-    return sorted(times), sums
+    return sorted(times), masked, others
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,9 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| members | ms, median | least | MB of masked vectors | MB of all else |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for setting in SETTINGS:
-        times, sums = measure(setting, rounds)
-        masked = sum(4 * setting.n_parameters * one.turnout.masked for one in sums)
-        others = sum(one.members_bytes + one.server_bytes for one in sums) - masked
+        times, masked, others = measure(setting, rounds)
         print(
             f"| {setting.name} | {median(times):.0f} | {times[0]:.0f} | {masked / 1e6:.2f} "
             f"| {others / 1e6:.2f} |"
