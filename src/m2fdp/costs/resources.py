@@ -242,11 +242,9 @@ class LinkClock:
         self._servers = cache(lambda network, layers: links[network].servers(layers))
 
     def round(self, plan: RoundPlan) -> Cost:
-        """See `Links.round`."""
         return self._round(plan.network, plan.layers)
 
     def servers(self, plan: RoundPlan) -> Cost:
-        """See `Links.servers`."""
         return self._servers(plan.network, plan.layers)
 
 

@@ -45,11 +45,9 @@ class TreeProcess:
 
     @property
     def simulation(self) -> Simulation:
-        """What is simulated: the executor's."""
         return self.executor.whole[0].simulation
 
     def start(self) -> State:
-        """w^(1), with what the server rule begins with."""
         weights = self.simulation.model.initial_vector().to(self.simulation.shards.features)
         return State(0, weights, Slots(self.simulation.rules.server.start(weights)))
 

@@ -42,7 +42,6 @@ class PrivateTrainer:
         step_size: float,
         draws: tuple[Streams, int],
     ) -> Tensor:
-        """See `m2fdp.tiering.local.Trainer.update`."""
         streams, round_ = draws
         order = streams.generator("tier-batches", round_, client.number)
         size = client.rows.stop - client.rows.start
