@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from itertools import islice
-from math import inf, isfinite, isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,12 @@ from m2fdp.experiments.checks import check_attack
 from m2fdp.experiments.pairs import SEES_MODELS
 from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
-from m2fdp.formatting import EPSILON_NAMES
+from m2fdp.formatting import EPSILON_NAMES, for_json
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, KINDS, PUBLIC, lines_of
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
-from m2fdp.streams import KeyedStreams, generator, seeded
+from m2fdp.streams import KeyedStreams, digest_of, generator, seeded
 
 NOTE = (
     "A failed attack proves nothing: another may succeed. What bounds all attacks is epsilon, "
@@ -87,9 +86,8 @@ def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
     """Of all that results follow from."""
     config, samples = assembly.config, assembly.samples
     text = json.dumps([__version__, essentials(config)], sort_keys=True)
-    digest = blake2b(text.encode())
     drawn = (mechanism or assembly.calibration.mechanism).noise
-    for array in (
+    arrays = (
         samples.sizes,
         assembly.inputs.images[samples.samples],
         assembly.inputs.labels[samples.samples],
@@ -97,10 +95,8 @@ def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
         *drawn.heads,
         *drawn.messages,
         *drawn.broadcasts,
-    ):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.digest()
+    )
+    return digest_of(text, arrays)
 
 
 # --- reconstruction ----------------------------------------------------------------------
@@ -201,8 +197,8 @@ def _plain(result: Reconstruction, epsilon: float) -> dict[str, Any]:
         "psnr_blind": result.blind_psnr,
         "ssim": float(result.ssim.mean()),
         "labels_right": None if isnan(result.labels) else result.labels,
-        "misfit": _for_json(result.misfit),
-        "epsilon": _for_json(epsilon),
+        "misfit": for_json(result.misfit),
+        "epsilon": for_json(epsilon),
         "pictures": pictures,
     }
 
@@ -220,7 +216,7 @@ def _summed_up(results: list[Reconstruction], epsilons: list[float]) -> dict[str
         "psnr_best": float(max(result.psnr.max() for result in results)),
         "psnr_blind": float(np.mean([result.blind_psnr for result in results])),
         "ssim": float(np.mean([result.ssim.mean() for result in results])),
-        "epsilon": _for_json(min(epsilons)),
+        "epsilon": for_json(min(epsilons)),
     }
 
 
@@ -334,7 +330,7 @@ def _numbers(membership: Membership, epsilon: float) -> dict[str, Any]:
     values: dict[str, Any] = {"auc": membership.auc, "auc_most": membership.auc_most}
     for rate, rate_found, rate_most in zip(RATES, membership.tpr, membership.tpr_most, strict=True):
         values |= {f"tpr_at_{rate:g}": rate_found, f"tpr_most_at_{rate:g}": rate_most}
-    return values | {"epsilon_lower": membership.epsilon_lower, "epsilon": _for_json(epsilon)}
+    return values | {"epsilon_lower": membership.epsilon_lower, "epsilon": for_json(epsilon)}
 
 
 # --- both --------------------------------------------------------------------------------
@@ -354,14 +350,10 @@ def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str,
         "algorithm": config.algorithm,
         "dataset": config.dataset.name,
         "model": config.model.name,
-        EPSILON_NAMES[guarantee]: _for_json(epsilon),
+        EPSILON_NAMES[guarantee]: for_json(epsilon),
         "guarantee": guarantee,
         "delta": config.privacy.delta,
         "unit": config.privacy.unit,
         "adjacency": config.privacy.adjacency,
         "note": NOTE,
     }
-
-
-def _for_json(value: float) -> float | str:
-    return value if isfinite(value) else "inf"

@@ -128,7 +128,6 @@ def _before_sums(current: Round, stretch: Stretch) -> Round:
 
 def _stretches(current: Round) -> Iterator[Stretch]:
     """The round, cut after every aggregation."""
-    layers = current.plan.layers
     minibatches = draw_minibatches(
         current.learners,
         current.mechanism,
@@ -138,11 +137,8 @@ def _stretches(current: Round) -> Iterator[Stretch]:
         [sums.devices for sums in current.steps],
         current.part.first_record,
     )
-    first = 1
-    for step, top in enumerate(layers, start=1):
-        if top is not None:
-            yield Stretch(first, step, top, minibatches[first - 1 : step])
-            first = step + 1
+    for first, last, top in current.plan.stretches:
+        yield Stretch(first, last, top, minibatches[first - 1 : last])
 
 
 def _run_stretch(
