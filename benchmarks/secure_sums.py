@@ -11,9 +11,19 @@ from statistics import median
 
 import numpy as np
 
-from m2fdp.secure_aggregation.messages import MaskedVector, Message, Roster, UnmaskRequest
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    Message,
+    PublicKeys,
+    Roster,
+    SealedShares,
+    UnmaskRequest,
+    UnmaskShares,
+)
 from m2fdp.secure_aggregation.protocol import Tap, secure_sum
 from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
+from m2fdp.secure_aggregation.traffic import ID_BYTES
 
 N_PARAMETERS = 7840  # `cnn12`, and 784 -> 10 without bias
 
@@ -72,14 +82,30 @@ def play(setting: Setting, rounds: Rounds, tap: Tap | None = None) -> None:
         secure_sum(terms, inputs, silent, tap=tap)
 
 
-def sent_bytes(message: Message) -> int:
-    """Those of a message, for each of those whom it goes to."""
-    recipients = 1
+def size(message: Message) -> int:
+    """Bytes of a message, with those of each member's number in it; the transport's own headers do
+    not count."""
+    match message:
+        case PublicKeys():
+            return len(message.sealing) + len(message.masking)
+        case Roster():
+            return sum(ID_BYTES + size(keys) for keys in message.keys)
+        case SealedShares() | Mailbox():
+            return sum(ID_BYTES + len(sealed) for _, sealed in message.parcels)
+        case MaskedVector():
+            return message.words.nbytes
+        case UnmaskRequest():
+            return ID_BYTES * (len(message.survivors) + len(message.silent))
+        case UnmaskShares():
+            held = (*message.own_masks.values(), *message.masking_keys.values())
+            return sum(ID_BYTES + len(share) for share in held)
+
+
+def recipients(message: Message) -> int:
+    """To how many it goes."""
     if isinstance(message, Roster):
-        recipients = len(message.keys)
-    elif isinstance(message, UnmaskRequest):
-        recipients = len(message.survivors)
-    return recipients * message.n_bytes
+        return len(message.keys)
+    return len(message.survivors) if isinstance(message, UnmaskRequest) else 1
 
 
 def measure(setting: Setting, repetitions: int) -> tuple[list[float], int, int]:
@@ -87,8 +113,8 @@ def measure(setting: Setting, repetitions: int) -> tuple[list[float], int, int]:
     vectors, and of all else."""
     rounds, heard = prepare(setting), list[Message]()
     play(setting, rounds, heard.append)
-    masked = sum(one.n_bytes for one in heard if isinstance(one, MaskedVector))
-    others = sum(map(sent_bytes, heard)) - masked
+    masked = sum(size(one) for one in heard if isinstance(one, MaskedVector))
+    others = sum(recipients(one) * size(one) for one in heard) - masked
     times = []
     for _ in range(repetitions):
         start = time.perf_counter()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from benchmarks.secure_sums import recipients, size
 
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
@@ -48,16 +49,13 @@ class Traffic:
 
     def __call__(self, message: Message) -> None:
         self.kinds[type(message)] += 1
-        recipients = 1
         if isinstance(message, Roster):
-            recipients = self.listed = len(message.keys)
-        elif isinstance(message, UnmaskRequest):
-            recipients = len(message.survivors)
-        self.messages += recipients
+            self.listed = len(message.keys)
+        self.messages += recipients(message)
         if isinstance(message, Roster | Mailbox | UnmaskRequest):
-            self.server_bytes += recipients * message.n_bytes
+            self.server_bytes += recipients(message) * size(message)
         else:
-            self.members_bytes += message.n_bytes
+            self.members_bytes += size(message)
 
     @property
     def turnout(self) -> Turnout:

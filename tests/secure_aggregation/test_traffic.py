@@ -1,6 +1,7 @@
 """Bytes by formula and bytes as they are sent."""
 
 import pytest
+from benchmarks.secure_sums import size
 from tests.secure_aggregation.rounds import Traffic, Turnout, everybody, inputs_of, terms_of
 
 from m2fdp.secure_aggregation.messages import (
@@ -61,18 +62,18 @@ def test_every_kind_of_message_has_the_size_of_the_formula():
     secure_sum(terms, inputs_of(terms), tap=hear)
     turnout = everybody(6)
     each = member_bytes(6, 20)
-    for kind, size in (
+    for kind, expected in (
         (PublicKeys, each.keys),
         (SealedShares, each.shares),
         (MaskedVector, each.vector),
         (UnmaskShares, each.unmasking),
     ):
-        assert [message.n_bytes for message in heard[kind]] == [size] * 6
+        assert [size(message) for message in heard[kind]] == [expected] * 6
     # Rosters and requests are one message to all.
     rosters, mailboxes, requests = server_bytes(turnout)
-    assert [one.n_bytes * 6 for one in heard[Roster]] == [rosters]
-    assert [one.n_bytes * 6 for one in heard[UnmaskRequest]] == [requests]
-    assert sum(one.n_bytes for one in heard[Mailbox]) == mailboxes
+    assert [size(one) * 6 for one in heard[Roster]] == [rosters]
+    assert [size(one) * 6 for one in heard[UnmaskRequest]] == [requests]
+    assert sum(size(one) for one in heard[Mailbox]) == mailboxes
     # A message is what its parts are.
     keys, sealed = heard[PublicKeys][0], heard[SealedShares][0]
     assert len(keys.sealing) == len(keys.masking) == 32

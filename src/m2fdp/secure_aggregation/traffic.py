@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from m2fdp.secure_aggregation.messages import ID_BYTES
 from m2fdp.secure_aggregation.shares import SHARE_BYTES
 
+ID_BYTES = 4
 _PUBLIC_KEYS = 2 * 32
 # Two shares and the tag of their seal.
 _PARCEL = ID_BYTES + 2 * SHARE_BYTES + 16
