@@ -78,12 +78,7 @@ class Assembly(Parts):
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The mechanisms for these shards and rounds, and the rounds that the budget affords.
-
-        Raises:
-            InputError: the target can't be met for an observer that `threat` distrusts, or the
-                budget is passed by the first round.
-        """
+        """See `m2fdp.experiments.calibrating.calibrate`."""
         devices = self.samples.sizes, self.sampling_rates
         return calibrate(self.config, self.plan, self.run_plan, *devices)
 

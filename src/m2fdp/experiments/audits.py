@@ -10,11 +10,7 @@ from m2fdp.simulation.arithmetic import set_exact_arithmetic
 
 
 def audit_run(assembly: Assembly) -> pd.DataFrame:
-    """Lower bounds on epsilon beside the ledger's upper bounds.
-
-    Raises:
-        InputError: nothing is private, or the rounds are a controller's.
-    """
+    """See `Experiment.audit`."""
     # SciPy's distributions take long.
     from m2fdp.adversaries.audit import audit, bounds_table
     from m2fdp.adversaries.canaries import AuditedRun
