@@ -11,7 +11,19 @@ from statistics import median
 
 import numpy as np
 
-from m2fdp.secure_aggregation import Group, Input, Scale, Stage, Sum, Terms, secure_sum
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    Message,
+    PublicKeys,
+    Roster,
+    SealedShares,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from m2fdp.secure_aggregation.protocol import Tap, secure_sum
+from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
+from m2fdp.secure_aggregation.traffic import ID_BYTES
 
 N_PARAMETERS = 7840  # `cnn12`, and 784 -> 10 without bias
 
@@ -63,22 +75,52 @@ def prepare(setting: Setting) -> Rounds:
     return rounds
 
 
-def play(setting: Setting, rounds: Rounds) -> list[Sum]:
+def play(setting: Setting, rounds: Rounds, tap: Tap | None = None) -> None:
     """One round of every group."""
     silent = dict.fromkeys(range(setting.silent), Stage.VECTOR)
-    return [secure_sum(terms, inputs, silent) for terms, inputs in rounds]
+    for terms, inputs in rounds:
+        secure_sum(terms, inputs, silent, tap=tap)
 
 
-def measure(setting: Setting, repetitions: int) -> tuple[list[float], list[Sum]]:
-    """Milliseconds of a round, sorted, and its sums; the first time does not count."""
-    rounds = prepare(setting)
-    sums = play(setting, rounds)
+def size(message: Message) -> int:
+    """Bytes of a message, with those of each member's number in it; the transport's own headers do
+    not count."""
+    match message:
+        case PublicKeys():
+            return len(message.sealing) + len(message.masking)
+        case Roster():
+            return sum(ID_BYTES + size(keys) for keys in message.keys)
+        case SealedShares() | Mailbox():
+            return sum(ID_BYTES + len(sealed) for _, sealed in message.parcels)
+        case MaskedVector():
+            return message.words.nbytes
+        case UnmaskRequest():
+            return ID_BYTES * (len(message.survivors) + len(message.silent))
+        case UnmaskShares():
+            held = (*message.own_masks.values(), *message.masking_keys.values())
+            return sum(ID_BYTES + len(share) for share in held)
+
+
+def recipients(message: Message) -> int:
+    """To how many it goes."""
+    if isinstance(message, Roster):
+        return len(message.keys)
+    return len(message.survivors) if isinstance(message, UnmaskRequest) else 1
+
+
+def measure(setting: Setting, repetitions: int) -> tuple[list[float], int, int]:
+    """Milliseconds of a round, sorted, of which the first time does not count; bytes of masked
+    vectors, and of all else."""
+    rounds, heard = prepare(setting), list[Message]()
+    play(setting, rounds, heard.append)
+    masked = sum(size(one) for one in heard if isinstance(one, MaskedVector))
+    others = sum(recipients(one) * size(one) for one in heard) - masked
     times = []
     for _ in range(repetitions):
         start = time.perf_counter()
         play(setting, rounds)
         times.append(1000 * (time.perf_counter() - start))
-    return sorted(times), sums
+    return sorted(times), masked, others
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -89,9 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| members | ms, median | least | MB of masked vectors | MB of all else |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for setting in SETTINGS:
-        times, sums = measure(setting, rounds)
-        masked = sum(4 * setting.n_parameters * one.turnout.masked for one in sums)
-        others = sum(one.members_bytes + one.server_bytes for one in sums) - masked
+        times, masked, others = measure(setting, rounds)
         print(
             f"| {setting.name} | {median(times):.0f} | {times[0]:.0f} | {masked / 1e6:.2f} "
             f"| {others / 1e6:.2f} |"

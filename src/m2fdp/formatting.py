@@ -16,6 +16,11 @@ def promised_epsilon(promise: Mapping[str, Any]) -> float:
     return float(next((promise[x] for x in EPSILON_NAMES.values() if x in promise), math.nan))
 
 
+def for_json(value: float) -> float | str:
+    """A number, or the text "inf" for an infinite one, which JSON has no number for."""
+    return value if math.isfinite(value) else "inf"
+
+
 def counted(n: int, noun: str, several: str | None = None) -> str:
     """So many of them: `1 round`, `2,000 rounds`; `several` where the plural has no plain s."""
     return f"{n:,} {noun if n == 1 else several or f'{noun}s'}"

@@ -9,6 +9,7 @@ the same noise in two releases that differ would drop out of their difference.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -96,6 +97,15 @@ def from_entropy() -> Randomness:
 def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     """A generator that is keyed by the seed alone."""
     return KeyedStreams(seed).generator(purpose, *indices)
+
+
+def digest_of(text: str, arrays: Iterable[np.ndarray]) -> bytes:
+    """64 bytes that tell a text and arrays from all others."""
+    digest = blake2b(text.encode())
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
 
 
 def torch_seed(seed: int, purpose: str) -> int:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from m2fdp.adversaries import AuditedRun, audit, plant
-from m2fdp.adversaries.audit import audited_lines
+from m2fdp.adversaries.audit import audit, audited_lines
+from m2fdp.adversaries.canaries import AuditedRun, plant
 from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.premises import Premises

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.adversaries.copies import assert_caught, bounds_of, changed, noise_of, with_noise
 
-from m2fdp.adversaries import audit, bounds_table, listen
+from m2fdp.adversaries.audit import audit, bounds_table, listen
 from m2fdp.config import AuditConfig, ThreatConfig
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.streams import Streams

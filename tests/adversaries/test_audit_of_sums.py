@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.builders import records_of
 
-from m2fdp.adversaries import audit as audit_run
+from m2fdp.adversaries.audit import audit as audit_run
 from m2fdp.adversaries.audit import audited_lines
 from m2fdp.adversaries.canaries import AuditedRun
 from m2fdp.config import AuditConfig, load_config

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.adversaries.copies import silent
 
-from m2fdp.adversaries import listen
+from m2fdp.adversaries.audit import listen
 
 UPLOAD = {"mechanism": "upload"}
 SYSTEMS = {

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tests.adversaries.copies import bounds_of, silent
 
-from m2fdp.adversaries import listen, plant
-from m2fdp.adversaries.audit import audited_lines
+from m2fdp.adversaries.audit import audited_lines, listen
+from m2fdp.adversaries.canaries import plant
 from m2fdp.privacy.taint import windows
 
 CENTERS = ["received", "global"]

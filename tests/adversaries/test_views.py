@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.builders import experiment_of
 
-from m2fdp.adversaries import overhear
+from m2fdp.adversaries.views import overhear
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms.base import silence
 from m2fdp.privacy.premises import weights_up_to

@@ -10,7 +10,7 @@ from m2fdp.costs.messages import ballot_bits, message_bits
 from m2fdp.costs.resources import Links
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.privacy.mechanisms import step_together
-from m2fdp.secure_aggregation.traffic import everybody, member_bytes
+from m2fdp.secure_aggregation.traffic import member_bytes
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise, noise_plan
 from m2fdp.topology.participation import Participation
@@ -144,7 +144,7 @@ def test_bits_are_those_of_the_protocol():
     """What all members send together, as the protocol counts it."""
     network = two_by_three(SecureSums(frozenset({2}), decode="cloud"))
     _, devices = message_bits(network, M, ResourcesConfig())
-    each = member_bytes(everybody(6), M)
+    each = member_bytes(6, M)
     assert devices.sum() == 8 * 6 * (each.vector + each.overhead)
 
 

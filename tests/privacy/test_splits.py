@@ -14,7 +14,6 @@ from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.mechanisms.splits import (
     activation_multiplier,
-    joint_shift,
     randomised_response,
     split_law,
 )
@@ -133,8 +132,8 @@ def test_the_law_is_the_joint_shift_in_units_of_the_gradients():
     ((law, count),) = split_law(0.3, 7)
     gradients = 2.0
     activations = activation_multiplier(gradients, 0.3)
-    assert law.largest / gradients == pytest.approx(joint_shift(gradients, activations))
-    assert joint_shift(3.0, 4.0) == pytest.approx(5 / 12)
+    together = sqrt(1 / gradients**2 + 1 / activations**2)
+    assert law.largest / gradients == pytest.approx(together)
     assert count == 7
 
 

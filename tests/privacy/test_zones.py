@@ -19,6 +19,24 @@ ONCE = Releases(((subsampled(1.0), 1),), ((subsampled(1.0), 1),))
 OFF, IN_ZONES, EVERYWHERE = (SecureSums(frozenset(layers)) for layers in ((), (2,), (1, 2)))
 
 
+def alike(sizes, devices, super_nodes, cloud):
+    """Zones of so many devices on line each, with uniform weights, whose adders take so many times
+    what one device moves their message by at most."""
+    numbers = np.asarray(sizes)
+    zone_of = np.repeat(np.arange(len(numbers)), numbers)
+    s, n = len(numbers), len(zone_of)
+    return Zones(
+        zone_of,
+        1.0 / numbers[zone_of],
+        np.full(s, 1.0 / s),
+        np.ones(n),
+        np.broadcast_to(np.asarray(devices, dtype=np.float64), n),
+        np.broadcast_to(np.asarray(super_nodes, dtype=np.float64), s) / numbers,
+        cloud / (s * numbers.min()),
+        np.ones(n),
+    )
+
+
 def case(name, z=1.0):
     """H's cases with s = m = 10 and halves; C7 with four zones of each kind."""
     devices, super_nodes = np.zeros((S, M)), np.zeros(S)
@@ -29,7 +47,7 @@ def case(name, z=1.0):
     others = {"C2": (0, S), "C3": (5, S), "C3, both": (0, S), "C6": (0, 5), "C7": (4, 8)}
     super_nodes[slice(*others.get(name, (0, 0)))] = z
     cloud = z * (name in {"C4", "C5", "C6", "C7"})
-    return Zones.alike([M] * S, devices.ravel(), super_nodes, cloud)
+    return alike([M] * S, devices.ravel(), super_nodes, cloud)
 
 
 def found(zones, sums, observer, releases=ONCE):
@@ -125,12 +143,12 @@ _WHO = ["cloud", "devices elsewhere", "devices of the zone", "public"]
 
 def test_zones_of_unequal_sizes_share_the_broadcast_s_noise_unequally():
     """Five zones of 2 and five of 18: z D sqrt(sum of 1/D^2), so 1.75 and 0.158; 1.199 if equal."""
-    zones = Zones.alike([2, 18] * 5, 0.0, 1.0, 0.0)
+    zones = alike([2, 18] * 5, 0.0, 1.0, 0.0)
     rows = zone_epsilons(zones, [ONCE], DELTA).set_index("observer")
     assert rows.loc["public", "epsilon"] == pytest.approx(1.75, rel=5e-3)
     assert rows.loc["public", "least_epsilon"] == pytest.approx(0.158, rel=5e-3)
     assert rows.loc["cloud", "epsilon"] == rows.loc["cloud", "least_epsilon"]
-    equal = Zones.alike([10] * 10, 0.0, 1.0, 0.0)
+    equal = alike([10] * 10, 0.0, 1.0, 0.0)
     assert found(equal, OFF, "public")[SERVERS] == pytest.approx(1.199, rel=5e-3)
     assert zones.adders(1.0) == equal.adders(1.0) == pytest.approx(10)
 

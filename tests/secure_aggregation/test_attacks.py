@@ -11,22 +11,14 @@ import pytest
 from scipy.stats import chi2, chisquare, ks_2samp
 from tests.secure_aggregation.rounds import exact_sum, inputs_of, play, seeded, terms_of
 
-from m2fdp.secure_aggregation import (
-    Group,
-    Input,
-    Scale,
-    Stage,
-    Terms,
-    encoding,
-    keys,
-    masks,
-    secure_sum,
-)
+from m2fdp.secure_aggregation import encoding, keys, masks
 from m2fdp.secure_aggregation.encoding import encode
 from m2fdp.secure_aggregation.keys import key_pair
 from m2fdp.secure_aggregation.member import point
 from m2fdp.secure_aggregation.messages import MaskedVector
+from m2fdp.secure_aggregation.protocol import secure_sum
 from m2fdp.secure_aggregation.shares import rebuild_all
+from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
 
 
 def byte_statistic(words: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 from tests.secure_aggregation.rounds import seeded
 
-from m2fdp.secure_aggregation import NobodyElected, elections
+from m2fdp.secure_aggregation import elections
 from m2fdp.secure_aggregation.elections import (
     NONCE_BYTES,
     Election,
@@ -24,6 +24,7 @@ from m2fdp.secure_aggregation.elections import (
     hold,
     winner,
 )
+from m2fdp.secure_aggregation.failures import NobodyElected
 
 DRAWS = 10_000
 

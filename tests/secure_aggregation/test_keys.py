@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.secure_aggregation.rounds import terms_of
 
-from m2fdp.secure_aggregation import Group, KeyRefused, Scale, TamperedShare, Terms
+from m2fdp.secure_aggregation.failures import KeyRefused, TamperedShare
 from m2fdp.secure_aggregation.keys import (
     agree,
     copied,
@@ -19,6 +19,7 @@ from m2fdp.secure_aggregation.keys import (
     unseal,
 )
 from m2fdp.secure_aggregation.masks import add_pair_mask, keystream, pair_key
+from m2fdp.secure_aggregation.terms import Group, Scale, Terms
 
 # RFC 7748, section 6.1.
 ALICE = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")

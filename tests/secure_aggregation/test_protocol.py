@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.secure_aggregation.rounds import (
+    Traffic,
+    Turnout,
     changed,
     default_threshold,
     exact_sum,
@@ -17,19 +19,15 @@ from tests.secure_aggregation.rounds import (
 )
 
 from m2fdp.errors import InputError
-from m2fdp.secure_aggregation import (
+from m2fdp.secure_aggregation.failures import (
     BelowThreshold,
-    Group,
-    Input,
     InputRefused,
     KeyRefused,
     MessageRefused,
     OutOfTurn,
     ProtocolError,
-    Stage,
     TamperedShare,
     UnmaskRefused,
-    secure_sum,
 )
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
@@ -41,8 +39,10 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from m2fdp.secure_aggregation.protocol import secure_sum
 from m2fdp.secure_aggregation.server import Server
-from m2fdp.secure_aggregation.traffic import Turnout, member_bytes
+from m2fdp.secure_aggregation.terms import Group, Input, Stage
+from m2fdp.secure_aggregation.traffic import member_bytes
 
 
 def rounds():
@@ -223,17 +223,18 @@ def test_the_driver_goes_on_without_refused_keys(caplog):
         asked.append(source(size))
         return asked[len(asked) - 4] if 3 < len(asked) <= 6 else asked[-1]
 
-    total = secure_sum(terms, inputs, entropy=stuck)
+    traffic = Traffic()
+    total = secure_sum(terms, inputs, entropy=stuck, tap=traffic)
     assert total.refused == {0: "shown twice", 1: "shown twice"}
     assert total.survivors == (2, 3, 4)
     np.testing.assert_array_equal(
         total.values, exact_sum([inputs[u] for u in total.survivors], terms)
     )
     assert [line.count("left out: shown twice") for line in caplog.messages] == [1, 1]
-    assert total.turnout == Turnout(5, 3, 3, 3, 3)
+    assert traffic.turnout == Turnout(5, 3, 3, 3, 3)
     # Five send keys and three all the rest, to two others each.
-    each = member_bytes(total.turnout, 20)
-    assert total.members_bytes == 3 * (each.overhead + each.vector) + 2 * each.keys
+    each = member_bytes(3, 20)
+    assert traffic.members_bytes == 3 * (each.overhead + each.vector) + 2 * each.keys
 
 
 @pytest.mark.parametrize(

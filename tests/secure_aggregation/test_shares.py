@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.secure_aggregation.rounds import seeded
 
-from m2fdp.secure_aggregation import SharesDisagree
+from m2fdp.secure_aggregation.failures import SharesDisagree
 from m2fdp.secure_aggregation.shares import (
     PRIME,
     SHARE_BYTES,

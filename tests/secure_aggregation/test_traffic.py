@@ -1,9 +1,9 @@
 """Bytes by formula and bytes as they are sent."""
 
 import pytest
-from tests.secure_aggregation.rounds import inputs_of, terms_of
+from benchmarks.secure_sums import size
+from tests.secure_aggregation.rounds import Traffic, Turnout, everybody, inputs_of, terms_of
 
-from m2fdp.secure_aggregation import Stage, secure_sum
 from m2fdp.secure_aggregation.messages import (
     Mailbox,
     MaskedVector,
@@ -13,15 +13,16 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from m2fdp.secure_aggregation.protocol import secure_sum
+from m2fdp.secure_aggregation.terms import Stage
 from m2fdp.secure_aggregation.traffic import (
     MemberBytes,
-    Turnout,
-    everybody,
     member_bytes,
     overhead_bits,
 )
 
-ID, KEYS, PARCEL = 4, 64, 4 + 2 * 33 + 16  # a member's number, two public ones, two sealed shares
+# A member's number, two public keys, two sealed shares, one open share; all with whose they are.
+ID, KEYS, PARCEL, SHARE = 4, 64, 4 + 2 * 33 + 16, 4 + 33
 
 
 def server_bytes(turnout):
@@ -35,19 +36,18 @@ def server_bytes(turnout):
 
 def members_bytes(turnout):
     """What all members send together: of 20 parameters."""
-    each = member_bytes(turnout, 20)
     return (
-        turnout.announced * each.keys
-        + turnout.shared * each.shares
-        + turnout.masked * each.vector
-        + turnout.answered * each.unmasking
+        turnout.announced * KEYS
+        + turnout.shared * (turnout.listed - 1) * PARCEL
+        + turnout.masked * 20 * 4
+        + turnout.answered * turnout.shared * SHARE
     )
 
 
 def test_by_hand():
     # 10 members: two keys of 32 bytes; 9 parcels of an id, two shares of 33 bytes and a tag of 16;
     # 7,840 words; 10 shares with an id.
-    assert member_bytes(everybody(10), 7840) == MemberBytes(64, 9 * 86, 31_360, 10 * 37)
+    assert member_bytes(10, 7840) == MemberBytes(64, 9 * 86, 31_360, 10 * 37)
     assert overhead_bits(10) == 8 * (64 + 774 + 370)
     assert server_bytes(everybody(10)) == (6800, 7740, 400)
 
@@ -61,19 +61,19 @@ def test_every_kind_of_message_has_the_size_of_the_formula():
 
     secure_sum(terms, inputs_of(terms), tap=hear)
     turnout = everybody(6)
-    each = member_bytes(turnout, 20)
-    for kind, size in (
+    each = member_bytes(6, 20)
+    for kind, expected in (
         (PublicKeys, each.keys),
         (SealedShares, each.shares),
         (MaskedVector, each.vector),
         (UnmaskShares, each.unmasking),
     ):
-        assert [message.n_bytes for message in heard[kind]] == [size] * 6
+        assert [size(message) for message in heard[kind]] == [expected] * 6
     # Rosters and requests are one message to all.
     rosters, mailboxes, requests = server_bytes(turnout)
-    assert [one.n_bytes * 6 for one in heard[Roster]] == [rosters]
-    assert [one.n_bytes * 6 for one in heard[UnmaskRequest]] == [requests]
-    assert sum(one.n_bytes for one in heard[Mailbox]) == mailboxes
+    assert [size(one) * 6 for one in heard[Roster]] == [rosters]
+    assert [size(one) * 6 for one in heard[UnmaskRequest]] == [requests]
+    assert sum(size(one) for one in heard[Mailbox]) == mailboxes
     # A message is what its parts are.
     keys, sealed = heard[PublicKeys][0], heard[SealedShares][0]
     assert len(keys.sealing) == len(keys.masking) == 32
@@ -90,19 +90,19 @@ def test_every_kind_of_message_has_the_size_of_the_formula():
         ({0: 0, 4: 1, 9: 2, 5: 3}, Turnout(9, 9, 8, 7, 6)),
     ],
 )
-def test_the_driver_counts_what_the_formula_says(silent, turnout):
-    terms = terms_of(10, 6)
-    total = secure_sum(terms, inputs_of(terms), silent)
-    assert total.turnout == turnout
-    assert total.members_bytes == members_bytes(turnout)
-    assert total.server_bytes == sum(server_bytes(turnout))
+def test_the_driver_sends_what_the_formula_says(silent, turnout):
+    terms, traffic = terms_of(10, 6), Traffic()
+    secure_sum(terms, inputs_of(terms), silent, tap=traffic)
+    assert traffic.turnout == turnout
+    assert traffic.members_bytes == members_bytes(turnout)
+    assert traffic.server_bytes == sum(server_bytes(turnout))
     up = turnout.announced + turnout.shared + turnout.masked + turnout.answered
-    assert total.messages == up + turnout.listed + turnout.shared + turnout.masked
+    assert traffic.messages == up + turnout.listed + turnout.shared + turnout.masked
 
 
 def test_zones_send_less_than_one_large_group():
     """H Sec. IV-A: s zones of m, and one group of s, against one of s·m."""
-    flat = 50 * member_bytes(everybody(50), 0).overhead
-    zones = 50 * member_bytes(everybody(5), 0).overhead
-    servers = 10 * member_bytes(everybody(10), 0).overhead
+    flat = 50 * member_bytes(50, 0).overhead
+    zones = 50 * member_bytes(5, 0).overhead
+    servers = 10 * member_bytes(10, 0).overhead
     assert 7 < flat / (zones + servers) < 9

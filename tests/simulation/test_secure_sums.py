@@ -8,7 +8,7 @@ import torch
 from tests.builders import experiment_of, last_state
 
 from m2fdp.errors import InputError
-from m2fdp.secure_aggregation import Group, Scale
+from m2fdp.secure_aggregation.terms import Group, Scale
 from m2fdp.simulation import masked_sums, model_sums
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.step_sums import step_sums

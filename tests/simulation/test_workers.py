@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from m2fdp.simulation import workers
-from m2fdp.simulation.forking import WARNING
+from m2fdp.simulation.pool import WARNING
 from m2fdp.simulation.workers import Workers, shared_tensor
 
 

@@ -128,7 +128,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     if layer == 0:  # below a root, which the cloud sends what it broadcasts
         local = {at + 1: every for at, every in schedule.local_aggregation.items()}
         schedule = replace(schedule, local_aggregation=local)
-    ranges = _subtree(network.tree, layer, head)
+    ranges = network.tree.below(layer, range(head, head + 1))
     audited = np.arange(copies) * len(ranges[-1]) + (device - ranges[-1].start)
     whole = privacy.unit == "device"
     by_record = mechanism.clipping.divide_by == "expected"
@@ -275,15 +275,6 @@ def _shards(
     kinds[np.isin(owners, audited)] = records.ravel()
     features = torch.ones(len(owners), 1, 1, 1, dtype=torch.float64)
     return Shards(features, torch.as_tensor(kinds + owners * _KINDS), sizes, rates)
-
-
-def _subtree(tree: Tree, layer: int, head: int) -> list[range]:
-    """The nodes of layers `layer`…L below a node, itself included; children are contiguous."""
-    ranges = [range(head, head + 1)]
-    for parents in tree.parents[layer:]:
-        start, stop = np.searchsorted(parents, (ranges[-1].start, ranges[-1].stop))
-        ranges.append(range(int(start), int(stop)))
-    return ranges
 
 
 def _copied_network(network: Network, layer: int, ranges: list[range], copies: int) -> Network:

@@ -64,12 +64,6 @@ class Vantage:
     lock_step: LockStep
     plan: RoundPlan
 
-    @property
-    def stretches(self) -> list[tuple[int, int]]:
-        """(number of its last step, layer up to which models travel) of every aggregation."""
-        steps = enumerate(self.plan.layers, start=1)
-        return [(step, top) for step, top in steps if top is not None]
-
     def senders_layer(self, device: int) -> int:
         """The lowest layer from which the device's models are sent up."""
         return int(self.lock_step.nodes[self.lock_step.group_of[device], 0])
@@ -83,12 +77,12 @@ def place_of(vantage: Vantage, observer: str, device: int) -> Place | None:
     """
     network, row = vantage.network, sight.KINDS[observer]
     if row.handed == sight.FINAL:
-        return Place(len(vantage.stretches) - 1, "end", 0, 0)
+        return Place(len(vantage.plan.stretches) - 1, "end", 0, 0)
     head = vantage.senders_layer(device)
     if head < network.tree.depth and row.up in (sight.ON_LINKS, sight.TO_TRUSTED):
         return None
     alone = row.up != sight.TO_ITS_READER  # who colludes is an observer by itself
-    for number, (_, top) in enumerate(vantage.stretches):
+    for number, (*_, top) in enumerate(vantage.plan.stretches):
         for layer in range(head, top, -1):
             node = int(network.tree.ancestors[layer][device])
             message = sight.message_of(network, layer, node)
@@ -211,7 +205,7 @@ def _message(vantage: Vantage, heard: Heard, place: Place, rounds: int) -> Messa
     """What is read at a place, as updates of the devices below it."""
     network = vantage.network
     tree, devices_layer = network.tree, network.tree.depth
-    steps, _ = vantage.stretches[place.stretch]
+    _, steps, _ = vantage.plan.stretches[place.stretch]
     start, node, layer = heard.start, place.node, place.layer
     if place.direction == "up" and place.summed:
         layer = place.layer - 1

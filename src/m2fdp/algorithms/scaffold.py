@@ -47,11 +47,9 @@ class CorrectedStep:
     reports: frozenset[str] = frozenset({"c"})
 
     def first(self, weights: Tensor) -> Named:
-        """No gradient has been seen."""
         return {"c": torch.zeros_like(weights), "moved": torch.zeros_like(weights)}
 
     def of(self, device: Named, server: Named) -> CorrectedStep:
-        """The steps of some learners."""
         return replace(self, device=device, correction=server["c"] - device["c"])
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
@@ -78,15 +76,12 @@ class ScaffoldServer:
     step_size: float = 1.0
 
     def start(self, weights: Tensor) -> Named:
-        """c = 0."""
         return {"c": torch.zeros_like(weights)}
 
     def hear(self, slots: Named, reported: Named) -> Named:
-        """c, moved by the mean of the changes."""
         return {"c": slots["c"] + reported["c"]}
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
-        """A step towards the aggregate."""
         return torch.lerp(weights, aggregate, self.step_size), slots
 
 

@@ -39,11 +39,9 @@ class PapersGap:
     values: np.ndarray
 
     def over(self, history: History, remaining: int) -> np.ndarray:
-        """See `MechanismGap.over`."""
         return self.values
 
     def after(self, history: History, at: tuple[int, int, int], local_steps: int) -> History:
-        """See `MechanismGap.after`."""
         return History(history.rounds + 1)
 
 

@@ -63,7 +63,6 @@ class ControlledRounds:
         return tuple(state for state, _ in planned(self.controller, len(self.rounds)))
 
     def start(self, state: State) -> CourseState:
-        """What is seen of beta before the first round."""
         if self.controller.smoothness:
             return {}
         gradients = gradients_at(self.simulation, state.weights).gradients
@@ -94,7 +93,6 @@ class ControlledRounds:
         return Decision(plan, logged(control))
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:
-        """One look more."""
         if self.controller.smoothness:
             return course_state
         gradients = gradients_at(self.simulation, state.weights).gradients

@@ -16,7 +16,7 @@ import numpy as np
 
 from m2fdp.config import ResourcesConfig
 from m2fdp.secure_aggregation.elections import NONCE_BYTES
-from m2fdp.secure_aggregation.traffic import everybody, member_bytes, overhead_bits
+from m2fdp.secure_aggregation.traffic import member_bytes, overhead_bits
 from m2fdp.topology.network import Network
 
 # For layer l = 1…L (index l-1), float64 (N_l,).
@@ -31,7 +31,7 @@ def message_bits(network: Network, n_parameters: int, config: ResourcesConfig) -
     tree, sums = network.tree, network.sums
     plain = float(n_parameters * config.bits_per_parameter)
     bits = tuple(np.full(tree.n_nodes(layer), plain) for layer in range(1, tree.depth + 1))
-    vector = 8 * member_bytes(everybody(2), n_parameters).vector
+    vector = 8 * member_bytes(2, n_parameters).vector
     of_one = overhead_bits(1)
     each_other = overhead_bits(2) - of_one
     for layer in sums.layers:

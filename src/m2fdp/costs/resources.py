@@ -18,7 +18,6 @@ from m2fdp.costs.clock import Cost
 from m2fdp.costs.messages import Bits, ballot_bits, message_bits
 from m2fdp.privacy.mechanisms import LockStep
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.sampling import sibling_rank
 from m2fdp.topology.network import Network
 from m2fdp.topology.trust import trusted_branch
 
@@ -136,7 +135,7 @@ class Links:
         """Where nobody else sends than `branch`, bool (N_l,) for layer l = 1…L: joules, seconds up
         to layer 1 and seconds into the cloud, (3, journeys, sizes); devices, int64 (sizes,)."""
         tree = self.network.tree
-        rank = sibling_rank(tree, np.arange(tree.n_devices))
+        rank = tree.sibling_rank()
         costs = np.zeros((3, len(journeys), len(sizes)))
         present = np.zeros(len(sizes), dtype=np.int64)
         for i, size in enumerate(sizes):
@@ -242,11 +241,9 @@ class LinkClock:
         self._servers = cache(lambda network, layers: links[network].servers(layers))
 
     def round(self, plan: RoundPlan) -> Cost:
-        """See `Links.round`."""
         return self._round(plan.network, plan.layers)
 
     def servers(self, plan: RoundPlan) -> Cost:
-        """See `Links.servers`."""
         return self._servers(plan.network, plan.layers)
 
 
@@ -256,5 +253,4 @@ def _present(network: Network) -> np.ndarray:
     if network.chance is not None:
         return network.odds
     # Which devices take part changes, how many does not: let it be the first ones.
-    rank = sibling_rank(tree, np.arange(tree.n_devices))
-    return rank < network.present[tree.parents[-1]]
+    return tree.sibling_rank() < network.present[tree.parents[-1]]

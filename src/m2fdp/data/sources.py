@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import file_digest, md5
@@ -169,7 +169,7 @@ def _torchvision(config: DatasetConfig, unpack_root: Path) -> Dataset:
             "dataset.root",
             config.root,
             f"the {config.name} files in {root.absolute()} are damaged ({one_line(error)}); "
-            f"replace {_listed(source.unpacked)}, or remove them and set dataset.download=true",
+            f"replace {', '.join(source.unpacked)}, or remove them and set dataset.download=true",
         ) from error
 
 
@@ -207,7 +207,7 @@ def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
                 "dataset.download",
                 True,
                 f"could not download {config.name} into {root.absolute()} ({one_line(error)}); "
-                f"copy {_listed(source.unpacked)} there, or try again",
+                f"copy {', '.join(source.unpacked)} there, or try again",
             ) from error
         return root
     if not source.is_archived_in(root):
@@ -243,16 +243,12 @@ def _what_is_missing(source: _Source, root: Path) -> str:
     absent = [file for file in source.unpacked if not (root / file).is_file()]
     damaged = source.damaged_in(root)
     return (
-        f"{_listed(absent)} not found in {root.absolute()}; set dataset.download=true, or copy "
-        f"there these files or the archives {_listed(file for file, _ in source.archives)}"
-        + (f" (its {_listed(damaged)} has the wrong MD5)" if damaged else "")
+        f"{', '.join(absent)} not found in {root.absolute()}; set dataset.download=true, or copy "
+        f"there these files or the archives {', '.join(file for file, _ in source.archives)}"
+        + (f" (its {', '.join(damaged)} has the wrong MD5)" if damaged else "")
     )
 
 
 def _md5(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, partial(md5, usedforsecurity=False)).hexdigest()
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)

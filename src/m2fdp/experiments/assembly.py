@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import nan
 
+from m2fdp.algorithms import get_algorithm
 from m2fdp.control.controller import Controller
 from m2fdp.control.policy import ControlledRounds, controlled_plan
 from m2fdp.costs.clock import totals
@@ -16,7 +17,7 @@ from m2fdp.experiments.control import controller_of
 from m2fdp.experiments.parts import Parts
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Calibration
-from m2fdp.experiments.tiers import course_of, model_of, process_of
+from m2fdp.experiments.tiers import course_of, model_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.schedule.rounds import RunPlan
@@ -52,8 +53,8 @@ class Assembly(Parts):
     @cached_property
     def splits(self) -> TreeTiers | None:
         """Who has how much of the model when, where devices split it at every step."""
-        if not tree_tiers.splits_in_steps(self.config, self.network):
-            return None
+        if self.network.splits is None or get_algorithm(self.config.algorithm).tiers is not None:
+            return None  # nobody splits it, or only in epochs
         devices = self.samples.sizes, self.sampling_rates
         return tree_tiers.plan_splits(self.config, self.run_plan, self.classified, *devices)
 
@@ -77,12 +78,7 @@ class Assembly(Parts):
 
     @cached_property
     def calibration(self) -> Calibration:
-        """The mechanisms for these shards and rounds, and the rounds that the budget affords.
-
-        Raises:
-            InputError: the target can't be met for an observer that `threat` distrusts, or the
-                budget is passed by the first round.
-        """
+        """See `m2fdp.experiments.calibrating.calibrate`."""
         devices = self.samples.sizes, self.sampling_rates
         return calibrate(self.config, self.plan, self.run_plan, *devices)
 
@@ -134,8 +130,9 @@ class Assembly(Parts):
         set_exact_arithmetic()
         simulation, training = simulation or self.simulation(), self.config.training
         workers = self.config.threads or available_cores()
-        if self.course is not None:
-            return process_of(self.config, simulation, self.course, workers)
+        way = get_algorithm(self.config.algorithm).tiers
+        if way is not None and self.course is not None:
+            return way.process(self.config, simulation, self.course.cuts, workers)
         settings = ExecutionSettings(training.backend, training.chunk_size, workers)
         return build_process(simulation, settings, sites)
 

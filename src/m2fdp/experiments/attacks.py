@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from itertools import islice
-from math import inf, isfinite, isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp import __version__, adversaries
-from m2fdp.adversaries import Kept, Knowledge, Message, Reconstruction, Records
+from m2fdp import __version__
 from m2fdp.adversaries.analytic import check_linear_first_layer
-from m2fdp.adversaries.knowledge import last_rows
+from m2fdp.adversaries.kept import Kept
+from m2fdp.adversaries.knowledge import Knowledge, last_rows
 from m2fdp.adversaries.membership import (
     RATES,
     Membership,
@@ -29,18 +28,21 @@ from m2fdp.adversaries.membership import (
     power_of,
     scores_of,
 )
+from m2fdp.adversaries.messages import Message
+from m2fdp.adversaries.reconstruction import Reconstruction, Records, best_of, reconstruct
+from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.config import Config, essentials
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.checks import check_attack
 from m2fdp.experiments.pairs import SEES_MODELS
 from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
-from m2fdp.formatting import EPSILON_NAMES
+from m2fdp.formatting import EPSILON_NAMES, for_json
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, KINDS, PUBLIC, lines_of
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
-from m2fdp.streams import KeyedStreams, generator, seeded
+from m2fdp.streams import KeyedStreams, digest_of, generator, seeded
 
 NOTE = (
     "A failed attack proves nothing: another may succeed. What bounds all attacks is epsilon, "
@@ -84,9 +86,8 @@ def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
     """Of all that results follow from."""
     config, samples = assembly.config, assembly.samples
     text = json.dumps([__version__, essentials(config)], sort_keys=True)
-    digest = blake2b(text.encode())
     drawn = (mechanism or assembly.calibration.mechanism).noise
-    for array in (
+    arrays = (
         samples.sizes,
         assembly.inputs.images[samples.samples],
         assembly.inputs.labels[samples.samples],
@@ -94,10 +95,8 @@ def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
         *drawn.heads,
         *drawn.messages,
         *drawn.broadcasts,
-    ):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.digest()
+    )
+    return digest_of(text, arrays)
 
 
 # --- reconstruction ----------------------------------------------------------------------
@@ -123,10 +122,10 @@ def _reconstruction(
         records = Records(features[is_theirs], labels[is_theirs].numpy(), usual)
         streams = KeyedStreams(config.seed, f"attack on message {number}".encode())
         found = []
-        for start in adversaries.reconstruct(message, knowledge, attack, store, streams):
+        for start in reconstruct(message, knowledge, attack, store, streams):
             found.append(start)
             on_done(number * starts + len(found), starts * len(messages))
-        results.append(adversaries.best_of(found, message, records))
+        results.append(best_of(found, message, records))
         epsilons.append(_epsilon(assembly, observer, message.devices, attack.round))
     record = _common(assembly, [observer]) | {
         "round": attack.round,
@@ -162,9 +161,7 @@ def _messages(
     plans = assembly.run_plan.rounds[: assembly.config.attack.round]
     process = assembly.process(simulation)
     try:
-        for message in adversaries.overhear(
-            process, assembly.network, calibrated.lock_step, plans, observer
-        ):
+        for message in overhear(process, assembly.network, calibrated.lock_step, plans, observer):
             yield replace(message, start=message.start.cpu(), update=message.update.cpu())
     finally:
         process.executor.workers.end()
@@ -200,8 +197,8 @@ def _plain(result: Reconstruction, epsilon: float) -> dict[str, Any]:
         "psnr_blind": result.blind_psnr,
         "ssim": float(result.ssim.mean()),
         "labels_right": None if isnan(result.labels) else result.labels,
-        "misfit": _for_json(result.misfit),
-        "epsilon": _for_json(epsilon),
+        "misfit": for_json(result.misfit),
+        "epsilon": for_json(epsilon),
         "pictures": pictures,
     }
 
@@ -219,7 +216,7 @@ def _summed_up(results: list[Reconstruction], epsilons: list[float]) -> dict[str
         "psnr_best": float(max(result.psnr.max() for result in results)),
         "psnr_blind": float(np.mean([result.blind_psnr for result in results])),
         "ssim": float(np.mean([result.ssim.mean() for result in results])),
-        "epsilon": _for_json(min(epsilons)),
+        "epsilon": for_json(min(epsilons)),
     }
 
 
@@ -315,7 +312,7 @@ def _shadow(
     features, labels = shards.features[at], shards.labels[at]
     summed, last, model = np.zeros(len(targets)), np.zeros(len(targets)), simulation.model
     weights = model.initial_vector()
-    for weights in adversaries.broadcasts(process, plans):
+    for weights in broadcasts(process, plans):
         last = confidences(model, weights, features, labels)
         summed += last
     evaluated = evaluate(
@@ -333,7 +330,7 @@ def _numbers(membership: Membership, epsilon: float) -> dict[str, Any]:
     values: dict[str, Any] = {"auc": membership.auc, "auc_most": membership.auc_most}
     for rate, rate_found, rate_most in zip(RATES, membership.tpr, membership.tpr_most, strict=True):
         values |= {f"tpr_at_{rate:g}": rate_found, f"tpr_most_at_{rate:g}": rate_most}
-    return values | {"epsilon_lower": membership.epsilon_lower, "epsilon": _for_json(epsilon)}
+    return values | {"epsilon_lower": membership.epsilon_lower, "epsilon": for_json(epsilon)}
 
 
 # --- both --------------------------------------------------------------------------------
@@ -353,14 +350,10 @@ def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str,
         "algorithm": config.algorithm,
         "dataset": config.dataset.name,
         "model": config.model.name,
-        EPSILON_NAMES[guarantee]: _for_json(epsilon),
+        EPSILON_NAMES[guarantee]: for_json(epsilon),
         "guarantee": guarantee,
         "delta": config.privacy.delta,
         "unit": config.privacy.unit,
         "adjacency": config.privacy.adjacency,
         "note": NOTE,
     }
-
-
-def _for_json(value: float) -> float | str:
-    return value if isfinite(value) else "inf"

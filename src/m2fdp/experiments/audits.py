@@ -10,20 +10,16 @@ from m2fdp.simulation.arithmetic import set_exact_arithmetic
 
 
 def audit_run(assembly: Assembly) -> pd.DataFrame:
-    """Lower bounds on epsilon beside the ledger's upper bounds.
-
-    Raises:
-        InputError: nothing is private, or the rounds are a controller's.
-    """
-    from m2fdp import adversaries  # SciPy's distributions take long
+    """See `Experiment.audit`."""
+    # SciPy's distributions take long.
+    from m2fdp.adversaries.audit import audit, bounds_table
+    from m2fdp.adversaries.canaries import AuditedRun
 
     config, plan = assembly.config, assembly.plan
     check_audit(config, plan)
     calibrated, sizes = assembly.calibration, assembly.samples.sizes
     set_exact_arithmetic()
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
-    run = adversaries.AuditedRun(
-        assembly.network, mechanism, plan.schedule, config.privacy, sizes, plan.rules
-    )
+    run = AuditedRun(assembly.network, mechanism, plan.schedule, config.privacy, sizes, plan.rules)
     rounds = min(rounds, config.audit.rounds or rounds)
-    return adversaries.bounds_table(adversaries.audit(run, rounds, config.audit, config.seed))
+    return bounds_table(audit(run, rounds, config.audit, config.seed))

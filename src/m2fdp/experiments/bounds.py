@@ -20,27 +20,14 @@ from m2fdp.experiments.results import ConvergenceBounds
 
 
 def measure(assembly: Assembly) -> pd.DataFrame:
-    """Train, and measure along the run; see `m2fdp.convergence.measurement.measure_run`.
-
-    Raises:
-        InputError: the rounds are a controller's.
-    """
+    """See `Experiment.measure`."""
     check_equal_rounds(assembly.config, assembly.plan)
     rounds = assembly.run_plan.rounds[: assembly.calibration.affordable_rounds]
     return measure_run(assembly.process(), rounds, assembly.config.training.evaluate_every)
 
 
 def bound_run(assembly: Assembly, measured: pd.DataFrame | None) -> ConvergenceBounds:
-    """Both bounds by round and by layer.
-
-    Args:
-        measured: table of `measure`, which is called where it is not given.
-
-    Raises:
-        InputError: the rounds are a controller's, steps are not plain, no gradient has
-            changed along the run, so that nothing is known of beta, or models are clipped in place
-            of steps.
-    """
+    """See `Experiment.bound`."""
     config, network, schedule = assembly.config, assembly.network, assembly.plan.schedule
     check_bound(config, assembly.plan)
     measured = measure(assembly) if measured is None else measured

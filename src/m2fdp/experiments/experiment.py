@@ -174,7 +174,7 @@ class Experiment(Assembly):
 
     def audit(self) -> pd.DataFrame:
         """Lower bounds on epsilon by canaries in the engine's own rounds, beside the ledger's
-        upper bounds: a row an audited observer; see `m2fdp.adversaries.Bounds`.
+        upper bounds: a row an audited observer; see `m2fdp.adversaries.audit.Bounds`.
 
         Raises:
             InputError: nothing is private, or the rounds are a controller's.
@@ -211,7 +211,8 @@ class Experiment(Assembly):
             measured: table of `measure`, which is called where it is not given.
 
         Raises:
-            InputError: the rounds are a controller's, steps are not plain, or beta can't be
-                estimated.
+            InputError: the rounds are a controller's, steps are not plain, no gradient has
+                changed along the run, so that nothing is known of beta, or models are clipped in
+                place of steps.
         """
         return bounds.bound_run(self, measured)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from hashlib import blake2b
 
 import numpy as np
 
 from m2fdp.config import Config, released
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import DeviceSamples
-from m2fdp.streams import Randomness, from_entropy, seeded
+from m2fdp.streams import Randomness, digest_of, from_entropy, seeded
 from m2fdp.topology.network import Network
 
 
@@ -36,15 +35,13 @@ def randomness_of(
         return from_entropy()
     counts = config.training.plateau.factor < 1 or config.partition.held_out_by == "devices"
     followed = held_out if counts else held_out[:0]
-    digest = blake2b(json.dumps(released(config), sort_keys=True).encode())
-    for array in (
+    arrays = (
         *network.tree.parents,
         *network.trust,
         shards.sizes,
         dataset.labels[shards.samples],
         dataset.images[shards.samples],
         *((dataset.labels[followed], dataset.images[followed]) if len(followed) else ()),
-    ):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return seeded(config.seed, digest.digest())
+    )
+    key = digest_of(json.dumps(released(config), sort_keys=True), arrays)
+    return seeded(config.seed, key)

@@ -15,7 +15,8 @@ from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 
 if TYPE_CHECKING:
-    from m2fdp.adversaries import Membership, Reconstruction
+    from m2fdp.adversaries.membership import Membership
+    from m2fdp.adversaries.reconstruction import Reconstruction
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from m2fdp.algorithms import get_algorithm
@@ -13,14 +11,10 @@ from m2fdp.models.checks import FEW, Shape
 from m2fdp.models.registry import Model, build_model, resnet_plan
 from m2fdp.models.split import SPLIT_MODELS, build_split_model
 from m2fdp.simulation.sampling import draw_participants
-from m2fdp.simulation.simulation import Simulation
 from m2fdp.streams import seeded
 from m2fdp.tiering.costs import ModuleCosts, module_costs
 from m2fdp.tiering.course import TierCourse, plan_course
 from m2fdp.tiering.printed import TABLE_TIERS
-from m2fdp.tiering.process import TierProcess
-from m2fdp.tiering.transfer import TransferProcess
-from m2fdp.tiering.ways import Way
 from m2fdp.topology.network import Network
 
 _LARGE_FOR_ADAM = 0.05
@@ -112,14 +106,6 @@ def course_of(
     present = np.stack([draw_participants(network, streams, round_) for round_ in rounds])
     costs = trained_costs(config.model, shape, n_classes)
     return plan_course(config, way, costs, sizes, present)
-
-
-def process_of(
-    config: Config, simulation: Simulation, course: TierCourse, workers: int
-) -> TierProcess | TransferProcess:
-    """How the rounds of a run in tiers are computed."""
-    way = cast(Way, get_algorithm(config.algorithm).tiers)  # it has a course
-    return way.process(config, simulation, course.cuts, workers)
 
 
 def seen_in_tiers(config: Config) -> dict[str, str]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config
 from m2fdp.models.checks import Shape
 from m2fdp.models.split import SplitModel, build_split_model
@@ -19,12 +18,6 @@ from m2fdp.streams import Randomness
 from m2fdp.tiering.costs import TierCosts, costs_of_cuts, module_costs
 from m2fdp.tiering.course import clock_costs
 from m2fdp.tiering.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers
-from m2fdp.topology.network import Network
-
-
-def splits_in_steps(config: Config, network: Network) -> bool:
-    """Whether devices may split their model at every step, as they don't in epochs."""
-    return network.splits is not None and get_algorithm(config.algorithm).tiers is None
 
 
 def plan_splits(

@@ -134,7 +134,6 @@ class SplitModel(Model):
         return _span(part for part in self.parts if part.head == tier)
 
     def initial_vector(self) -> Tensor:
-        """w^(1): float32 (M,)."""
         return torch.cat([tensor.flatten() for tensor in trained_tensors(self.module).values()])
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:

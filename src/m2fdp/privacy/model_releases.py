@@ -101,20 +101,10 @@ class BallLaw:
         return subsampled(moved)
 
 
-def stretches(plan: RoundPlan) -> list[tuple[int, int]]:
-    """A round's stretches of local steps: how many, and the layer that they end in."""
-    result, steps = [], 0
-    for layer in plan.layers:
-        steps += 1
-        if layer is not None:
-            result.append((steps, layer))
-            steps = 0
-    return result
-
-
 def composition(plan: RoundPlan, law: BallLaw) -> Composition:
     """A device's own messages of a round, each moved by 2C."""
-    return tuple(Counter(law.after(steps) for steps, _ in stretches(plan)).items())
+    laws = (law.after(last - first + 1) for first, last, _ in plan.stretches)
+    return tuple(Counter(laws).items())
 
 
 @dataclass(frozen=True)
@@ -136,14 +126,14 @@ class EveryRelease:
         """What is shown in so many rounds of each plan."""
         shown = []
         for plan, times in counted.items():
-            ends = stretches(plan)
-            if self.local is None:
-                ends = [(len(plan.layers), 0)]
+            ends = plan.stretches if self.local is not None else [(1, len(plan.layers), 0)]
             for top, seen in ((1, self.local), (0, self.total)):
                 if seen is None:
                     continue
                 shift, variance = seen
-                laws = Counter(self.law.after(steps) for steps, layer in ends if layer == top)
+                laws = Counter(
+                    self.law.after(last - first + 1) for first, last, layer in ends if layer == top
+                )
                 moved = tuple((law.scaled(shift / self.unit), n) for law, n in laws.items())
                 if moved:
                     shown.append(AlikeRounds(plan, moved, times, self.deviation(variance)))
@@ -177,7 +167,7 @@ class SomeReleases:
         shown = []
         for top, (most, (shift, variance)) in ((1, self.local), (0, self.total)):
             there = sum(
-                times * sum(layer == top for _, layer in stretches(plan))
+                times * sum(layer == top for layer in plan.layers)
                 for plan, times in counted.items()
             )
             law = self.law.after(inf).scaled(shift / self.unit)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.config import Config, PrivacyConfig, SecureAggregationConfig
-from m2fdp.formatting import EPSILON_NAMES
+from m2fdp.formatting import EPSILON_NAMES, for_json
 from m2fdp.privacy.accounting import ACCOUNTANT, Composition, chance_of_use
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
@@ -68,7 +68,7 @@ def summary(
         "calibration": privacy.calibration,
         "epsilon_nominal": nominal_epsilon(ledger, rounds, privacy),
         **_at_cloud(privacy),
-        EPSILON_NAMES[guarantee]: _for_json(mechanism.epsilon(rounds)),
+        EPSILON_NAMES[guarantee]: for_json(mechanism.epsilon(rounds)),
         "delta": privacy.delta,
         "clipping_norm": privacy.clipping_norm,
         "accountant": ACCOUNTANT,
@@ -79,7 +79,7 @@ def summary(
         **_joining(ledger, rounds),
         "distrusted": sorted(ledger.bound),
         "epsilon_by_observer": {
-            kind: _for_json(value) for kind, value in ledger.by_kind(rounds).items()
+            kind: for_json(value) for kind, value in ledger.by_kind(rounds).items()
         },
         "assumptions": [
             *conditions,
@@ -108,10 +108,6 @@ def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
     ):
         return {}
     return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
-
-
-def _for_json(value: float) -> float | str:
-    return "inf" if value == inf else value
 
 
 def assumptions(privacy: PrivacyConfig) -> list[str]:

@@ -161,15 +161,14 @@ def _attendance(
         return None
     quietest = np.full(network.tree.n_nodes(1), np.inf)
     np.minimum.at(quietest, zone_of, of_devices)
-    return _turns(zone_of, network.present), quietest[zone_of]
+    return _turns(network), quietest[zone_of]
 
 
-def _turns(zone_of: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Rounds of so many devices of each zone, in which every device is there once at least."""
-    sizes = np.bincount(zone_of)
-    order = np.argsort(zone_of, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order)) - np.searchsorted(zone_of[order], zone_of[order])
+def _turns(network: Network) -> np.ndarray:
+    """Rounds of as many devices of each zone as take part, in which every device is there once at
+    least."""
+    zone_of, present = network.tree.parents[1], network.present
+    sizes, place = np.bincount(zone_of), network.tree.sibling_rank()
     turns = np.arange((-(-sizes // present)).max())[:, None]
     return (place - turns * present[zone_of]) % sizes[zone_of] < present[zone_of]
 

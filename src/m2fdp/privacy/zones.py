@@ -65,30 +65,6 @@ class Zones:
     sums: SecureSums = OPEN
     colluding: int = 0
 
-    @classmethod
-    def alike(
-        cls,
-        sizes: Sequence[int],
-        devices: np.ndarray | float,
-        super_nodes: np.ndarray | float,
-        cloud: float,
-    ) -> Zones:
-        """Zones of so many devices on line each, with uniform weights, whose adders take so many
-        times what one device moves their message by at most."""
-        numbers = np.asarray(sizes)
-        zone_of = np.repeat(np.arange(len(numbers)), numbers)
-        s, n = len(numbers), len(zone_of)
-        return cls(
-            zone_of,
-            1.0 / numbers[zone_of],
-            np.full(s, 1.0 / s),
-            np.ones(n),
-            np.broadcast_to(np.asarray(devices, dtype=np.float64), n),
-            np.broadcast_to(np.asarray(super_nodes, dtype=np.float64), s) / numbers,
-            cloud / (s * numbers.min()),
-            np.ones(n),
-        )
-
     @cached_property
     def in_zone(self) -> np.ndarray:
         """float64 (n,), the variance that each device adds to its zone's sum when it is there."""

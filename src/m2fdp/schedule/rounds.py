@@ -32,6 +32,17 @@ class RoundPlan:
     center: Center = "received"
 
     @property
+    def stretches(self) -> list[tuple[int, int, int]]:
+        """Local steps up to an aggregation, one after the other: the numbers k of the first and
+        the last of them, and the layer that models then travel up to."""
+        result, first = [], 1
+        for step, top in enumerate(self.layers, start=1):
+            if top is not None:
+                result.append((first, step, top))
+                first = step + 1
+        return result
+
+    @property
     def pull(self) -> float:
         """eta mu: the part of the way to the centre that every local step goes."""
         return self.step_size * self.proximal

@@ -10,38 +10,3 @@ servers that lie about who survived or about keys, members that send what the pr
 say, and what timing tells. **A sum is not differentially private because it is a sum**: without
 noise its epsilon is infinite.
 """
-
-from m2fdp.secure_aggregation.failures import (
-    BelowThreshold,
-    InputRefused,
-    KeyRefused,
-    MessageRefused,
-    NobodyElected,
-    OutOfTurn,
-    ProtocolError,
-    SharesDisagree,
-    TamperedShare,
-    UnmaskRefused,
-)
-from m2fdp.secure_aggregation.protocol import Sum, secure_sum
-from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
-
-__all__ = [
-    "BelowThreshold",
-    "Group",
-    "Input",
-    "InputRefused",
-    "KeyRefused",
-    "MessageRefused",
-    "NobodyElected",
-    "OutOfTurn",
-    "ProtocolError",
-    "Scale",
-    "SharesDisagree",
-    "Stage",
-    "Sum",
-    "TamperedShare",
-    "Terms",
-    "UnmaskRefused",
-    "secure_sum",
-]

@@ -1,8 +1,4 @@
-"""What goes over the wire, and its size: values that don't change.
-
-Sizes are of what is sent, with 4 bytes for each member's number in it; the transport's own headers
-do not count. What is secret stays out of a message's repr.
-"""
+"""What goes over the wire: values that don't change. What is secret stays out of their repr."""
 
 from __future__ import annotations
 
@@ -10,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-
-ID_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -22,11 +16,6 @@ class PublicKeys:
     sealing: bytes
     masking: bytes
 
-    @property
-    def n_bytes(self) -> int:
-        """Two keys."""
-        return len(self.sealing) + len(self.masking)
-
 
 @dataclass(frozen=True)
 class Roster:
@@ -34,33 +23,20 @@ class Roster:
 
     keys: tuple[PublicKeys, ...]
 
-    @property
-    def n_bytes(self) -> int:
-        """Keys and whose they are."""
-        return sum(ID_BYTES + keys.n_bytes for keys in self.keys)
-
 
 @dataclass(frozen=True)
-class _Parcels:
-    parcels: tuple[tuple[int, bytes], ...]
-
-    @property
-    def n_bytes(self) -> int:
-        """All parcels and whose they are."""
-        return sum(ID_BYTES + len(sealed) for _, sealed in self.parcels)
-
-
-@dataclass(frozen=True)
-class SealedShares(_Parcels):
+class SealedShares:
     """Member to server: (recipient, shares of its two secrets) for each other member."""
 
+    parcels: tuple[tuple[int, bytes], ...]
     sender: int
 
 
 @dataclass(frozen=True)
-class Mailbox(_Parcels):
+class Mailbox:
     """Server to member: (sender, sealed shares) of each other member who has sent some."""
 
+    parcels: tuple[tuple[int, bytes], ...]
     recipient: int
 
 
@@ -71,11 +47,6 @@ class MaskedVector:
     sender: int
     words: np.ndarray = field(repr=False)
 
-    @property
-    def n_bytes(self) -> int:
-        """Four bytes a parameter."""
-        return self.words.nbytes
-
 
 @dataclass(frozen=True)
 class UnmaskRequest:
@@ -83,11 +54,6 @@ class UnmaskRequest:
 
     survivors: tuple[int, ...]
     silent: tuple[int, ...]
-
-    @property
-    def n_bytes(self) -> int:
-        """Members' numbers."""
-        return ID_BYTES * (len(self.survivors) + len(self.silent))
 
 
 @dataclass(frozen=True)
@@ -98,12 +64,6 @@ class UnmaskShares:
     sender: int
     own_masks: Mapping[int, bytes] = field(repr=False)
     masking_keys: Mapping[int, bytes] = field(repr=False)
-
-    @property
-    def n_bytes(self) -> int:
-        """All shares and whose they are."""
-        held = (*self.own_masks.values(), *self.masking_keys.values())
-        return sum(ID_BYTES + len(share) for share in held)
 
 
 Message = PublicKeys | Roster | SealedShares | Mailbox | MaskedVector | UnmaskRequest | UnmaskShares

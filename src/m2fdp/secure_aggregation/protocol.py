@@ -15,7 +15,6 @@ from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import MaskedVector, Message
 from m2fdp.secure_aggregation.server import Server
 from m2fdp.secure_aggregation.terms import Input, Stage, Terms
-from m2fdp.secure_aggregation.traffic import Turnout
 
 logger = logging.getLogger(__name__)
 
@@ -32,19 +31,11 @@ class Sum:
         values: float64 (M,), the sum of the survivors' vectors and noise, on the grid.
         survivors: whose.
         refused: why the keys or the input of each refused member were.
-        turnout: how many came how far.
-        messages: how many were sent, by members and by the server.
-        members_bytes: that all members have sent.
-        server_bytes: that the server has sent.
     """
 
     values: np.ndarray = field(repr=False)
     survivors: tuple[int, ...]
     refused: Mapping[int, str]
-    turnout: Turnout
-    messages: int
-    members_bytes: int
-    server_bytes: int
 
 
 def secure_sum(
@@ -75,6 +66,11 @@ def secure_sum(
         raise ValueError(f"{len(inputs)} inputs for the {group.n_members} members of {group.name}")
     leaves = dict(silent or {})
 
+    def heard(message: _Sent) -> _Sent:
+        if tap is not None:
+            tap(message)
+        return message
+
     def present(stage: Stage, numbers: Iterable[int]) -> list[int]:
         return [u for u in numbers if leaves.get(u, _STAYS) > stage]
 
@@ -84,57 +80,29 @@ def secure_sum(
 
     def vectors() -> Iterator[MaskedVector]:
         for mailbox in mailboxes:
-            u = mailbox.recipient
-            wire.down(mailbox)
+            u = heard(mailbox).recipient
             entry = inputs[u]
             if entry is None or not present(Stage.VECTOR, [u]):
                 continue
             try:
-                yield wire.up(members[u].mask(mailbox, entry))
+                yield heard(members[u].mask(mailbox, entry))
             except InputRefused as error:
                 refuse(u, error.reason)
 
     refused: dict[int, str] = {}
-    wire = _Wire(tap)
     server = Server(terms)
     members = [Member(terms, u, entropy) for u in range(group.n_members)]
 
     announcing = present(Stage.KEYS, range(group.n_members))
-    roster = server.roster([wire.up(members[u].announce()) for u in announcing])
+    roster = heard(server.roster([heard(members[u].announce()) for u in announcing]))
     for u, reason in server.refused.items():
         refuse(u, reason)
-    listed = [keys.sender for keys in roster.keys]
-    wire.down(roster, len(listed))
 
-    sharing = present(Stage.SHARES, listed)
-    mailboxes = server.mailboxes([wire.up(members[u].share(roster)) for u in sharing])
+    sharing = present(Stage.SHARES, [keys.sender for keys in roster.keys])
+    mailboxes = server.mailboxes([heard(members[u].share(roster)) for u in sharing])
 
-    request = server.request(vectors())
-    masked = request.survivors
-    wire.down(request, len(masked))
+    request = heard(server.request(vectors()))
 
-    answering = present(Stage.UNMASKING, masked)
-    values = server.read([wire.up(members[u].unmask(request)) for u in answering])
-    turnout = Turnout(len(announcing), len(listed), len(sharing), len(masked), len(answering))
-    return Sum(values, masked, refused, turnout, wire.messages, wire.sent_up, wire.sent_down)
-
-
-class _Wire:
-    """Counts what members send up and the server sends down."""
-
-    def __init__(self, tap: Tap | None) -> None:
-        self.messages, self.sent_up, self.sent_down = 0, 0, 0
-        self._tap = tap
-
-    def up(self, message: _Sent) -> _Sent:
-        self.messages += 1
-        self.sent_up += message.n_bytes
-        if self._tap is not None:
-            self._tap(message)
-        return message
-
-    def down(self, message: Message, recipients: int = 1) -> None:
-        self.messages += recipients
-        self.sent_down += recipients * message.n_bytes
-        if self._tap is not None:
-            self._tap(message)
+    answering = present(Stage.UNMASKING, request.survivors)
+    values = server.read([heard(members[u].unmask(request)) for u in answering])
+    return Sum(values, request.survivors, refused)

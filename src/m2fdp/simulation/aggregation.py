@@ -8,7 +8,7 @@ a child that sends nothing the update is zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -81,18 +81,26 @@ def shortfalls(
     network: Network,
     lock_step: LockStep,
     present: np.ndarray,
-    layers: Collection[int],
+    by_chance: bool,
+    alive: Mapping[int, np.ndarray],
     features: Tensor,
-) -> Shortfalls:
+) -> Shortfalls | None:
     """`Updates.shortfalls`: who does not come, or falls silent, is missed by the server that it
-    sends to, unless it steps together with it. They are below zero where weights are more than one.
+    sends to, unless it steps together with it; None where all come. They are below zero where
+    weights are more than one.
 
     Args:
         present: bool (N_L,), the devices that take part in the round.
-        layers: those whose nodes may be missing.
+        by_chance: whether they come by chance.
+        alive: who is left, by layer, where some may fall silent in sums.
         features: whose type and device they have.
     """
     tree = network.tree
+    layers = set(network.sums.layers if alive else ())
+    if by_chance:
+        layers.add(tree.depth)
+    if not layers:
+        return None
     group_layers = lock_step.nodes[lock_step.group_of, 0]
 
     def of_parents(layer: int) -> Tensor:

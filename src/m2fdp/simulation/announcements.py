@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
 from m2fdp.privacy.mechanisms import Protection
+from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.aggregation import (
-    Shortfalls,
-    shortfalls,
-)
-from m2fdp.simulation.noise import RoundNoise, summed_deviations
+from m2fdp.simulation.noise import RoundNoise
 from m2fdp.simulation.process import Named, State
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.simulation import Simulation
@@ -85,21 +81,6 @@ def weighed(network: Network, weights: np.ndarray | None) -> Network:
     return replace(network, participation=None, rho=(*network.weights[:-1], weights))
 
 
-def lacking_weights(
-    network: Network,
-    mechanism: Protection,
-    present: np.ndarray,
-    by_chance: bool,
-    alive: Mapping[int, np.ndarray],
-    features: Tensor,
-) -> Shortfalls | None:
-    """`Updates.shortfalls`, by who does not come by chance, or fell silent; None where all come."""
-    layers = {network.tree.depth} if by_chance else set[int]()
-    if alive:
-        layers |= network.sums.layers
-    return shortfalls(network, mechanism.lock_step, present, layers, features) if layers else None
-
-
 def summed_noise(
     mechanism: Protection,
     steps: np.ndarray | None,
@@ -109,6 +90,9 @@ def summed_noise(
 ) -> np.ndarray:
     """Deviations of all noise of the last step and of the messages below each model of layer `top`,
     which is drawn as one: float64 (N_top,).
+
+    Independent noises that nobody sees one by one only ever feed their sum, whose law is that of
+    one Gaussian with the summed variance.
 
     Args:
         steps: float64 (G,), deviations of the step's noise; None where it is in the models.
@@ -121,4 +105,4 @@ def summed_noise(
         in_layer = lock_step.nodes[:, 0] == layer
         nodes, of_layer = lock_step.nodes[in_layer, 1], deviations[layer]
         of_layer[nodes] = np.hypot(of_layer[nodes], steps[in_layer])
-    return summed_deviations(weighing, present, deviations, top)
+    return np.sqrt(mean_variances(weighing, deviations, present, top)[0])

@@ -8,8 +8,8 @@ import numpy as np
 
 from m2fdp.privacy.offices import Offices
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.secure_aggregation import NobodyElected
 from m2fdp.secure_aggregation.elections import elect
+from m2fdp.secure_aggregation.failures import NobodyElected
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.simulation.survivors import stays
 from m2fdp.streams import Streams

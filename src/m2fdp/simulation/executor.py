@@ -137,12 +137,12 @@ def build_means(part: Part, settings: ExecutionSettings) -> Means:
     aggregators = tuple(
         build_aggregator(network, features, part.blocks) for network in simulation.networks
     )
-    return Means(backend, tile, results, aggregators, _splitter(simulation, settings.backend))
+    return Means(backend, tile, results, aggregators, splitter_of(simulation, settings.backend))
 
 
-def _splitter(simulation: Simulation, backend: str) -> Splitter | None:
+def splitter_of(simulation: Simulation, backend: str) -> Splitter | None:
     """What steps the devices, where they split the model: one after the other, or, to be checked
-    by eye, one record after the other."""
+    by eye (`reference`), one record after the other."""
     splits, model = simulation.splits, simulation.model
     if splits is None or not isinstance(model, SplitModel):
         return None

@@ -84,7 +84,6 @@ class GradientStep:
     drifts: frozenset[Drift] = frozenset({"worst_case", "smooth", "non_expansive"})
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
-        """The clipped gradient step alone."""
         descend(models)
 
 
@@ -110,7 +109,6 @@ class ProximalStep:
         return self.local.drifts
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
-        """The rule's step, and the pull."""
         pull = models - cast(Tensor, anchors)
         self.local.step(models, anchors if self.local.anchored else None, eta, descend)
         models.sub_(pull, alpha=eta * self.mu)
@@ -133,26 +131,21 @@ class OwnRule:
 
     @property
     def anchored(self) -> bool:
-        """Whether it looks at `anchors`."""
         return self.rule.anchored
 
     @property
     def reports(self) -> frozenset[str]:
-        """What each learner reports, if it keeps slots; see `KeepingRule`, here and below."""
         return cast(KeepingRule, self.rule).reports
 
     def first(self, weights: Tensor) -> Named:
-        """What a learner begins with."""
         with self._guarded():
             return cast(KeepingRule, self.rule).first(weights.clone())
 
     def of(self, device: Named, server: Named) -> LocalRule:
-        """The rule of one learner."""
         with self._guarded():
             return replace(self, rule=cast(KeepingRule, self.rule).of(device, server))
 
     def report(self, device: Named, steps: int, eta: float) -> tuple[Named, Named]:
-        """What learners keep and report."""
         with self._guarded():
             return cast(KeepingRule, self.rule).report(device, steps, eta)
 

@@ -18,7 +18,9 @@ from torch import Tensor
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.privacy.summary import LARGEST_GRID
-from m2fdp.secure_aggregation import BelowThreshold, Group, Input, Scale, Terms, secure_sum
+from m2fdp.secure_aggregation.failures import BelowThreshold
+from m2fdp.secure_aggregation.protocol import secure_sum
+from m2fdp.secure_aggregation.terms import Group, Input, Scale, Terms
 from m2fdp.topology.network import Network
 from m2fdp.topology.sums import readers
 
@@ -119,11 +121,8 @@ def step_bound(clipping: Clipping, rates: np.ndarray) -> np.ndarray:
     """
     if clipping.record_norm is not None:
         return clipping.record_norm / rates * (1 + _ROUNDING)
-    if clipping.batch_norm is not None:
-        return np.full(len(rates), clipping.batch_norm * (1 + _ROUNDING))
-    if clipping.update_norm is not None:
-        return np.full(len(rates), clipping.update_norm * (1 + _ROUNDING))
-    return np.full(len(rates), np.inf)
+    norm = clipping.batch_norm or clipping.update_norm or np.inf
+    return np.full(len(rates), norm * (1 + _ROUNDING))
 
 
 def noise_bound(deviation: np.ndarray, n_parameters: int) -> np.ndarray:

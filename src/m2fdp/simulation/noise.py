@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import pi
 from typing import cast
@@ -11,10 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.privacy.variance import mean_variances
 from m2fdp.simulation.philox import WORDS, random_words
 from m2fdp.streams import Streams
-from m2fdp.topology.network import Network
 
 # Vectors are made several at a time: so many numbers save calls and stay near the processor, or
 # fit a GPU's memory.
@@ -174,18 +171,3 @@ def _box_muller(radii: np.ndarray, angles: np.ndarray) -> np.ndarray:
     np.sin(angles, out=drawn[:, 1])
     drawn *= radii[:, None]
     return drawn.reshape(len(radii), -1)
-
-
-def summed_deviations(
-    network: Network, present: np.ndarray, deviations: Sequence[np.ndarray], top: int
-) -> np.ndarray:
-    """The standard deviation of the noise in each model of layer `top`: float64 (N_top,).
-
-    Independent noises that nobody sees one by one only ever feed their sum, whose law is that
-    of one Gaussian with the summed variance.
-
-    Args:
-        present: bool (N_L,), the devices that send.
-        deviations: (N_l,), l = 0…L: those of the noise that each node adds to its message.
-    """
-    return np.sqrt(mean_variances(network, deviations, present, top)[0])

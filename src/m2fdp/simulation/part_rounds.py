@@ -20,10 +20,10 @@ from m2fdp.simulation.aggregation import (
     Shortfalls,
     Updates,
     build_aggregator,
+    shortfalls,
 )
 from m2fdp.simulation.announcements import (
     Announcement,
-    lacking_weights,
     summed_noise,
     weighed,
 )
@@ -79,7 +79,7 @@ def _begin(
     if announced.weights is not None:
         network = weighed(network, announced.weights[part.devices])
         aggregator = build_aggregator(network, features, part.blocks)
-        lacking = lacking_weights(network, mechanism, present, True, {}, features)
+        lacking = shortfalls(network, mechanism.lock_step, present, True, {}, features)
     return Round(
         announced.number,
         plan,
@@ -116,8 +116,14 @@ def _before_sums(current: Round, stretch: Stretch) -> Round:
     features, alive = current.simulation.shards.features, current.alive[stretch.last]
     by_protocol = {layer: np.zeros_like(members) for layer, members in alive.items()}
     remaining = current.network.without(by_protocol if current.masked else alive)
-    present, by_chance = current.learners.present, current.by_chance
-    lacking = lacking_weights(remaining, current.mechanism, present, by_chance, alive, features)
+    lacking = shortfalls(
+        remaining,
+        current.mechanism.lock_step,
+        current.learners.present,
+        current.by_chance,
+        alive,
+        features,
+    )
     return replace(
         current,
         aggregator=build_aggregator(remaining, features, current.part.blocks),
@@ -128,7 +134,6 @@ def _before_sums(current: Round, stretch: Stretch) -> Round:
 
 def _stretches(current: Round) -> Iterator[Stretch]:
     """The round, cut after every aggregation."""
-    layers = current.plan.layers
     minibatches = draw_minibatches(
         current.learners,
         current.mechanism,
@@ -138,11 +143,8 @@ def _stretches(current: Round) -> Iterator[Stretch]:
         [sums.devices for sums in current.steps],
         current.part.first_record,
     )
-    first = 1
-    for step, top in enumerate(layers, start=1):
-        if top is not None:
-            yield Stretch(first, step, top, minibatches[first - 1 : step])
-            first = step + 1
+    for first, last, top in current.plan.stretches:
+        yield Stretch(first, last, top, minibatches[first - 1 : last])
 
 
 def _run_stretch(

@@ -4,12 +4,19 @@ A fork of a process of 600 MB costs 45 ms of a processor, and as much again for 
 then write to: more than many a round. So a pool keeps its processes. They have what their parent
 had when it forked them (`fixed` among it); what is new comes pickled through a pipe, and what they
 make goes into shared memory.
+
+Forking beside threads is safe here. From version 3.12 on, `os.fork` warns where the process has
+other threads: a lock that one of them holds stays locked for ever in the child. A child here calls
+nothing but torch, on one thread (`m2fdp.simulation.arithmetic`), and none of the threads that a run
+has (a progress bar's, the tracking client's) ever computes with torch, so none can hold a lock that
+the child needs.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,10 +24,11 @@ from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from m2fdp.simulation.forking import fork
 from m2fdp.simulation.packing import packed, unpacked
 
 Work = Callable[[range], None]
+# The warning's own words, so that no other one is silenced.
+WARNING = r".*is multi-threaded, use of fork\(\) may lead to deadlocks"
 
 
 class Pool:
@@ -58,6 +66,21 @@ class Pool:
         except (EOFError, OSError):
             return False
         return True
+
+
+def fork(work: Callable[[], None]) -> int:
+    """The number of a new process that does the work and ends, with status 0 if it is done."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", WARNING, DeprecationWarning)
+        process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return process
 
 
 def _serve(connection: Connection, held: Sequence[Connection], fixed: Sequence[object]) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 from m2fdp.simulation.philox import WORDS
 from m2fdp.streams import Streams
 from m2fdp.topology.network import Network
-from m2fdp.topology.tree import Tree
 
 
 def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
@@ -49,13 +48,4 @@ def draw_participants(network: Network, streams: Streams, round_: int) -> np.nda
     if (present == children).all():
         return np.ones(network.tree.n_devices, dtype=bool)
     order = streams.generator("participants", round_).random(network.tree.n_devices)
-    return sibling_rank(network.tree, order) < present[network.tree.parents[-1]]
-
-
-def sibling_rank(tree: Tree, order: np.ndarray) -> np.ndarray:
-    """Each device's place, from 0, among its siblings by `order`: int64 (N_L,)."""
-    parents = tree.parents[-1]
-    places = np.empty(tree.n_devices, dtype=np.int64)
-    places[np.lexsort((order, parents))] = np.arange(tree.n_devices)
-    first = np.cumsum(tree.n_children(tree.depth - 1)) - tree.n_children(tree.depth - 1)
-    return places - first[parents]
+    return network.tree.sibling_rank(order) < present[network.tree.parents[-1]]

@@ -43,11 +43,9 @@ class TakeAggregate:
     """The aggregate is the next global model (J eq. 13)."""
 
     def start(self, weights: Tensor) -> Named:
-        """Nothing is kept."""
         return {}
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
-        """The aggregate as it is."""
         return aggregate, slots
 
 
@@ -67,7 +65,6 @@ class Momentum:
         return {"velocity": torch.zeros_like(weights)}
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
-        """One step, and the velocity after it."""
         velocity = self.momentum * slots["velocity"] + (aggregate - weights)
         return weights + velocity, {"velocity": velocity}
 
@@ -91,7 +88,6 @@ class Yogi:
         return {"m": torch.zeros_like(weights), "v": torch.full_like(weights, self.tau**2)}
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
-        """One step, and the moments after it."""
         update = aggregate - weights
         squared = update * update
         m = self.beta_1 * slots["m"] + (1 - self.beta_1) * update

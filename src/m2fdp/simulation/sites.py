@@ -27,11 +27,6 @@ from m2fdp.simulation.process import Named
 from m2fdp.simulation.subtrees import Part, part_of
 from m2fdp.simulation.workers import even_ranges
 
-
-class SitesLostError(InputError):
-    """Nobody is left who computes the blocks; what has been reached is as good as before."""
-
-
 _NUMBERS = count()
 
 

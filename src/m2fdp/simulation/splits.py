@@ -259,7 +259,6 @@ class _Sends(nn.Module):
         self.whole, self.tier = whole, tier
 
     def forward(self, features: Tensor) -> Tensor:
-        """What it sends."""
         return self.whole.client(self.tier, features)
 
 

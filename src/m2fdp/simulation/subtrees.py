@@ -116,7 +116,7 @@ def part_of(simulation: Simulation, blocks: range) -> Part:
     network, shards = simulation.networks[0], simulation.shards
     block_of = blocks_of(network.tree)
     start, stop = np.searchsorted(block_of, [blocks.start, blocks.stop])
-    spans = _spans(network.tree, range(int(start), int(stop)))
+    spans = [range(1), *network.tree.below(1, range(int(start), int(stop)))]
     ends = np.concatenate([[0], np.cumsum(shards.sizes)])
     records = slice(int(ends[spans[-1].start]), int(ends[spans[-1].stop]))
     part = replace(
@@ -158,15 +158,6 @@ def _part(
         minibatch_law(simulation.mechanisms[0], simulation.shards),
         blocks,
     )
-
-
-def _spans(tree: Tree, children: range) -> list[range]:
-    """For layer l = 0…L, the nodes of some subtrees."""
-    spans = [range(1), children]
-    for parents in tree.parents[1:]:
-        start, stop = np.searchsorted(parents, [spans[-1].start, spans[-1].stop])
-        spans.append(range(int(start), int(stop)))
-    return spans
 
 
 def _cut(of_layers: Sequence[np.ndarray], spans: Sequence[range]) -> tuple[np.ndarray, ...]:

@@ -126,15 +126,12 @@ class FixedRounds:
     rounds: tuple[RoundPlan, ...]
 
     def start(self, state: State) -> CourseState:
-        """Nothing needs to be known."""
         return {}
 
     def decide(self, reached: Progress) -> Decision:
-        """The round that is next in the plan."""
         return Decision(self.rounds[reached.state.round])
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:
-        """Nothing is learned."""
         return course_state
 
 

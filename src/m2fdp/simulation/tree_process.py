@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.aggregation import shortfalls
 from m2fdp.simulation.announcements import (
     Announcement,
     announce,
-    lacking_weights,
     summed_noise,
     weighed,
 )
@@ -45,11 +45,9 @@ class TreeProcess:
 
     @property
     def simulation(self) -> Simulation:
-        """What is simulated: the executor's."""
         return self.executor.whole[0].simulation
 
     def start(self) -> State:
-        """w^(1), with what the server rule begins with."""
         weights = self.simulation.model.initial_vector().to(self.simulation.shards.features)
         return State(0, weights, Slots(self.simulation.rules.server.start(weights)))
 
@@ -126,7 +124,7 @@ def _at_cloud(simulation: Simulation, announced: Announcement, sums: Tensor) -> 
     alive = announced.alive.get(last, {})
     weighing = network.without(alive) if alive else network
     by_chance = announced.weights is not None
-    lacking = lacking_weights(weighing, mechanism, present, by_chance, alive, sums)
+    lacking = shortfalls(weighing, mechanism.lock_step, present, by_chance, alive, sums)
     if lacking is not None and lacking[0] is not None:
         model.addcmul_(lacking[0], announced.model[None])
     if mechanism.private:

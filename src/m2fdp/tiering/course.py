@@ -57,7 +57,6 @@ class PlannedTiers:
     plateau: PlateauConfig
 
     def start(self, state: State) -> CourseState:
-        """Nothing needs to be known."""
         return {}
 
     def decide(self, reached: Progress) -> Decision:
@@ -69,7 +68,6 @@ class PlannedTiers:
         return Decision(replace(plan, step_size=eta), {**logged, "eta": eta})
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:
-        """Nothing is learned."""
         return course_state
 
 

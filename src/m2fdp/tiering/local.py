@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from m2fdp.config import Config
-from m2fdp.models.split import SplitModel
+from m2fdp.models.split import SplitModel, trained_tensors
 from m2fdp.simulation.backends.layout import channels_last
 from m2fdp.streams import Streams
 from m2fdp.tiering.leakage import distance_correlation, shuffle_places
@@ -99,8 +99,7 @@ class Trainer:
         self.module = copy.deepcopy(model.module).to(features).train()
         self.chain = [FlatModule(module) for module in self.module.chain]
         self.heads = {int(tier): FlatModule(head) for tier, head in self.module.heads.items()}
-        tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
-        self.tensors = [(tensors[part.name], part) for part in model.parts]
+        self.tensors = trained_tensors(self.module)
 
     def update(
         self,
@@ -116,9 +115,8 @@ class Trainer:
             records: features (R, C, H, W) and labels (R,) of all clients.
             draws: streams of random numbers, and the round t that keys them with the client.
         """
-        with torch.no_grad():
-            for tensor, part in self.tensors:
-                tensor.copy_(vector[part.place].view(part.shape))
+        for name, values in self.model.unflatten(vector).items():
+            self.tensors[name].copy_(values)
         features, labels = (values[client.rows] for values in records)
         streams, round_ = draws
         order = streams.generator("tier-batches", round_, client.number)
@@ -133,8 +131,7 @@ class Trainer:
                     losses = [torch.stack(losses).sum()]
                 for stepper, loss in zip(steppers, losses, strict=True):
                     stepper.step(loss)
-        with torch.no_grad():
-            return torch.cat([tensor.flatten() for tensor, _ in self.tensors])
+        return torch.cat([tensor.flatten() for tensor in self.tensors.values()])
 
     def _optimizers(self, cut: int, step_size: float) -> list[Stepper]:
         """The client's and the server's, or one for both."""

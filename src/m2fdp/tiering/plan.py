@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,26 +43,19 @@ class TierPlan:
         tiers: 1 … M; -1 = absent.
         seconds: what the round takes.
         oracle: what it would take, had its times been known before.
-        fedavg, splitfed, fedgkt: what a round of that way takes the same clients.
+        baselines: what a round of each of `BASELINES` takes the same clients, by name.
     """
 
     tiers: np.ndarray
     seconds: np.ndarray
     oracle: np.ndarray
-    fedavg: np.ndarray
-    splitfed: np.ndarray
-    fedgkt: np.ndarray
+    baselines: Mapping[str, np.ndarray]
 
     @property
     def by_way(self) -> dict[str, np.ndarray]:
         """Seconds of the rounds, by the columns of tables."""
-        return {
-            "dtfl_s": self.seconds,
-            "oracle_s": self.oracle,
-            "fedavg_s": self.fedavg,
-            "splitfed_s": self.splitfed,
-            "fedgkt_s": self.fedgkt,
-        }
+        ways = {"dtfl": self.seconds, "oracle": self.oracle, **self.baselines}
+        return {f"{way}_s": seconds for way, seconds in ways.items()}
 
 
 def draw_world(config: ClockConfig, seed: int, share: float = 1.0) -> World:
@@ -99,7 +93,7 @@ def plan_tiers(
     rounds, n_clients = world.profiles.shape
     tiers = np.full((rounds, n_clients), ABSENT, dtype=np.int64)
     seconds, oracle = np.empty(rounds), np.empty(rounds)
-    baselines = np.empty((rounds, len(BASELINES)))
+    baselines = {way.name: np.empty(rounds) for way in BASELINES}
     state = scheduler.no_observations(n_clients, tiers_cost.n_tiers)
     for number in range(rounds):
         present = world.present[number]
@@ -117,8 +111,9 @@ def plan_tiers(
         state = _observed(state, tiering, tiers[number], times, clients)
         seconds[number] = DTFL.seconds(times, chosen, clock).max()
         oracle[number] = DTFL.seconds(times, best, clock).max()
-        baselines[number] = list(baseline_seconds(costs, clock, clients, factors).values())
-    return TierPlan(tiers, seconds, oracle, *baselines.T)
+        for way, took in baseline_seconds(costs, clock, clients, factors).items():
+            baselines[way][number] = took
+    return TierPlan(tiers, seconds, oracle, baselines)
 
 
 def baseline_seconds(

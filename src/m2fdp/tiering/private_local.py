@@ -14,12 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m2fdp.models.split import SplitModel
-from m2fdp.simulation.backends.reference import ReferenceBackend
-from m2fdp.simulation.backends.sequential import SequentialBackend
+from m2fdp.simulation.executor import splitter_of
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.splits import Splits, Splitter, build_splitter
+from m2fdp.simulation.splits import Splits, Splitter
 from m2fdp.streams import Streams
 from m2fdp.tiering.local import Client, LocalTraining
 
@@ -42,7 +40,6 @@ class PrivateTrainer:
         step_size: float,
         draws: tuple[Streams, int],
     ) -> Tensor:
-        """See `m2fdp.tiering.local.Trainer.update`."""
         streams, round_ = draws
         order = streams.generator("tier-batches", round_, client.number)
         size = client.rows.stop - client.rows.start
@@ -97,12 +94,8 @@ def build_private_trainer(
     Raises:
         TypeError: the model is not split.
     """
-    model, shards = simulation.model, simulation.shards
-    if not isinstance(model, SplitModel):
-        raise TypeError(f"a split model, not {model.name}")
-    way = ReferenceBackend if settings.two_party else SequentialBackend
-    factor = simulation.rules.clip_factor
-    splitter = build_splitter(
-        splits, model, simulation.mechanisms, simulation.randomness, lambda part: way(part, factor)
-    )
+    backend, shards = "reference" if settings.two_party else "sequential", simulation.shards
+    splitter = splitter_of(replace(simulation, splits=splits), backend)
+    if splitter is None:
+        raise TypeError(f"a split model, not {simulation.model.name}")
     return PrivateTrainer(splitter, settings, shards.rates * shards.sizes)

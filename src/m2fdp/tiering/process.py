@@ -56,7 +56,6 @@ class TierProcess:
     executor: TierExecutor
 
     def start(self) -> State:
-        """w^(1), with what the server rule begins with."""
         weights = self.model.initial_vector().to(self.simulation.shards.features)
         server = self.simulation.rules.server.start(self._stepped(weights))
         return State(0, weights, Slots(server))

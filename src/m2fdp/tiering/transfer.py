@@ -201,7 +201,6 @@ class TransferProcess:
     executor: TransferExecutor
 
     def start(self) -> State:
-        """w^(1), and no scores yet."""
         features = self.simulation.shards.features
         scores = features.new_zeros(len(features), self.executor.scores.shape[1])
         return State(0, self.model.initial_vector().to(features), Slots({SCORES: scores}))

@@ -58,6 +58,26 @@ class Tree:
             nodes = self.parents[at - 1][nodes]
         return nodes
 
+    def below(self, layer: int, nodes: range) -> list[range]:
+        """For each layer from this one to L, the nodes below some consecutive ones of it; first
+        these themselves."""
+        spans = [nodes]
+        for parents in self.parents[layer:]:
+            start, stop = np.searchsorted(parents, [spans[-1].start, spans[-1].stop])
+            spans.append(range(int(start), int(stop)))
+        return spans
+
+    def sibling_rank(self, order: np.ndarray | None = None) -> np.ndarray:
+        """Each device's place, from 0, among its siblings: int64 (N_L,).
+
+        Args:
+            order: (N_L,), by what they are ordered; None = as they are numbered.
+        """
+        parents, devices = self.parents[-1], np.arange(self.n_devices)
+        places = np.empty_like(devices)
+        places[np.lexsort((devices if order is None else order, parents))] = devices
+        return places - np.searchsorted(parents, parents)
+
     @cached_property
     def uniform_weights(self) -> tuple[np.ndarray, ...]:
         """rho of J Sec. II-C: for layer l = 1…L, 1/(number of siblings) per node, float64."""

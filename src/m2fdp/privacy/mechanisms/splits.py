@@ -40,16 +40,6 @@ _BOTH = "noised activations, and what follows from every step's noised gradient"
 _FOLLOWS = "what follows from noised activations and every step's noised gradient"
 
 
-def joint_shift(gradients: float, activations: float) -> float:
-    """What a record moves one epoch's release by, in standard deviations, if it comes or goes.
-
-    Args:
-        gradients: zeta_g, the deviation of the noise over what a record moves the sum by.
-        activations: zeta_z, the deviation over the norm of clipped activations.
-    """
-    return sqrt(1 / gradients**2 + 1 / activations**2)
-
-
 def activation_multiplier(gradients: float, share: float) -> float:
     """zeta_z that leaves the activations their part of the squared shift.
 

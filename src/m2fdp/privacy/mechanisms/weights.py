@@ -22,7 +22,7 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy.accounting import Composition
 from m2fdp.privacy.mechanisms.base import Clipping, LockStep, Noise, refuse_first, silence
-from m2fdp.privacy.model_releases import BallLaw, ModelLines, ModelNoise, composition, stretches
+from m2fdp.privacy.model_releases import BallLaw, ModelLines, ModelNoise, composition
 from m2fdp.privacy.positions import Position, positions
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.releases import Laws, Release
@@ -207,7 +207,7 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
     Raises:
         InputError: more than there are, or of one kind of uplinks.
     """
-    local = sum(top == 1 for plan in plans for _, top in stretches(plan))
+    local = sum(top == 1 for plan in plans for top in plan.layers)
     rounds = len(plans)
     scheduled = Exposures(local + rounds, local, rounds, rounds, rounds)
     said = privacy.exposures.model_dump()
