@@ -46,7 +46,17 @@ def facts_of(experiment: Experiment) -> Facts:
     return Facts(addresses, records, experiment.dataset.shape, experiment.dataset.n_classes)
 
 
+_PLANNED: dict[str, tuple[Experiment, PublicPlan]] = {}
+
+
 def planned(*changes: Mapping[str, Any]) -> tuple[Experiment, PublicPlan]:
+    """The simulator's experiment and the nodes' plan, made once for each of the changes."""
+    if str(changes) not in _PLANNED:
+        _PLANNED[str(changes)] = _planned(*changes)
+    return _PLANNED[str(changes)]
+
+
+def _planned(*changes: Mapping[str, Any]) -> tuple[Experiment, PublicPlan]:
     experiment = experiment_of(*changes)
     release = experiment.simulation().randomness.noise.release
     return experiment, make_plan(configured(*changes), facts_of(experiment), release)

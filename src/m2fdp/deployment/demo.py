@@ -46,12 +46,14 @@ class Rehearsal:
         experiment: the simulator's.
         folder: where everything is.
         more: by node, more options of its command.
+        trusted: whether devices trust whom the plan has them trust.
     """
 
     experiment: Experiment
     plan: PublicPlan
     folder: Path
     more: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    trusted: bool = True
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -68,14 +70,12 @@ class Rehearsal:
         if what == "join":
             trusts = recompute(self.plan).readers_in_clear(tree.names[-1].index(name))
             own += ["--data", f"{folder}/{name}.npz", "--budget", self._budget]
-            own += [f"--trusts={server}" for server in trusts]
+            own += [f"--trusts={server}" for server in trusts if self.trusted]
         if name == self.cloud:
             own += ["--data", f"{folder}/{name}.npz", "--out", str(folder)]
         command = [sys.executable, "-m", "m2fdp.deployment", what, *at, *own]
         with self.log(name).open("ab") as log:
-            started = subprocess.Popen(
-                [*command, *self.more.get(name, ())], stdout=log, stderr=log, env=None
-            )
+            started = subprocess.Popen([*command, *self.more.get(name, ())], stdout=log, stderr=log)
         self.processes[name] = started
         return started
 
@@ -112,10 +112,7 @@ class Rehearsal:
     def ledger(self) -> pd.DataFrame:
         """What the cloud has written."""
         cell = self.experiment.config.cell
-        return pd.read_csv(
-            self.folder / f"data/08_reporting/{cell}/privacy_ledger.csv",
-            float_precision="round_trip",
-        )
+        return pd.read_csv(self.folder / f"data/08_reporting/{cell}/privacy_ledger.csv")
 
     @property
     def _budget(self) -> str:
@@ -124,9 +121,7 @@ class Rehearsal:
         return f"{largest * 1.001:.6g}"
 
 
-def prepare(
-    config: Config, folder: Path, more: Mapping[str, Sequence[str]] | None = None
-) -> Rehearsal:
+def prepare(config: Config, folder: Path) -> Rehearsal:
     """Keys, plan and records of all nodes of a configuration, in a folder.
 
     Raises:
@@ -155,7 +150,7 @@ def prepare(
         keys.sign(keys.request(name, own), authority)
     for name, rows in (held | {tree.names[0][0]: experiment.held_out}).items():
         np.savez(folder / f"{name}.npz", x=dataset.images[rows], y=dataset.labels[rows])
-    return Rehearsal(experiment, plan, folder, more or {})
+    return Rehearsal(experiment, plan, folder)
 
 
 def rehearse(

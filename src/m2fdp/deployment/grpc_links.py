@@ -25,7 +25,8 @@ from threading import Condition
 from typing import Any
 
 # Of the ciphers before TLS 1.3 one is left that needs a key which nobody has here; those of TLS 1.3
-# are not chosen by this. gRPC reads it when it is imported.
+# are not chosen by this. gRPC reads it when it is imported, and whether it prints lines of its own.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-AES128-CBC-SHA")
 
 import grpc  # noqa: E402
@@ -79,6 +80,7 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive // 2),
+        ("grpc.http2.max_ping_strikes", 0),  # peers are known, and measure how fast a line is
         ("grpc.max_receive_message_length", settings.chunk_bytes + 2**16),
         ("grpc.so_reuseport", 0),
     ]
@@ -238,8 +240,9 @@ class GrpcLinks:
     def _reply(self, seat: _Seat, question: Question, digest: bytes, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew."""
         assembly, patience, told = _Assembly(digest), self.patience, 0
+        heard = asked
         while True:
-            waited = time.monotonic() - asked
+            waited = time.monotonic() - heard
             got = seat.get(max(patience * (told + 1) - waited, 0.0))
             if got is None:
                 told += 1
@@ -251,6 +254,7 @@ class GrpcLinks:
                     return Missing(seat.name)
                 self._tell(f"{line}; waiting")
                 continue
+            heard, told = time.monotonic(), 0
             reply = assembly.add(seat.name, *got)
             if isinstance(reply, Answer):
                 fault = self._check(seat.name, seat.certificate, question, reply)
@@ -432,6 +436,6 @@ class GrpcLink:
         if code == grpc.StatusCode.CANCELLED:
             problem = "another process of this node's name has joined; a node is one process"
             raise InputError("--as", self.parent, problem) from None
-        if "CERTIFICATE_VERIFY_FAILED" in details or "ostname" in details:
+        if "SSL_ERROR_SSL" in details or "ostname" in details:
             problem = f"at {self.address} shows no certificate of that name by this authority"
             raise InputError("--as", self.parent, problem) from None

@@ -113,21 +113,13 @@ class State:
         except OSError:
             problem = "is in use by another process of this node; a node is one process"
             raise InputError("--state", shown(folder), problem) from None
-        owner = folder / "node.json"
-        if owner.exists():
-            try:
-                name = json.loads(owner.read_text())["name"]
-            except (ValueError, KeyError, TypeError):
-                raise InputError("state", shown(owner), "is damaged") from None
-            if name != node:
-                raise InputError("--state", shown(folder), f"is that of {name}, not of {node}")
-        elif any(each.name != "lock" for each in folder.iterdir()):
-            raise InputError("state", shown(owner), "is missing from a state that was begun")
-        else:
-            with replacing(owner) as unfinished:
-                unfinished.write_text(json.dumps({"name": node}) + "\n")
-        self.budget, self.places = Log(folder / "budget.log"), Log(folder / "places.log")
-        self._check_age()
+        try:
+            self._check_owner(folder / "node.json", node)
+            self.budget, self.places = Log(folder / "budget.log"), Log(folder / "places.log")
+            self._check_age()
+        except InputError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let another process have it."""
@@ -158,6 +150,22 @@ class State:
         for path in folder.iterdir() if folder.exists() else ():
             if not path.name.startswith(but):
                 path.unlink()
+
+    def _check_owner(self, file: Path, node: str) -> None:
+        """The folder is this node's, or becomes so."""
+        if file.exists():
+            try:
+                name = json.loads(file.read_text())["name"]
+            except (ValueError, KeyError, TypeError):
+                raise InputError("state", shown(file), "is damaged") from None
+            if name != node:
+                problem = f"is that of {name}, not of {node}"
+                raise InputError("--state", shown(self.folder), problem)
+        elif any(each.name != "lock" for each in self.folder.iterdir()):
+            raise InputError("state", shown(file), "is missing from a state that was begun")
+        else:
+            with replacing(file) as unfinished:
+                unfinished.write_text(json.dumps({"name": node}) + "\n")
 
     def _check_age(self) -> None:
         """Each file names the other's last digest at the time that it was written."""
