@@ -102,10 +102,10 @@ def test_a_budget_ends_what_it_does_not_cover_and_counts_earlier_runs(tmp_path):
     spent = nodes.states[DEVICE].budget.entries
     assert [entry["round"] for entry in spent] == [1, 2]
     assert [entry["epsilon"] for entry in spent] == pytest.approx(EPSILONS[:2], abs=2e-3)
-    nodes.states[DEVICE].close()
+    nodes.close()
     other = guarded_tree(tmp_path, ONE, {"seed": 5}, budget=3.5)
     refused(other, "with 3.172 of earlier runs,", 1)
-    other.states[DEVICE].close()
+    other.close()
     richer = guarded_tree(tmp_path, ONE, {"seed": 5}, budget=5.4)
     assert isinstance(answered(richer, 1), Answer)
     last = richer.states[DEVICE].budget.entries[-1]

@@ -119,7 +119,7 @@ class Nodes:
         if self.guarded:
             self.states[name] = state = State(self.folder / "state" / name, name)
             budget = self.budget if node.layer == node.depth else None
-            guard = Guard(node, state, identity(self.folder, name), budget, Below(state))
+            guard = Guard(node, state, identity(self.folder, name), budget, Below(node, state))
         if node.layer == node.depth:
             samples = self.experiment.samples
             start, stop = samples.offsets[node.index : node.index + 2]
@@ -144,6 +144,11 @@ class Nodes:
             for name in names:
                 self.open(name)
         return self
+
+    def close(self) -> None:
+        """All processes are over."""
+        for state in self.states.values():
+            state.close()
 
     @property
     def cloud(self) -> Server:

@@ -147,15 +147,8 @@ def serve(
         from m2fdp.deployment import process
 
         paths = process.Paths(plan, folder, state or plan.parent / "state" / name)
-        opened = process.open_node(name, paths, rehearsal, _tell, data)
-        node = opened.node
-        if node.layer == node.depth:
-            raise InputError("--as", name, "is a device; use m2fdp join")
-        if node.layer > 0 and data is not None:
-            raise InputError("--data", data, f"is the cloud's, and {name} holds no records")
-        if node.layer == 0 and data is None:
-            raise InputError("--data", None, "the cloud needs records to evaluate on")
-        if node.layer > 0:
+        opened = process.open_node(name, False, paths, rehearsal, _tell, data)
+        if opened.node.layer > 0:
             _tell(process.run_server(opened, listen))
             return
         ended, as_planned = process.run_cloud(opened, listen, out)
@@ -191,9 +184,7 @@ def join(
         from m2fdp.deployment import process
 
         paths = process.Paths(plan, folder, state or plan.parent / "state" / name)
-        opened = process.open_node(name, paths, rehearsal, _tell, None)
-        if opened.node.layer < opened.node.depth:
-            raise InputError("--as", name, "is a server; use m2fdp serve")
+        opened = process.open_node(name, True, paths, rehearsal, _tell)
         _tell(process.run_device(opened, data, budget, frozenset(trusts)))
 
 

@@ -165,7 +165,7 @@ class _Seat:
             return self.inbox.pop()
 
     def end(self, reason: str | None) -> None:
-        """The run is over."""
+        """The run is over, if there is a reason."""
         with self.changed:
             self.ended, self.number = reason, _NONE
             self.changed.notify_all()
@@ -226,16 +226,16 @@ class GrpcLinks:
             yield self._reply(seat, question, digest, asked)
             seat.ask(_NONE, [])
 
-    def end(self, reason: str) -> None:
-        """Tell all children that are there, and give them a moment to hear it."""
+    def end(self, reason: str | None) -> None:
+        """See `Links`. Children that are there have a moment to hear it."""
         for seat in self._seats.values():
             seat.end(reason)
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + (0 if reason is None else 2)
         for seat in self._seats.values():
             with seat.changed:
                 while seat.context is not None and time.monotonic() < deadline:
                     seat.changed.wait(deadline - time.monotonic())
-        self._server.stop(0.2).wait()
+        self._server.stop(0 if reason is None else 0.2).wait()
 
     def _reply(self, seat: _Seat, question: Question, digest: bytes, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew."""

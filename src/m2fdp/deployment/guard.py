@@ -187,7 +187,8 @@ def _sync_folder(folder: Path) -> None:
 class Below:
     """What the children of a server have said, in `statements.log` of its state."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, node: NodePlan, state: State) -> None:
+        self._node = node
         self._log, self._waiting = Log(state.folder / "statements.log"), list[Said]()
         self._latest = {said.content["node"]: said for said in self.said()}
 
@@ -203,7 +204,9 @@ class Below:
             line = read(answer.statement.decode())
         except ValueError:
             return "is none"
-        if (wrong := fault(line, certificate, question, answer.content)) is not None:
+        noise = self._node.plan.deviations(child)
+        added = noise.in_answer(self._node.top(question.place))
+        if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return wrong
         former = self._latest.get(child)
         if former is not None and line.number <= former.number:
@@ -289,12 +292,16 @@ class Guard(Keeper):
         place = question.place
         self._check(question)
         name = self._name(place.round, f"up-{place.first}")
-        ours = [entry for entry in self.state.places.entries if entry["plan"] == self._run]
-        for entry in ours:
+        last = None
+        for entry in reversed(self.state.places.entries):
+            if entry["plan"] != self._run:
+                continue
+            last = last or entry
             if (entry["round"], entry["first"]) == (place.round, place.first):
                 return self._again(name, entry["question"], question)
-        if ours and (ours[-1]["round"], ours[-1]["last"]) >= (place.round, place.first):
-            last = ours[-1]
+            if entry["round"] < place.round:
+                break
+        if last and (last["round"], last["last"]) >= (place.round, place.first):
             raise RefusedError(
                 f"{place} is before what was answered last, round {last['round']}, steps "
                 f"{last['first']} to {last['last']}"
@@ -338,9 +345,8 @@ class Guard(Keeper):
 
     def _said(self, question: Question, content: bytes) -> str:
         """The signed line of an answer."""
-        entries, noise = self.state.places.entries, self.node.deviations
-        at_global = self.node.rounds[question.place.round - 1].layers[question.place.last - 1] == 0
-        added = noise.step or (noise.message if at_global else noise.local_message)
+        entries = self.state.places.entries
+        added = self.node.deviations.in_answer(self.node.top(question.place))
         previous = read(entries[-1]["said"]).digest if entries else ""
         # After the answer is computed: it rests on what they hold.
         below = "" if self._below is None else self._below.seal()

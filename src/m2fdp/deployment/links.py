@@ -110,8 +110,9 @@ class Links(Protocol):
         """Ask all at once; what they reply, in the tree's order, each as soon as it is its turn,
         so that one reply is held at a time."""
 
-    def end(self, reason: str) -> None:
-        """Tell all of them that the run is over."""
+    def end(self, reason: str | None) -> None:
+        """Tell all of them that the run is over; None = that it is not, and this node will be
+        back."""
 
 
 class Answering(Protocol):
@@ -132,7 +133,7 @@ class LocalLinks:
         for child in self.children:
             yield child.answer(question)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str | None) -> None:
         """Nobody waits."""
 
 

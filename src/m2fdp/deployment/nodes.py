@@ -100,7 +100,7 @@ class NodePlan:
         """What is clipped and noised."""
         return self.recomputed.experiment.calibration.mechanism
 
-    @property
+    @cached_property
     def rounds(self) -> tuple[RoundPlan, ...]:
         """t = 1…T."""
         return self.recomputed.experiment.run_plan.rounds[: self.recomputed.rounds]
@@ -133,6 +133,10 @@ class NodePlan:
         return tuple(
             Place(round_, *span, "model") for span in spans(layers, 1, len(layers), asked_by)
         )
+
+    def top(self, place: Place) -> int | None:
+        """The layer that models travel up to after a question's steps; None = they do not."""
+        return self.rounds[place.round - 1].layers[place.last - 1]
 
     def step_size(self, round_: int) -> float:
         """eta^t."""
@@ -189,8 +193,7 @@ def spans(
 
 def sent(node: NodePlan, noise: RoundNoise, place: Place, vector: Tensor) -> Tensor:
     """A message (1, M) as it leaves a node, with its noise."""
-    top = node.rounds[place.round - 1].layers[place.last - 1]
-    added = node.deviations.local_message if top else node.deviations.message
+    added = node.deviations.sent(node.top(place))
     drawn = torch.zeros_like(vector)
     noise.add(place.last, "message-noise", node.layer, np.array([added]), drawn, _ONE)
     return vector.add_(drawn)

@@ -83,10 +83,13 @@ class Opened:
         )
 
 
-def open_node(name: str, paths: Paths, rehearsal: bool, tell: Tell, data: str | None) -> Opened:
+def open_node(
+    name: str, device: bool, paths: Paths, rehearsal: bool, tell: Tell, data: str | None = None
+) -> Opened:
     """A node of a plan, once all that it can know of the plan holds.
 
     Args:
+        device: whether it is to be one.
         rehearsal: whether its operator takes part in rehearsals.
         data: the cloud's held-out records.
 
@@ -100,6 +103,13 @@ def open_node(name: str, paths: Paths, rehearsal: bool, tell: Tell, data: str | 
     if data is not None:
         held_out = read_records("--data", data, plan.facts.classes)
     node = node_plan(plan, recompute(plan, held_out), name)
+    if (node.layer == node.depth) is not device:
+        use = "is a server; use m2fdp serve" if device else "is a device; use m2fdp join"
+        raise InputError("--as", name, use)
+    if node.layer > 0 and data is not None:
+        raise InputError("--data", data, f"is the cloud's, and {name} holds no records")
+    if node.layer == 0 and data is None:
+        raise InputError("--data", None, "the cloud needs records to evaluate on")
     if plan.release is not None and not rehearsal:
         problem = "is a rehearsal's, whose noise protects nobody; --rehearsal takes part in it"
         raise InputError("plan: configuration.deployment.rehearsal", True, problem)
@@ -178,7 +188,7 @@ def _refused(node: NodePlan, guard: Guard, budget: float, trusts: frozenset[str]
 def run_server(opened: Opened, listen: str | None) -> str:
     """Ask the children whenever the parent asks, until the run is over; why it is."""
     node, tell = opened.node, opened.tell
-    below, missing = Below(opened.state), list[str]()
+    below, missing = Below(node, opened.state), list[str]()
     guard = Guard(node, opened.state, opened.identity, below=below)
     links = opened.links(below, listen)
     server = Server(node, links, guard, missing.append)
@@ -197,9 +207,12 @@ def run_server(opened: Opened, listen: str | None) -> str:
             tell(f"round {place.round} of {len(node.rounds)}: {seconds:.2f} s{_without(missing)}")
         return reply
 
-    link, ended = opened.link(), "its parent has refused it"
+    link, ended = opened.link(), None
     try:
         ended = link.serve(answer, tell)
+    except InputError as error:
+        ended = str(error)
+        raise
     finally:
         links.end(ended)
         link.close()
@@ -213,7 +226,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         out: a project's folder, for the run's files.
     """
     node, tell = opened.node, opened.tell
-    below, missing, seconds_of = Below(opened.state), list[str](), list[float]()
+    below, missing, seconds_of = Below(node, opened.state), list[str](), list[float]()
     keeper = Guard(node, opened.state, opened.identity, below=below)
     links = opened.links(below, listen)
     server = Server(node, links, keeper, missing.append)
@@ -236,7 +249,8 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
 
-    ended, as_planned = "the cloud has stopped", False
+    ended: str | None = None
+    as_planned = False
     try:
         listener = Listener(on_round, on_evaluation)
         trained = run_rounds(tree, opened.state.folder / "checkpoints", listener)
@@ -245,6 +259,9 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         ended, as_planned = f"the run is over: {trained.rounds} rounds", True
     except ChildrenError as error:
         ended = f"the run is stopped: {error}"
+    except InputError as error:
+        ended = str(error)
+        raise
     finally:
         links.end(ended)
     later = sorted(seconds_of[1:]) or [math.nan]

@@ -84,8 +84,14 @@ def read(line: str) -> Said:
         raise ValueError("no statement") from None
 
 
-def fault(said: Said, certificate: bytes, question: Question, answer: bytes) -> str | None:
-    """What is wrong with a child's line on an answer; None = nothing."""
+def fault(
+    said: Said, certificate: bytes, question: Question, answer: bytes, added: float
+) -> str | None:
+    """What is wrong with a child's line on an answer; None = nothing.
+
+    Args:
+        added: the noise that the plan has it add.
+    """
     text, _, signature = said.line.rpartition("  ")
     try:
         signed = keys.verify(certificate, base64.b64decode(signature), text.encode())
@@ -103,6 +109,8 @@ def fault(said: Said, certificate: bytes, question: Question, answer: bytes) -> 
     for name, value in expected.items():
         if said.content.get(name) != value:
             return f"says {name} {said.content.get(name)}, not {value}"
+    if not said.content.get("added", 0.0) >= added:
+        return f"says that it added {said.content.get('added')}, and the plan has {added:.6g}"
     return None
 
 
