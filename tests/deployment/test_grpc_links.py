@@ -239,3 +239,48 @@ def test_tls_before_1_3_is_not_spoken(parent, tmp_path):
 def test_an_address_that_is_taken_is_refused_in_one_line(parent):
     with pytest.raises(InputError, match="can't be listened at"):
         parent.listening()
+
+
+class Relay:
+    """Between a child and its parent, for who listens on the line."""
+
+    def __init__(self, address):
+        host, port = address.split(":")
+        self.target, self.heard = (host, int(port)), bytearray()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self.target)
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self.pass_on, args=(one, other), daemon=True).start()
+
+    def pass_on(self, one, other):
+        try:
+            while content := one.recv(65536):
+                self.heard += content
+                other.sendall(content)
+        except OSError:
+            pass
+        other.close()
+
+
+def test_nothing_is_in_clear_on_the_line(parent):
+    relay, direct = Relay(parent.address), parent.address
+    parent.address = relay.address
+    parent.child("a")
+    parent.address = direct
+    asked = question(1.2345, size=5000)
+    assert values([next(parent.links.ask(asked))]) == pytest.approx([1.2345])
+    relay.listener.close()
+    content, heard = to_bytes(asked.vector), bytes(relay.heard)
+    assert len(heard) > 2 * len(content), "question and answer have passed"
+    assert content[:16] not in heard and PLAN[:16] not in heard
+    # TLS 1.3 hides the certificates, too; the name that a child asks for it does not.
+    assert b"m2fdp" not in heard and b"Tree" not in heard

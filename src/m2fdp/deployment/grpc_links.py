@@ -49,6 +49,8 @@ from m2fdp.errors import InputError  # noqa: E402
 _METHOD = "/m2fdp.Tree/Join"
 _SIZE = struct.Struct("<Q")
 _ANSWER = struct.Struct("<32sIQ")
+# Bytes of a message that are on their way at a time.
+_LOOKAHEAD = 2**18
 # Between two attempts to reach a parent that is not there, seconds.
 _RETRY = 0.5
 # A number that no question has.
@@ -81,6 +83,9 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive // 2),
         ("grpc.http2.max_ping_strikes", 0),  # peers are known, and measure how fast a line is
+        # What children send ahead of their turn waits with them: no window grows by itself.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _LOOKAHEAD),
         ("grpc.max_receive_message_length", settings.chunk_bytes + 2**16),
         ("grpc.so_reuseport", 0),
     ]
@@ -144,17 +149,17 @@ class _Seat:
             return self.number, self.question
 
     def put(self, context: Any, number: int, part: bytes) -> None:
-        """A part of an answer, once the one before is taken; of a question that no longer stands,
-        nobody takes any."""
+        """A part of an answer, until it is taken: before that no other is read. Of a question that
+        no longer stands, nobody takes any."""
         with self.changed:
 
             def stands() -> bool:
                 return self.context is context and self.number == number
 
-            self.changed.wait_for(lambda: not stands() or not self.inbox)
             if stands():
                 self.inbox.append((context, part))
                 self.changed.notify_all()
+            self.changed.wait_for(lambda: not stands() or not self.inbox)
 
     def get(self, seconds: float) -> tuple[Any, bytes] | None:
         """The next part, or None where there is none in time."""

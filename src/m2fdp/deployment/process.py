@@ -150,7 +150,7 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
             refused.append(reply.reason)
             tell(f"round {place.round}: refused: {reply.reason}")
             return reply
-        if place.first == 1:
+        if place.first == 1 or not started[0]:
             started[0] = began
         if place == node.places(place.round)[-1]:
             seconds, spent = time.perf_counter() - started[0], guard.spent(place.round)
@@ -200,7 +200,7 @@ def run_server(opened: Opened, listen: str | None) -> str:
         if isinstance(reply, Refusal):
             tell(f"round {place.round}: {reply.reason}")
             return reply
-        if place.first == 1:
+        if place.first == 1 or not started[0]:
             started[0] = began
         if place == node.places(place.round)[-1]:
             seconds = time.perf_counter() - started[0]
