@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from tests.deployment.relay import Relay
 from tests.deployment.trees import authority, identity
 
 from m2fdp.config import DeploymentConfig
@@ -37,7 +38,7 @@ class Parent:
         self.links = self.listening()
 
     def listening(self):
-        return GrpcLinks(
+        links = GrpcLinks(
             CHILDREN,
             self.address,
             identity(self.folder, "parent"),
@@ -48,6 +49,8 @@ class Parent:
             ),
             self.told.append,
         )
+        links.farewell_s = 0.5  # some of these children never come
+        return links
 
     def child(self, name, answer=None, plan=PLAN, own=None, told=None):
         """A thread that serves as a child; its result is appended to `ended`."""
@@ -239,36 +242,6 @@ def test_tls_before_1_3_is_not_spoken(parent, tmp_path):
 def test_an_address_that_is_taken_is_refused_in_one_line(parent):
     with pytest.raises(InputError, match="can't be listened at"):
         parent.listening()
-
-
-class Relay:
-    """Between a child and its parent, for who listens on the line."""
-
-    def __init__(self, address):
-        host, port = address.split(":")
-        self.target, self.heard = (host, int(port)), bytearray()
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(self.target)
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self.pass_on, args=(one, other), daemon=True).start()
-
-    def pass_on(self, one, other):
-        try:
-            while content := one.recv(65536):
-                self.heard += content
-                other.sendall(content)
-        except OSError:
-            pass
-        other.close()
 
 
 def test_nothing_is_in_clear_on_the_line(parent):

@@ -51,6 +51,8 @@ _SIZE = struct.Struct("<Q")
 _ANSWER = struct.Struct("<32sIQ")
 # Bytes of a message that are on their way at a time.
 _LOOKAHEAD = 2**18
+# So many seconds a parent stays, at the end of a run, for children that are not there.
+_FAREWELL = 10.0
 # Between two attempts to reach a parent that is not there, seconds.
 _RETRY = 0.5
 # A number that no question has.
@@ -99,7 +101,7 @@ class _Seat:
         number: of the question, from 0; `_NONE` = nothing is asked.
         context: the connection that counts, the latest.
         inbox: parts of the answer that nobody has taken yet, each with its connection; one at most.
-        ended: why the run is over, once it is.
+        ended: why the run is over, once it is; and whether the child has been told.
     """
 
     name: str
@@ -110,6 +112,7 @@ class _Seat:
     certificate: bytes = b""
     inbox: list[tuple[Any, bytes]] = field(default_factory=list)
     ended: str | None = None
+    told: bool = False
 
     def take(self, context: Any, certificate: bytes) -> None:
         """A process of the child's is there; one that was there before is sent away."""
@@ -124,7 +127,7 @@ class _Seat:
         """The connection is gone."""
         with self.changed:
             if self.context is context:
-                self.context = None
+                self.context, self.told = None, self.ended is not None
             self.changed.notify_all()
 
     def ask(self, number: int, question: list[bytes]) -> None:
@@ -202,7 +205,8 @@ class GrpcLinks:
     ) -> None:
         self._seats = {name: _Seat(name) for name in children}
         self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
-        self.patience, self.traffic, self._asked = settings.patience_s, Traffic(), 0
+        self.patience, self.farewell_s = settings.patience_s, _FAREWELL
+        self.traffic, self._asked = Traffic(), 0
         threads = ThreadPoolExecutor(len(children) + 4, thread_name_prefix="child")
         self._server = grpc.server(threads, options=_options(settings))
         handler = grpc.stream_stream_rpc_method_handler(self._join)
@@ -232,13 +236,13 @@ class GrpcLinks:
             seat.ask(_NONE, [])
 
     def end(self, reason: str | None) -> None:
-        """See `Links`. Children that are there have a moment to hear it."""
+        """See `Links`. Children have a while to hear it, those too that have yet to come."""
         for seat in self._seats.values():
             seat.end(reason)
-        deadline = time.monotonic() + (0 if reason is None else 2)
+        deadline = time.monotonic() + (0 if reason is None else self.farewell_s)
         for seat in self._seats.values():
             with seat.changed:
-                while seat.context is not None and time.monotonic() < deadline:
+                while not seat.told and time.monotonic() < deadline:
                     seat.changed.wait(deadline - time.monotonic())
         self._server.stop(0 if reason is None else 0.2).wait()
 
