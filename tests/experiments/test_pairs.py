@@ -12,10 +12,17 @@ from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
 from m2fdp.algorithms.scaffold import SCAFFOLD, CorrectedStep
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
-from m2fdp.experiments.checks import check_attack, check_bound, check_config, check_equal_rounds
+from m2fdp.experiments.checks import (
+    check_attack,
+    check_bound,
+    check_config,
+    check_deployment,
+    check_equal_rounds,
+)
 from m2fdp.experiments.idle import idle_keys
 from m2fdp.experiments.pairs import (
     ATTACKS,
+    DEPLOYED,
     EQUAL_ROUNDS,
     PAIRS,
     PLAIN_STEPS,
@@ -346,6 +353,7 @@ CASES = {
     ): {**HOLDING, **CHANCE},
 }
 THREE = "pipelines audit, bound and attack"
+NODES = "the command m2fdp plan"
 RECONSTRUCTS = "attack.method: all but lira"
 # Of what is done with a run that is none of these itself.
 TESTS = {
@@ -368,11 +376,24 @@ TESTS = {
     ("topology.super_nodes.kind", RECONSTRUCTS): ELECTED,
     ("features.map", RECONSTRUCTS): {"features.map": "scattering"},
     ("attack.observer", "a network that trusts the cloud"): {"algorithm": "cdp"},
+    ("algorithm", NODES): SPLIT,
+    ("algorithm", f"{NODES}, of plain steps"): KEEPING,
+    ("training.participation", NODES): CHANCE,
+    ("training.participants", NODES): {"training.participants": 2},
+    ("training.estimator", NODES): {**FIXED, "privacy.unit": "device"},
+    ("training.proximal_center", NODES): {**CENTER, "training.local_aggregation": {1: 1}},
+    ("training.backend", NODES): {"training.backend": "stacked"},
+    ("topology.super_nodes.kind", NODES): ELECTED,
+    ("control.enabled", NODES): CONTROL,
+    ("secure_aggregation.layers", NODES): SUMS,
+    ("partition.held_out_by", NODES): HOLDING,
+    ("device", NODES): {"device": "cuda"},
 }
 CHECKS = (
     (EQUAL_ROUNDS, check_equal_rounds),
     (PLAIN_STEPS, check_bound),
     (ATTACKS, check_attack),
+    (DEPLOYED, lambda config, plan: check_deployment(config)),
 )
 
 
@@ -406,7 +427,7 @@ def test_what_can_not_be_tested_is_refused_by_its_row(row):
         if row in {(pair.key, pair.beside) for pair in pairs}:
 
             def checked(config, check=check):
-                check(config, check_config(config))
+                check(config, build_plan(config))
 
             assert refused_by(pairs, checked, TESTS[row]) == row
 
@@ -422,6 +443,7 @@ def test_the_base_is_refused_by_none():
     config = load_config(BASE)
     for check in (check_equal_rounds, check_bound, check_attack):
         check(config, check_config(config))
+    check_deployment(config)
 
 
 def test_the_page_has_the_table():

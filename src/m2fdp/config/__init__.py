@@ -15,7 +15,7 @@ from m2fdp.config.data import (
     ModelConfig,
     PartitionConfig,
 )
-from m2fdp.config.execution import ExecutionConfig
+from m2fdp.config.execution import DeploymentConfig, ExecutionConfig
 from m2fdp.config.loading import load_config
 from m2fdp.config.network import (
     SecureAggregationConfig,
@@ -74,6 +74,7 @@ __all__ = [
     "ControlConfig",
     "Count",
     "DatasetConfig",
+    "DeploymentConfig",
     "Decay",
     "Decibel",
     "ExecutionConfig",

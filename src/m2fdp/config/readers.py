@@ -26,6 +26,7 @@ PAPERS_NOISE = "J's noise (privacy.calibration: paper, control.gap: papers) and 
 SCHEDULED = (
     "algorithms that put devices in tiers (dtfl, dtfl_dp, m2fdp_tiers) and the pipeline clock"
 )
+DEPLOYED = "the command m2fdp plan"
 BILLED = "algorithms that train in tiers or split models, and the pipeline clock"
 
 

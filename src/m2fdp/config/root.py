@@ -10,10 +10,10 @@ from pydantic import Field, WithJsonSchema, model_validator
 
 from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import DatasetConfig, FeaturesConfig, ModelConfig, PartitionConfig
-from m2fdp.config.execution import ExecutionConfig
+from m2fdp.config.execution import DeploymentConfig, ExecutionConfig
 from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
 from m2fdp.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, ThreatConfig
-from m2fdp.config.readers import OWN_LOSSES, ZONED
+from m2fdp.config.readers import DEPLOYED, OWN_LOSSES, ZONED
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import READ_BY, SINCE, Block, Count, Number, spelled
@@ -129,6 +129,9 @@ class Config(Block):
     attack: AttackConfig = Field(default=AttackConfig(), json_schema_extra={SINCE: "0.6.0"})
     execution: ExecutionConfig = Field(
         default=ExecutionConfig(), json_schema_extra={SINCE: "0.10.0"}
+    )
+    deployment: DeploymentConfig = Field(
+        default=DeploymentConfig(), json_schema_extra={SINCE: "0.12.0", READ_BY: DEPLOYED}
     )
 
     @model_validator(mode="after")

@@ -54,6 +54,22 @@ def read_images(key: str, file: str, name: str) -> np.ndarray:
     return _by_channel(images)
 
 
+def read_records(key: str, file: str, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images (N, H, W, C), uint8 or float32, and labels int64 (N,), under `x` and `y` in a file
+    `.npz` of a key's.
+
+    Raises:
+        InputError: no such file, or it holds something else.
+    """
+    refuse = partial(InputError, key, file)
+    arrays = _stored(file, ("x", "y"), refuse, key)
+    _check_images(arrays["x"], "x", refuse)
+    _check_labels("y", arrays["y"], arrays["x"], refuse)
+    if arrays["y"].min() < 0 or arrays["y"].max() >= n_classes:
+        raise refuse(f"y has labels beyond 0 to {n_classes - 1}, the plan's")
+    return _plain(arrays["x"], arrays["y"])
+
+
 def is_file(file: str) -> bool:
     """Whether there is a file of that name; not where the name itself can't be one."""
     return os.path.isfile(os.path.expanduser(file))

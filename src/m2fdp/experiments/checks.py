@@ -16,8 +16,15 @@ from m2fdp.data.features.mapping import PIXELS
 from m2fdp.data.overlap import refuse_records
 from m2fdp.errors import InputError
 from m2fdp.experiments.idle import refuse_idle
-from m2fdp.experiments.pairs import ATTACKS, EQUAL_ROUNDS, PAIRS, PLAIN_STEPS, refuse_clashes
-from m2fdp.experiments.request import OF_EXPERIMENTS, Request
+from m2fdp.experiments.pairs import (
+    ATTACKS,
+    DEPLOYED,
+    EQUAL_ROUNDS,
+    PAIRS,
+    PLAIN_STEPS,
+    refuse_clashes,
+)
+from m2fdp.experiments.request import DEPLOYMENT, OF_EXPERIMENTS, Request
 from m2fdp.experiments.smoothness import longest_squared, smoothness_of
 from m2fdp.experiments.tiers import check_batches, model_of, surprises_in_tiers
 from m2fdp.models.checks import Shape, check_one_by_one
@@ -136,6 +143,16 @@ def check_attack(config: Config, plan: Plan) -> None:
         InputError: naming the key.
     """
     refuse_clashes((*EQUAL_ROUNDS, *ATTACKS), Request(config, plan))
+
+
+def check_deployment(config: Config) -> Plan:
+    """Everything that can be found wrong with a run of real processes without looking at data.
+
+    Raises:
+        InputError: see `check_config`, or what no tree of processes can do.
+    """
+    refuse_clashes(DEPLOYED, Request(config, build_plan(config)))
+    return check_config(config, frozenset({DEPLOYMENT}))
 
 
 def check_data(

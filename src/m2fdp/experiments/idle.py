@@ -9,7 +9,7 @@ from m2fdp.config import Config
 from m2fdp.config import readers as by
 from m2fdp.config.reference import in_yaml
 from m2fdp.errors import InputError
-from m2fdp.experiments.request import Request
+from m2fdp.experiments.request import DEPLOYMENT, Request
 
 
 def _splits(request: Request) -> bool:
@@ -44,6 +44,7 @@ READERS: dict[str, Callable[[Request], bool]] = {
     by.BILLED: lambda request: (
         _makes_tables(request) or _splits(request) or request.way is not None
     ),
+    by.DEPLOYED: lambda request: DEPLOYMENT in request.pipelines,
     by.PAPERS_NOISE: _has_papers_noise,
 }
 

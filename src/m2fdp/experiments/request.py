@@ -17,6 +17,8 @@ from m2fdp.topology.network import Network
 # Those of a configuration's pipelines that an `Experiment` has methods for and that read keys that
 # nothing else does.
 OF_EXPERIMENTS = frozenset({"bound"})
+# That stands among them where a tree of real processes is planned.
+DEPLOYMENT = "deployment"
 
 
 @dataclass(frozen=True, eq=False)

@@ -208,6 +208,8 @@ class Recorder:
         tags = {"privacy": data["guarantee"]}
         if data.get("records_in_clear", {}).get("validation"):
             tags["held_out"] = "in clear"
+        if "deployed" in data:  # by real nodes, whose cloud wrote it
+            tags["deployed"] = "rehearsal" if data["deployed"]["rehearsal"] else "true"
         if repeated := _as_promised(data):
             tags[AS_PROMISED_TAGS[data["guarantee"]]] = " ".join(repeated)
         self._outbox.put(tags=tags)

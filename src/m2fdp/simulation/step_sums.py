@@ -17,9 +17,11 @@ from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.masked_sums import Messages, masked_sums, noise_bound, step_bound
 from m2fdp.simulation.noise import add_noise
+from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.survivors import devices_in, draw_survivors
 from m2fdp.topology.network import Network
+from m2fdp.topology.tree import Tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +71,9 @@ def step_sums(
 
 def steps_by_device(simulation: Simulation, network: Network, mechanism: Protection) -> bool:
     """Whether every device of a lock-step group has a gradient of its own: it masks what it sends,
-    or splits its model."""
+    splits its model, or is a device of its own."""
     masked = simulation.sums.masks and step_in_sums(network, mechanism)
-    return masked or simulation.splits is not None
+    return masked or simulation.splits is not None or simulation.sums.by_device
 
 
 def step_in_sums(network: Network, mechanism: Protection) -> bool:
@@ -79,6 +81,16 @@ def step_in_sums(network: Network, mechanism: Protection) -> bool:
     drawn, nodes = mechanism.noise.heads, mechanism.lock_step.nodes
     in_lock_step = (drawn[layer][index] == 0 for layer, index in nodes)
     return network.sums.shared and any(of_layer.any() for of_layer in drawn) and any(in_lock_step)
+
+
+def added_up(tree: Tree, vectors: Tensor, top: int) -> Tensor:
+    """What devices send, (N_L, M), as servers add it up on its way to a layer: (N_top, M)."""
+    for layer in range(tree.depth, top, -1):
+        sums = vectors.new_zeros(tree.n_nodes(layer - 1), vectors.shape[1])
+        parents = torch.as_tensor(tree.parents[layer - 1], device=vectors.device)
+        weighed_sum(sums, vectors, parents=parents)
+        vectors = sums
+    return vectors
 
 
 def _noise(

@@ -34,7 +34,7 @@ from m2fdp.simulation.noise import RoundNoise
 from m2fdp.simulation.process import Named, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.starts import Starts
-from m2fdp.simulation.step_sums import StepSums, summed_step
+from m2fdp.simulation.step_sums import StepSums, added_up, summed_step
 from m2fdp.simulation.subtrees import Part
 from m2fdp.topology.network import Network
 
@@ -239,11 +239,16 @@ def _descend(
         at, devices = (current.number, step), learners.device_of_unit[units]
         return splitter.descend(current.plan, at, models, places, devices, batches)
     backend, of_tile = current.means.backend, Units(places, learners.shares[units])
-    if not (current.masked and current.steps[0].members):
-        return gradient_step(backend, current.clip, eta, batches, models, of_tile)
+    masked = current.masked and bool(current.steps[0].members)
     (layer, *_), nodes = learners.heads[tile.start : tile.stop].T
+    alone = layer == current.network.tree.depth
+    if not masked and (alone or not current.simulation.sums.by_device):
+        return gradient_step(backend, current.clip, eta, batches, models, of_tile)
     gradients = unit_gradients(backend, current.clip, batches, models, of_tile)
     vectors = models.new_zeros(len(learners.present), models.shape[1])
     vectors[torch.as_tensor(learners.device_of_unit[units]).to(models.device)] = -gradients
-    summed = _summed_step(current, step, vectors, (int(layer), nodes))
+    if masked:
+        summed = _summed_step(current, step, vectors, (int(layer), nodes))
+    else:
+        summed = added_up(current.network.tree, vectors, int(layer))
     models.add_(summed[torch.as_tensor(nodes, device=models.device)], alpha=eta)

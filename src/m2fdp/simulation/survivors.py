@@ -41,12 +41,16 @@ class SumRules:
         stop: whether the run ends where a sum loses too many senders; else it goes on, as if none
             of them had moved.
         masks: whether the protocol is run; else sums are taken as they are.
+        by_device: whether servers add up a gradient of every device on its way to the head of its
+            lock-step group, as servers of their own do; else the head has all records at hand. The
+            two are equal up to the rounding of sums.
         run: name of 64 random bits. Masks are bound to it, and two runs of one configuration, or
             one that is resumed, share none; no result depends on it, as masks cancel.
     """
 
     stop: bool = False
     masks: bool = False
+    by_device: bool = False
     run: str = field(default_factory=lambda: os.urandom(8).hex(), compare=False)
 
     def label(self, round_: int, step: int) -> str:

@@ -8,6 +8,7 @@ are no pairs: see `m2fdp.experiments.idle`.
 from m2fdp.experiments.pairs.attacks import ATTACKS, EQUAL_ROUNDS, PLAIN_STEPS, SEES_MODELS
 from m2fdp.experiments.pairs.base import Pair, first_clash, refuse_clashes, table
 from m2fdp.experiments.pairs.control import CONTROL
+from m2fdp.experiments.pairs.deployment import DEPLOYED
 from m2fdp.experiments.pairs.execution import EXECUTION
 from m2fdp.experiments.pairs.privacy import PROMISE, SUMS
 from m2fdp.experiments.pairs.rounds import PARTICIPATION, PROXIMAL, RULES, SLOTS
@@ -29,11 +30,12 @@ TABLES = {
     "Where rounds are computed": EXECUTION,
 }
 PAIRS = tuple(pair for pairs in TABLES.values() for pair in pairs)
-# Of runs that are audited, bounded or attacked.
+# Of runs that are audited, bounded, attacked or deployed.
 TABLES_OF_TESTS = {
     "Audit, bound and attack": EQUAL_ROUNDS,
     "The bound": PLAIN_STEPS,
     "Attacks": ATTACKS,
+    "Trees of real processes": DEPLOYED,
 }
 
 _INTRODUCTION = """\
@@ -59,6 +61,7 @@ def page() -> str:
 
 __all__ = [
     "ATTACKS",
+    "DEPLOYED",
     "EQUAL_ROUNDS",
     "PAIRS",
     "PLAIN_STEPS",

@@ -1,0 +1,232 @@
+"""The command `m2fdp`: plan, keys, serve, join, check and demo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from m2fdp.command_errors import BadInput
+from m2fdp.errors import InputError
+from m2fdp.interruption import end_in_one_line
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.group(name="m2fdp")
+def main() -> None:
+    """A tree of real processes: one plan, signed; each node with its own keys, state and budget."""
+    end_in_one_line()
+
+
+def _params(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
+    """`KEY=VALUE,KEY=VALUE`, with lists as `1|2`, as one mapping."""
+    found = {}
+    for text in (part for each in texts for part in each.split(",")):
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise BadInput(str(InputError("--params", text, "give KEY=VALUE, separated by commas")))
+        found[key.strip()] = yaml.safe_load(value)
+    return found
+
+
+def _configured(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that a configuration is made of."""
+    params = click.option(
+        "--params", multiple=True, callback=_params, help="Keys: KEY=VALUE,KEY=VALUE."
+    )
+    config = click.option(
+        "--config",
+        type=_FILE,
+        multiple=True,
+        help="A folder or file of parameters, such as conf/mnist; before --params.",
+    )
+    return params(config(command))
+
+
+def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every node."""
+    options = (
+        click.argument("plan", type=_FILE),
+        click.option("--as", "name", metavar="NAME", required=True, help="Which node this is."),
+        click.option("--keys", "folder", type=_FILE, required=True, help="Folder of its keys."),
+        click.option(
+            "--state",
+            type=_FILE,
+            help="Folder of its state; by default state/NAME beside the plan.",
+        ),
+        click.option("--rehearsal", is_flag=True, help="Take part in a rehearsal."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@main.command()
+@_configured
+@click.option("--nodes", type=_FILE, required=True, help="Addresses, records, shape, classes.")
+@click.option("--authority", type=_FILE, required=True, help="Folder of the authority that signs.")
+@click.option("-o", "out", type=_FILE, required=True, help="The plan's file.")
+def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, out: Path) -> None:
+    """Calibrate, sign, and print what every device will have spent."""
+    with _one_line_ends():
+        from m2fdp.config import load_config
+        from m2fdp.deployment.plan import make_plan, read_facts
+
+        made = make_plan(load_config(*config, params), read_facts(nodes))
+        made.save(out, authority)
+        click.echo(f"{out}: plan {made.digest.hex()[:16]}, {made.content['rounds']} rounds")
+        for name, noise in made.content["noise"].items():
+            added = ", ".join(f"{kind} {value:.4g}" for kind, value in noise.items() if value)
+            click.echo(f"  {name} adds noise: {added}")
+        for name, epsilon in made.content["epsilon"].items():
+            click.echo(f"  {name}: epsilon {float(epsilon):.4g}")
+
+
+@main.group()
+def keys() -> None:
+    """Certificates: an authority's, and those of nodes that it signs."""
+
+
+@keys.command(name="authority")
+@click.argument("folder", type=_FILE)
+def make_authority(folder: Path) -> None:
+    """Make an authority in FOLDER, which stays on a host that is no node's."""
+    with _one_line_ends():
+        from m2fdp.deployment import keys as made
+
+        made.make_authority(folder)
+    click.echo(f"{folder}: keep authority.key to yourself")
+
+
+@keys.command(name="request")
+@click.argument("name")
+@click.option("--keys", "folder", type=_FILE, required=True, help="Folder of the node's keys.")
+def make_request(name: str, folder: Path) -> None:
+    """Make a key for NAME, on its own host, and the request for its certificate."""
+    with _one_line_ends():
+        from m2fdp.deployment import keys as made
+
+        click.echo(f"{made.request(name, folder)}: send it to the authority")
+
+
+@keys.command(name="sign")
+@click.argument("request", type=_FILE)
+@click.option("--authority", type=_FILE, required=True, help="Folder of the authority.")
+@click.option("--days", type=click.IntRange(min=1), default=365, show_default=True)
+def sign_request(request: Path, authority: Path, days: int) -> None:
+    """Sign REQUEST, once you know that it is that node's."""
+    with _one_line_ends():
+        from m2fdp.deployment import keys as made
+
+        signed = made.sign(request, authority, days)
+        click.echo(f"{signed}: send it back with authority.pem, into the node's folder of keys")
+
+
+@main.command()
+@_as_node
+@click.option("--listen", metavar="HOST:PORT", help="Instead of the plan's address, to listen at.")
+@click.option("--data", help="The cloud's: records to evaluate on, a .npz file with x and y.")
+@click.option("--out", type=_FILE, default=Path("."), help="The cloud's: folder of the project.")
+def serve(
+    plan: Path,
+    name: str,
+    folder: Path,
+    state: Path | None,
+    rehearsal: bool,
+    listen: str | None,
+    data: str | None,
+    out: Path,
+) -> None:
+    """Be a server of PLAN, the cloud among them, until the run is over."""
+    with _one_line_ends():
+        from m2fdp.deployment import process
+
+        paths = process.Paths(plan, folder, state or plan.parent / "state" / name)
+        opened = process.open_node(name, False, paths, rehearsal, _tell, data)
+        if opened.node.layer > 0:
+            _tell(process.run_server(opened, listen))
+            return
+        ended, as_planned = process.run_cloud(opened, listen, out)
+        if not as_planned:
+            raise click.ClickException(ended)
+        _tell(ended)
+
+
+@main.command()
+@_as_node
+@click.option("--data", required=True, help="Its records: a .npz file with x and y.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    required=True,
+    help="Epsilon that it may spend in all, earlier runs of this state among them.",
+)
+@click.option(
+    "--trusts", multiple=True, metavar="SERVER", help="A server that may be sent un-noised vectors."
+)
+def join(
+    plan: Path,
+    name: str,
+    folder: Path,
+    state: Path | None,
+    rehearsal: bool,
+    data: str,
+    budget: float,
+    trusts: tuple[str, ...],
+) -> None:
+    """Be a device of PLAN until the run is over."""
+    with _one_line_ends():
+        from m2fdp.deployment import process
+
+        paths = process.Paths(plan, folder, state or plan.parent / "state" / name)
+        opened = process.open_node(name, True, paths, rehearsal, _tell)
+        _tell(process.run_device(opened, data, budget, frozenset(trusts)))
+
+
+@main.command()
+@click.argument("plan", type=_FILE)
+@click.option("--as", "name", metavar="NAME", required=True, help="Which node.")
+@click.option("--keys", "folder", type=_FILE, required=True, help="Folder of its keys.")
+def check(plan: Path, name: str, folder: Path) -> None:
+    """What a node of PLAN would send to whom, behind how much noise, at which epsilon."""
+    with _one_line_ends():
+        from m2fdp.deployment.checking import told_of
+        from m2fdp.deployment.keys import read_identity
+        from m2fdp.deployment.nodes import node_plan
+        from m2fdp.deployment.plan import load_plan, recompute
+
+        loaded = load_plan(plan, read_identity(name, folder).authority)
+        for line in told_of(node_plan(loaded, recompute(loaded), name)):
+            click.echo(line)
+
+
+@main.command()
+@_configured
+@click.option("--folder", type=_FILE, help="Where its files stay; by default they are removed.")
+def demo(config: tuple[Path, ...], params: Any, folder: Path | None) -> None:
+    """A rehearsal on this machine: 7 processes, and is it the simulator's run to the byte?"""
+    with _one_line_ends():
+        from m2fdp.deployment.demo import rehearse
+
+        if not rehearse([*config, params], folder, click.echo):
+            raise click.ClickException("the run is not the simulator's")
+
+
+def _tell(line: str) -> None:
+    click.echo(line)
+
+
+@contextmanager
+def _one_line_ends() -> Iterator[None]:
+    """Bad input and a full disk end in one line each."""
+    try:
+        yield
+    except InputError as error:
+        raise BadInput(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.strerror}: {error.filename}") from None

@@ -1,0 +1,201 @@
+"""A rehearsal on one machine: keys, plan, processes, and the simulator's run beside theirs."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.nn.utils import parameters_to_vector
+
+from m2fdp.config import Config, load_config
+from m2fdp.deployment import keys
+from m2fdp.deployment.cloud import reference, simulated
+from m2fdp.deployment.plan import Facts, PublicPlan, make_plan, recompute
+from m2fdp.errors import InputError
+from m2fdp.experiments.experiment import Experiment
+from m2fdp.streams import KeyedStreams
+
+_USUAL = {
+    "topology.fanouts": "2|2",
+    "training.rounds": 5,
+    "privacy.mechanism": "upload",
+    "deployment.rehearsal": True,
+}
+_LOCALHOST = "127.0.0.1"
+# A child that nobody asks leaves when the cloud says so; so long it may take.
+_LEAVING_S = 20
+
+
+@dataclass(eq=False)
+class Rehearsal:
+    """A plan with the files of all its nodes, and the processes that are started of them.
+
+    Attributes:
+        experiment: the simulator's.
+        folder: where everything is.
+        more: by node, more options of its command.
+        trusted: whether devices trust whom the plan has them trust.
+    """
+
+    experiment: Experiment
+    plan: PublicPlan
+    folder: Path
+    more: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    trusted: bool = True
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def cloud(self) -> str:
+        """Its name."""
+        return self.experiment.network.tree.names[0][0]
+
+    def start(self, name: str) -> subprocess.Popen[bytes]:
+        """Start a node's process, once more if it was there before."""
+        tree, folder = self.experiment.network.tree, self.folder
+        what = "join" if name in tree.names[-1] else "serve"
+        at = [f"{folder}/plan.json", "--as", name, "--keys", f"{folder}/keys/{name}"]
+        own: list[str] = ["--rehearsal"]
+        if what == "join":
+            trusts = recompute(self.plan).readers_in_clear(tree.names[-1].index(name))
+            own += ["--data", f"{folder}/{name}.npz", "--budget", self._budget]
+            own += [f"--trusts={server}" for server in trusts if self.trusted]
+        if name == self.cloud:
+            own += ["--data", f"{folder}/{name}.npz", "--out", str(folder)]
+        command = [sys.executable, "-m", "m2fdp.deployment", what, *at, *own]
+        with self.log(name).open("ab") as log:
+            started = subprocess.Popen([*command, *self.more.get(name, ())], stdout=log, stderr=log)
+        self.processes[name] = started
+        return started
+
+    def log(self, name: str) -> Path:
+        """What a node has printed."""
+        return self.folder / f"{name}.log"
+
+    def start_all(self) -> None:
+        """Start all nodes, servers first."""
+        for names in self.experiment.network.tree.names:
+            for name in names:
+                self.start(name)
+
+    def wait(self, seconds: float) -> int:
+        """Wait for the cloud, then for all others; the cloud's exit code."""
+        code = self.processes[self.cloud].wait(seconds)
+        for process in self.processes.values():
+            process.wait(_LEAVING_S)
+        return code
+
+    def end(self) -> None:
+        """End what is still running."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+    def weights(self) -> torch.Tensor:
+        """(M,), what the cloud has ended in."""
+        cell = self.experiment.config.cell
+        model = torch.load(self.folder / f"data/06_models/{cell}/model.pt", weights_only=True)
+        return parameters_to_vector(model.values())
+
+    def ledger(self) -> pd.DataFrame:
+        """What the cloud has written."""
+        cell = self.experiment.config.cell
+        return pd.read_csv(self.folder / f"data/08_reporting/{cell}/privacy_ledger.csv")
+
+    @property
+    def _budget(self) -> str:
+        """What the plan costs a device, and a hair more."""
+        largest = max(float(value) for value in self.plan.content["epsilon"].values())
+        return f"{largest * 1.001:.6g}"
+
+
+def prepare(config: Config, folder: Path) -> Rehearsal:
+    """Keys, plan and records of all nodes of a configuration, in a folder.
+
+    Raises:
+        InputError: what a run of nodes or of the simulator is refused for.
+    """
+    experiment = Experiment.from_config(simulated(config))
+    tree, samples = experiment.network.tree, experiment.samples
+    servers = [name for names in tree.names[:-1] for name in names]
+    records = dict(zip(tree.names[-1], map(int, samples.sizes), strict=True))
+    addresses = dict(zip(servers, _free_addresses(len(servers)), strict=True))
+    dataset = experiment.dataset
+    facts = Facts(addresses, records, dataset.shape, dataset.n_classes)
+    noise = experiment.simulation().randomness.noise
+    if not isinstance(noise, KeyedStreams):
+        raise InputError("privacy.secure_rng", True, "can't be rehearsed; use false")
+    plan = make_plan(config, facts, noise.release)
+    authority = folder / "authority"
+    keys.make_authority(authority)
+    plan.save(folder / "plan.json", authority)
+    held = {
+        name: samples.samples[samples.offsets[j] : samples.offsets[j + 1]]
+        for j, name in enumerate(tree.names[-1])
+    }
+    for name in (*servers, *tree.names[-1]):
+        own = folder / "keys" / name
+        keys.sign(keys.request(name, own), authority)
+    for name, rows in (held | {tree.names[0][0]: experiment.held_out}).items():
+        np.savez(folder / f"{name}.npz", x=dataset.images[rows], y=dataset.labels[rows])
+    return Rehearsal(experiment, plan, folder)
+
+
+def rehearse(
+    sources: Sequence[str | Path | Mapping[str, Any]],
+    folder: Path | None,
+    tell: Callable[[str], None],
+) -> bool:
+    """Run a configuration as processes and in the simulator; whether the two are equal."""
+    config = load_config(_USUAL, *sources)
+    with ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+        began = time.perf_counter()
+        rehearsal = prepare(config, folder)
+        stack.callback(rehearsal.end)
+        tree = rehearsal.experiment.network.tree
+        shape = "-".join(str(tree.n_nodes(layer)) for layer in range(tree.depth + 1))
+        tell(f"{shape} processes over TLS on {_LOCALHOST}, {config.algorithm}, a rehearsal")
+        rehearsal.start_all()
+        code = rehearsal.wait(3600)
+        lines = rehearsal.log(rehearsal.cloud).read_text().splitlines()
+        for line in lines:
+            tell(f"  {line}")
+        if code:
+            return False
+        for name in tree.names[-1]:
+            spent = re.findall(r"epsilon .*", rehearsal.log(name).read_text())
+            tell(f"  {name}: {spent[-1] if spent else 'nothing spent'}")
+        tell(f"{time.perf_counter() - began:.1f} s in all; the same run in the simulator …")
+        weights, ledger = reference(rehearsal.experiment)
+        equal = torch.equal(weights, rehearsal.weights())
+        tell("bytes equal" if equal else "bytes differ")
+        same_ledger = _equal(ledger, rehearsal.ledger())
+        tell("ledgers equal" if same_ledger else "ledgers differ")
+        return equal and same_ledger
+
+
+def _equal(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """To the digit; a file knows no types."""
+    return one.to_csv(index=False) == other.to_csv(index=False)
+
+
+def _free_addresses(count: int) -> list[str]:
+    sockets = [socket.create_server((_LOCALHOST, 0)) for _ in range(count)]
+    addresses = [f"{_LOCALHOST}:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    return addresses

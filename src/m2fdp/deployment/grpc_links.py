@@ -1,0 +1,450 @@
+"""Links over gRPC: a child dials its parent and keeps one stream, on which the parent asks.
+
+One method, `/m2fdp.Tree/Join`, of messages that this module makes: a letter, and what follows it.
+
+| letter | sent by | what follows |
+|---|---|---|
+| H | child | SHA-256 of its plan |
+| Q | parent | head of a question, the vector's length, its first part |
+| A | child | SHA-256 of the question, two lengths, its statement, the vector's first part |
+| C | both | the next part of a vector |
+| R | child | SHA-256 of the question, the reason why it is not answered |
+| E, X | parent | that the run is over, or that the child is refused, and why |
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Condition
+from typing import Any
+
+# Of the ciphers before TLS 1.3 one is left that needs a key which nobody has here; those of TLS 1.3
+# are not chosen by this. gRPC reads it when it is imported, and whether it prints lines of its own.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-AES128-CBC-SHA")
+
+import grpc  # noqa: E402
+
+from m2fdp.config import DeploymentConfig  # noqa: E402
+from m2fdp.deployment.keys import Identity  # noqa: E402
+from m2fdp.deployment.links import (  # noqa: E402
+    HEAD,
+    Answer,
+    Missing,
+    Question,
+    Refusal,
+    Reply,
+    from_bytes,
+    read_head,
+    to_bytes,
+)
+from m2fdp.errors import InputError  # noqa: E402
+
+_METHOD = "/m2fdp.Tree/Join"
+_SIZE = struct.Struct("<Q")
+_ANSWER = struct.Struct("<32sIQ")
+# Bytes of a message that are on their way at a time.
+_LOOKAHEAD = 2**18
+# So many seconds a parent stays, at the end of a run, for children that are not there.
+_FAREWELL = 10.0
+# Between two attempts to reach a parent that is not there, seconds.
+_RETRY = 0.5
+# A number that no question has.
+_NONE = -1
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Traffic:
+    """What a node has sent and received, in bytes of messages."""
+
+    sent: int = 0
+    received: int = 0
+
+
+def _parts(letter: bytes, head: bytes, content: bytes, size: int) -> list[bytes]:
+    """A message in parts, of so many bytes of content each."""
+    view = memoryview(content)
+    parts = [letter + head + view[:size]]
+    return parts + [b"C" + view[start : start + size] for start in range(size, len(view), size)]
+
+
+def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
+    """Both ends have the same limits."""
+    keepalive = int(1000 * settings.keepalive_s)
+    return [
+        ("grpc.keepalive_time_ms", keepalive),
+        ("grpc.keepalive_timeout_ms", keepalive),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive // 2),
+        ("grpc.http2.max_ping_strikes", 0),  # peers are known, and measure how fast a line is
+        # What children send ahead of their turn waits with them: no window grows by itself.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _LOOKAHEAD),
+        ("grpc.max_receive_message_length", settings.chunk_bytes + 2**16),
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+@dataclass(eq=False)
+class _Seat:
+    """A child, there or not, and what it is asked.
+
+    Attributes:
+        number: of the question, from 0; `_NONE` = nothing is asked.
+        context: the connection that counts, the latest.
+        inbox: parts of the answer that nobody has taken yet, each with its connection; one at most.
+        ended: why the run is over, once it is; and whether the child has been told.
+    """
+
+    name: str
+    changed: Condition = field(default_factory=Condition)
+    number: int = _NONE
+    question: list[bytes] = field(default_factory=list)
+    context: Any = None
+    certificate: bytes = b""
+    inbox: list[tuple[Any, bytes]] = field(default_factory=list)
+    ended: str | None = None
+    told: bool = False
+
+    def take(self, context: Any, certificate: bytes) -> None:
+        """A process of the child's is there; one that was there before is sent away."""
+        with self.changed:
+            former, self.context, self.certificate = self.context, context, certificate
+            self.inbox.clear()
+            self.changed.notify_all()
+        if former is not None:
+            former.cancel()
+
+    def leave(self, context: Any) -> None:
+        """The connection is gone."""
+        with self.changed:
+            if self.context is context:
+                self.context, self.told = None, self.ended is not None
+            self.changed.notify_all()
+
+    def ask(self, number: int, question: list[bytes]) -> None:
+        """The next question."""
+        with self.changed:
+            self.number, self.question = number, question
+            self.inbox.clear()
+            self.changed.notify_all()
+
+    def next_question(self, context: Any, done: int) -> tuple[int, list[bytes]] | None:
+        """The question after one, once there is one; None where there will be none."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: (
+                    self.context is not context
+                    or self.ended is not None
+                    or self.number not in (done, _NONE)
+                )
+            )
+            if self.context is not context or self.ended is not None:
+                return None
+            return self.number, self.question
+
+    def put(self, context: Any, number: int, part: bytes) -> None:
+        """A part of an answer, until it is taken: before that no other is read. Of a question that
+        no longer stands, nobody takes any."""
+        with self.changed:
+
+            def stands() -> bool:
+                return self.context is context and self.number == number
+
+            if stands():
+                self.inbox.append((context, part))
+                self.changed.notify_all()
+            self.changed.wait_for(lambda: not stands() or not self.inbox)
+
+    def get(self, seconds: float) -> tuple[Any, bytes] | None:
+        """The next part, or None where there is none in time."""
+        with self.changed:
+            if not self.changed.wait_for(lambda: bool(self.inbox), seconds):
+                return None
+            self.changed.notify_all()
+            return self.inbox.pop()
+
+    def end(self, reason: str | None) -> None:
+        """The run is over, if there is a reason."""
+        with self.changed:
+            self.ended, self.number = reason, _NONE
+            self.changed.notify_all()
+
+
+class GrpcLinks:
+    """A parent's end (`Links`): a server that its children dial.
+
+    Args:
+        children: in the tree's order.
+        plan: SHA-256 of the plan.
+        patience: seconds that each of them has for an answer.
+        check: what is wrong with the statement of an answer, by child and its certificate.
+        tell: what to call with a line.
+
+    Raises:
+        InputError: the address can't be listened at.
+    """
+
+    def __init__(
+        self,
+        children: tuple[str, ...],
+        address: str,
+        identity: Identity,
+        plan: bytes,
+        settings: DeploymentConfig,
+        check: Callable[[str, bytes, Question, Answer], str | None],
+        tell: Tell,
+    ) -> None:
+        self._seats = {name: _Seat(name) for name in children}
+        self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
+        self.patience, self.farewell_s = settings.patience_s, _FAREWELL
+        self.traffic, self._asked = Traffic(), 0
+        threads = ThreadPoolExecutor(len(children) + 4, thread_name_prefix="child")
+        self._server = grpc.server(threads, options=_options(settings))
+        handler = grpc.stream_stream_rpc_method_handler(self._join)
+        service, _, method = _METHOD.strip("/").partition("/")
+        generic = grpc.method_handlers_generic_handler(service, {method: handler})
+        self._server.add_generic_rpc_handlers((generic,))
+        pair = [(identity.key, identity.certificate)]
+        credentials = grpc.ssl_server_credentials(pair, identity.authority, True)
+        try:
+            self._server.add_secure_port(address, credentials)
+        except RuntimeError:
+            problem = "can't be listened at: it is in use, or not this host's"
+            raise InputError(f"plan: servers.{identity.name}", address, problem) from None
+        self._server.start()
+
+    def ask(self, question: Question) -> Iterator[Reply]:
+        """See `Links`. A part of each child's answer waits here, and the rest at the child."""
+        content, digest = to_bytes(question.vector), question.digest
+        head = question.head() + _SIZE.pack(len(content))
+        parts = _parts(b"Q", head, content, self._settings.chunk_bytes)
+        self._asked += 1
+        for seat in self._seats.values():
+            seat.ask(self._asked, parts)
+        asked = time.monotonic()
+        for seat in self._seats.values():
+            yield self._reply(seat, question, digest, asked)
+            seat.ask(_NONE, [])
+
+    def end(self, reason: str | None) -> None:
+        """See `Links`. Children have a while to hear it, those too that have yet to come."""
+        for seat in self._seats.values():
+            seat.end(reason)
+        deadline = time.monotonic() + (0 if reason is None else self.farewell_s)
+        for seat in self._seats.values():
+            with seat.changed:
+                while not seat.told and time.monotonic() < deadline:
+                    seat.changed.wait(deadline - time.monotonic())
+        self._server.stop(0 if reason is None else 0.2).wait()
+
+    def _reply(self, seat: _Seat, question: Question, digest: bytes, asked: float) -> Reply:
+        """What one child replies, however often it has to begin anew."""
+        assembly, patience, told = _Assembly(digest), self.patience, 0
+        heard = asked
+        while True:
+            waited = time.monotonic() - heard
+            got = seat.get(max(patience * (told + 1) - waited, 0.0))
+            if got is None:
+                told += 1
+                there = "is there, and has not answered" if seat.context else "is not there"
+                line = f"{seat.name} {there} after {patience * told:g} s"
+                if self._settings.on_missing == "stop":
+                    return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
+                if self._settings.on_missing == "skip":
+                    return Missing(seat.name)
+                self._tell(f"{line}; waiting")
+                continue
+            heard, told = time.monotonic(), 0
+            reply = assembly.add(seat.name, *got)
+            if isinstance(reply, Answer):
+                fault = self._check(seat.name, seat.certificate, question, reply)
+                return reply if fault is None else Refusal(seat.name, f"its statement {fault}")
+            if reply is not None:
+                return reply
+
+    def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """A child's stream, in a thread of its own."""
+        auth = context.auth_context()
+        name = auth.get("x509_common_name", [b"?"])[0].decode()
+        seat, hello = self._seats.get(name), next(messages, b"")
+        if seat is None:
+            yield b"X" + f"{name} is no child of this node in its plan".encode()
+            return
+        if hello != b"H" + self._plan:
+            yield b"X" + b"it has another plan than this node"
+            return
+        context.add_callback(lambda: seat.leave(context))
+        seat.take(context, auth["x509_pem_cert"][0])
+        done = _NONE
+        try:
+            while (asked := seat.next_question(context, done)) is not None:
+                done, parts = asked
+                for part in parts:
+                    self.traffic.sent += len(part)
+                    yield part
+                left: int | None = None
+                for message in messages:
+                    self.traffic.received += len(message)
+                    left = _left(message, left)
+                    seat.put(context, done, message)
+                    if left <= 0:
+                        break
+                else:
+                    return
+            if seat.ended is not None:
+                yield b"E" + seat.ended.encode()
+        except grpc.RpcError:  # the child is gone; it or another process of its name will be back
+            return
+
+
+def _left(message: bytes, left: int | None) -> int:
+    """How many bytes of an answer are still to come after a message."""
+    if message[:1] == b"A":
+        _, statement, size = _ANSWER.unpack_from(message, 1)
+        return int(size) - (len(message) - 1 - _ANSWER.size - int(statement))
+    return 0 if left is None else left - (len(message) - 1)
+
+
+class _Assembly:
+    """An answer that arrives in parts."""
+
+    def __init__(self, digest: bytes) -> None:
+        self._digest, self._context = digest, None
+        self._statement, self._content, self._size = b"", bytearray(), 0
+
+    def add(self, child: str, context: Any, message: bytes) -> Answer | Refusal | None:
+        """The reply, once it is whole."""
+        letter = message[:1]
+        if letter == b"R" and message[1:33] == self._digest:
+            return Refusal(child, message[33:].decode(errors="replace"))
+        if letter == b"A":
+            answered, length, self._size = _ANSWER.unpack_from(message, 1)
+            if answered != self._digest:
+                return Refusal(child, "has answered another question than this one")
+            start = 1 + _ANSWER.size
+            self._statement = message[start : start + length]
+            self._content = bytearray(message[start + length :])
+            self._context = context
+        elif letter == b"C" and context is self._context:
+            self._content += memoryview(message)[1:]
+        else:
+            return Refusal(child, "has sent what is no part of an answer")
+        if len(self._content) < self._size:
+            return None
+        return Answer(bytes(self._content), self._statement)
+
+
+class GrpcLink:
+    """A child's end: it dials, and answers until the run is over.
+
+    Args:
+        parent: its name, which its certificate must have.
+        plan: SHA-256 of the plan.
+    """
+
+    def __init__(
+        self, parent: str, address: str, identity: Identity, plan: bytes, settings: DeploymentConfig
+    ) -> None:
+        self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
+        self.traffic = Traffic()
+        credentials = grpc.ssl_channel_credentials(
+            identity.authority, identity.key, identity.certificate
+        )
+        options = [
+            *_options(settings),
+            ("grpc.ssl_target_name_override", parent),
+            ("grpc.initial_reconnect_backoff_ms", 200),
+            ("grpc.min_reconnect_backoff_ms", 200),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+        ]
+        self._channel = grpc.secure_channel(address, credentials, options)
+        self._join = self._channel.stream_stream(_METHOD)
+
+    def serve(self, answer: Callable[[Question], Answer | Refusal], tell: Tell) -> str:
+        """Answer the parent's questions, whenever it is there; why the run is over.
+
+        Raises:
+            InputError: it is not who it should be, or does not take this node.
+        """
+        waiting = False
+        while True:
+            try:
+                for ended in self._session(answer):
+                    if ended is not None:
+                        return ended
+                    if waiting:
+                        tell(f"{self.parent} is back")
+                        waiting = False
+            except grpc.RpcError as error:
+                self._refuse(error)
+            if not waiting:
+                tell(f"{self.parent} is not there ({self.address}); waiting for it")
+                waiting = True
+            time.sleep(_RETRY)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[str | None]:
+        """One connection: None at each question, the reason at the end."""
+        outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        outgoing.put(b"H" + self._plan)
+        call = self._join(iter(outgoing.get, None))
+        head, content, size = b"", bytearray(), 0
+        try:
+            for message in call:
+                self.traffic.received += len(message)
+                letter, rest = message[:1], memoryview(message)[1:]
+                if letter == b"E":
+                    yield bytes(rest).decode()
+                    return
+                if letter == b"X":
+                    raise InputError(
+                        "--as", self.parent, f"refuses this node: {bytes(rest).decode()}"
+                    )
+                if letter == b"Q":
+                    head, (size,) = bytes(rest[:HEAD]), _SIZE.unpack_from(rest, HEAD)
+                    content = bytearray(rest[HEAD + _SIZE.size :])
+                else:
+                    content += rest
+                if len(content) < size:
+                    continue
+                yield None
+                for part in self._reply(answer, head, bytes(content)):
+                    self.traffic.sent += len(part)
+                    outgoing.put(part)
+        finally:
+            outgoing.put(None)
+            call.cancel()
+
+    def _reply(
+        self, answer: Callable[[Question], Answer | Refusal], head: bytes, content: bytes
+    ) -> list[bytes]:
+        plan, place = read_head(head)
+        question = Question(plan, place, from_bytes(content))
+        reply, digest = answer(question), question.digest
+        if isinstance(reply, Refusal):
+            return [b"R" + digest + reply.reason.encode()]
+        sizes = _ANSWER.pack(digest, len(reply.statement), len(reply.content))
+        size = self._settings.chunk_bytes
+        return _parts(b"A", sizes + reply.statement, reply.content, size)
+
+    def _refuse(self, error: Any) -> None:
+        """End where waiting mends nothing."""
+        details, code = str(error.details()), error.code()
+        if code == grpc.StatusCode.CANCELLED:
+            problem = "another process of this node's name has joined; a node is one process"
+            raise InputError("--as", self.parent, problem) from None
+        if "SSL_ERROR_SSL" in details or "ostname" in details:
+            problem = f"at {self.address} shows no certificate of that name by this authority"
+            raise InputError("--as", self.parent, problem) from None

@@ -1,0 +1,424 @@
+"""The plan of a run of real processes: public, signed, and recomputed by whoever takes part.
+
+It holds facts (configuration, tree, records of each device, addresses) and what follows from them
+(noise of each node, epsilon of each device). A node believes the facts about others, checks those
+about itself, computes what follows anew, and refuses less noise than it has computed.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from m2fdp.config import Config, DeploymentConfig, parse_config
+from m2fdp.data.dataset import Dataset
+from m2fdp.data.manifest import CLOUD, COLUMNS
+from m2fdp.deployment import keys
+from m2fdp.errors import InputError, among
+from m2fdp.experiments.checks import check_deployment
+from m2fdp.experiments.experiment import Experiment
+from m2fdp.experiments.inputs import compute_inputs, records_of
+from m2fdp.files import replacing, shown
+from m2fdp.privacy.ledger import Ledger, behind_own_heads
+from m2fdp.privacy.mechanisms import Noise
+from m2fdp.topology.builders import read_edges
+from m2fdp.topology.network import Network
+from m2fdp.yaml_files import read_block
+
+# Images (N, H, W, C) and labels (N,).
+Records = tuple[np.ndarray, np.ndarray]
+# Two machines may calibrate to numbers that differ by so much of them.
+_ROUNDING = 1e-6
+# Whoever a device sends to, and who may read it next, counts whatever `threat` says.
+_ALWAYS = frozenset({"servers", "cloud"})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the nodes in public.
+
+    Attributes:
+        addresses: HOST:PORT of each server, where its children reach it.
+        records: how many training records each device has.
+        shape: (C, H, W) of an image.
+        classes: how many there are.
+    """
+
+    addresses: Mapping[str, str]
+    records: Mapping[str, int]
+    shape: tuple[int, int, int]
+    classes: int
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """The noise that one node adds, in the unit of the mechanism's (`Noise`).
+
+    Attributes:
+        step: at every local step, as the head of a lock-step group.
+        message, local_message: to what it sends up at a global or a local aggregation.
+        broadcast: to what it hands down after a local aggregation; the cloud, at a round's end.
+    """
+
+    step: float = 0.0
+    message: float = 0.0
+    local_message: float = 0.0
+    broadcast: float = 0.0
+
+    def sent(self, top: int | None) -> float:
+        """What is added to what it sends when models travel up to a layer."""
+        return self.local_message if top else self.message
+
+    def in_answer(self, top: int | None) -> float:
+        """What an answer holds of it: of local steps, each."""
+        return self.step or self.sent(top)
+
+
+@dataclass(frozen=True, eq=False)
+class PublicPlan:
+    """The plan as it is signed: `content` is plain JSON."""
+
+    content: Mapping[str, Any]
+
+    @cached_property
+    def signed_bytes(self) -> bytes:
+        """What is signed."""
+        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return text.encode()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256, which every question names."""
+        return sha256(self.signed_bytes).digest()
+
+    @property
+    def facts(self) -> Facts:
+        """What it says of the nodes."""
+        facts = dict(self.content["facts"])
+        return Facts(**facts | {"shape": tuple(facts["shape"])})
+
+    @property
+    def release(self) -> bytes | None:
+        """What seeded noise is keyed by in a rehearsal, else None."""
+        text = self.content["release"]
+        return None if text is None else bytes.fromhex(text)
+
+    def deviations(self, node: str) -> Deviations:
+        """The noise that a node is to add."""
+        return Deviations(**self.content["noise"].get(node, {}))
+
+    def save(self, path: Path, authority: Path) -> None:
+        """Write it with the authority's signature, whose folder it is."""
+        signature = base64.b64encode(keys.sign_as_authority(authority, self.signed_bytes)).decode()
+        with replacing(path) as unfinished:
+            written = {"plan": self.content, "signature": signature}
+            unfinished.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n")
+
+
+def load_plan(path: Path, authority: bytes) -> PublicPlan:
+    """A plan that an authority has signed.
+
+    Args:
+        authority: its certificate.
+
+    Raises:
+        InputError: no plan, or not signed by it.
+    """
+    try:
+        written = json.loads(path.read_bytes())
+        plan = PublicPlan(written["plan"])
+        signature = base64.b64decode(written["signature"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError("plan", shown(path), "is no file of `m2fdp plan`") from None
+    if not keys.verify(authority, signature, plan.signed_bytes):
+        problem = "is not signed by this node's authority; a plan that was changed is none"
+        raise InputError("plan", shown(path), problem)
+    return plan
+
+
+def read_facts(path: Path) -> Facts:
+    """The nodes' file: servers with their addresses, devices with their numbers of records, the
+    images' shape and how many classes there are.
+
+    Raises:
+        InputError: it says something else.
+    """
+    content, names = read_block(path), ("servers", "devices", "shape", "classes")
+    for name in {*content, *names}:
+        if name not in names or name not in content:
+            problem = f"has the keys {among(name, sorted(content))}; valid: {', '.join(names)}"
+            raise InputError("--nodes", shown(path), problem)
+    try:
+        addresses = {str(name): str(value) for name, value in content["servers"].items()}
+        records = {str(name): int(value) for name, value in content["devices"].items()}
+        channels, height, width = map(int, content["shape"])
+        classes = int(content["classes"])
+    except (AttributeError, TypeError, ValueError):
+        problem = "needs servers: {NAME: HOST:PORT}, devices: {NAME: records}, shape: [C, H, W]"
+        raise InputError("--nodes", shown(path), problem) from None
+    for name, address in addresses.items():
+        if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
+            raise InputError(f"--nodes: servers.{name}", address, "is no HOST:PORT")
+    return Facts(addresses, records, (channels, height, width), classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Recomputed:
+    """A run as everybody computes it from a plan's facts.
+
+    Attributes:
+        experiment: it, over records of which nothing is known but how many there are.
+        facts: the plan's.
+    """
+
+    experiment: Experiment
+    facts: Facts
+
+    @property
+    def network(self) -> Network:
+        """The tree of the processes."""
+        return self.experiment.run_plan.networks[0]
+
+    @property
+    def settings(self) -> DeploymentConfig:
+        """How nodes behave."""
+        return self.experiment.config.deployment
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What every observer learns at most: where missing nodes are done without, no noise but
+        a head's own counts."""
+        ledger = self.experiment.calibration.mechanism.ledger
+        return behind_own_heads(ledger) if self.settings.on_missing == "skip" else ledger
+
+    @property
+    def rounds(self) -> int:
+        """How many are run."""
+        return self.experiment.calibration.affordable_rounds
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """The kinds of observers that a device's epsilon is about: those whom `threat` distrusts,
+        and all servers that are not trusted."""
+        return self.ledger.distrusted | _ALWAYS
+
+    def epsilon(self, device: int, rounds: int) -> float:
+        """Of a device's records, after some rounds: the largest of all observers that count."""
+        kinds = self.counted
+        lines = [
+            line
+            for line in self.ledger.lines
+            if device in line.position.members and line.kind in kinds
+        ]
+        return replace(self.ledger, lines=tuple(lines), distrusted=kinds).verified(rounds)
+
+    def noise(self) -> dict[str, Deviations]:
+        """The noise of every node that adds some."""
+        mechanism, names = self.experiment.calibration.mechanism, self.network.tree.names
+        noise, found = mechanism.noise, {}
+        of_head = {tuple(head): noise.steps[g] for g, head in enumerate(mechanism.lock_step.nodes)}
+        for layer, of_layer in enumerate(names):
+            for index, name in enumerate(of_layer):
+                found[name] = Deviations(
+                    float(of_head.get((layer, index), 0.0)),
+                    *_sent(noise, layer, index),
+                )
+        return {name: noises for name, noises in found.items() if noises != Deviations()}
+
+    def readers_in_clear(self, device: int) -> tuple[str, ...]:
+        """Servers that are sent what a device's records give, before noise is added to it."""
+        tree, mechanism = self.network.tree, self.experiment.calibration.mechanism
+        path = [int(nodes[device]) for nodes in tree.ancestors]
+        readers: list[str] = []
+        for layer in range(tree.depth, 0, -1):
+            adds = mechanism.noise.heads[layer][path[layer]] or all(
+                mechanism.noise.sent(top)[layer][path[layer]] for top in range(layer)
+            )
+            if adds:
+                return tuple(readers)
+            readers.append(tree.names[layer - 1][path[layer - 1]])
+        return tuple(readers)
+
+
+def _sent(noise: Noise, layer: int, index: int) -> tuple[float, float, float]:
+    message, local = noise.messages[layer][index], noise.sent(1)[layer][index]
+    if layer == 0:
+        return 0.0, 0.0, float(message)
+    below = noise.broadcasts[layer][index] if layer < len(noise.broadcasts) else 0.0
+    return float(message), float(local), float(below)
+
+
+def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> PublicPlan:
+    """The plan of a run.
+
+    Args:
+        release: what a rehearsal's noise is keyed by; by default the facts.
+
+    Raises:
+        InputError: what a tree of processes can't do, nodes that are not the tree's, or what a run
+            is refused for.
+    """
+    plan = check_deployment(config)
+    tree = plan.network.tree
+    for name in (name for of_layer in tree.names for name in of_layer):
+        keys.check_name(name)
+    servers = [name for of_layer in tree.names[:-1] for name in of_layer]
+    for key, known, given in (
+        ("servers", servers, facts.addresses),
+        ("devices", tree.names[-1], facts.records),
+    ):
+        if wrong := set(known) ^ set(given):
+            name = min(wrong)
+            problem = f"is {'not given' if name in known else 'no node'}; the tree's {key} are "
+            raise InputError(f"--nodes: {key}", name, problem + among(name, sorted(known)))
+    for name, records in facts.records.items():
+        if records < 1:
+            raise InputError(f"--nodes: devices.{name}", records, "a device has records")
+    recomputed = _recompute(config, facts)
+    _check_skip(recomputed)
+    edges = None
+    if config.topology.edges is not None:
+        edges = [list(edge) for edge in read_edges(Path(config.topology.edges))]
+    content: dict[str, Any] = {
+        "configuration": config.model_dump(mode="json"),
+        "edges": edges,
+        "facts": asdict(facts),
+        "rounds": recomputed.rounds,
+        "noise": {name: asdict(noise) for name, noise in recomputed.noise().items()},
+        "epsilon": {
+            name: _plain(recomputed.epsilon(device, recomputed.rounds))
+            for device, name in enumerate(tree.names[-1])
+        },
+        "release": None,
+    }
+    if config.deployment.rehearsal:
+        content["release"] = (release or PublicPlan(content).digest).hex()
+    return PublicPlan(json.loads(json.dumps(content)))
+
+
+def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
+    """The run of a plan, once all that follows from its facts is found to be in it.
+
+    Args:
+        held_out: records to evaluate on: the cloud's.
+
+    Raises:
+        InputError: it promises more, or has less noise, than is computed here.
+    """
+    config = parse_config(dict(plan.content["configuration"]))
+    with TemporaryDirectory() as folder:
+        if plan.content["edges"] is not None:
+            file = Path(folder) / "edges.csv"
+            with file.open("w", newline="", encoding="utf-8") as lines:
+                csv.writer(lines).writerows([("parent", "child"), *plan.content["edges"]])
+            topology = config.topology.model_copy(update={"edges": str(file)})
+            config = config.model_copy(update={"topology": topology})
+        recomputed = _recompute(config, plan.facts, held_out)
+    _check_skip(recomputed)
+    for name, own in recomputed.noise().items():
+        for kind, value in asdict(own).items():
+            planned = getattr(plan.deviations(name), kind)
+            if not planned >= value * (1 - _ROUNDING):
+                problem = f"is less noise than its facts ask for, {value:.6g}; refused"
+                raise InputError(f"plan: noise.{name}.{kind}", planned, problem)
+    for device, name in enumerate(recomputed.network.tree.names[-1]):
+        planned, value = (
+            plan.content["epsilon"].get(name),
+            recomputed.epsilon(device, recomputed.rounds),
+        )
+        if planned is None or not value <= float(planned) * (1 + _ROUNDING):
+            problem = f"is less than follows from its facts, {value:.6g}; refused"
+            raise InputError(f"plan: epsilon.{name}", planned, problem)
+    return recomputed
+
+
+def _recompute(config: Config, facts: Facts, held_out: Records | None = None) -> Recomputed:
+    """The run, over training images that are all black."""
+    plan = check_deployment(config)
+    sizes = [facts.records[name] for name in plan.network.tree.names[-1]]
+    channels, height, width = facts.shape
+    n_records = sum(sizes)
+    images = np.zeros((n_records, height, width, channels), np.uint8)
+    labels, n_held_out = np.arange(n_records) % facts.classes, 0
+    if held_out is not None:
+        _check_shape("--data", held_out, facts)
+        n_held_out = len(held_out[1])
+        images = np.concatenate([images.astype(held_out[0].dtype), held_out[0]])
+        labels = np.concatenate([labels, held_out[1]])
+    dataset = Dataset(config.dataset.name, images, labels, n_records, facts.classes)
+    split = config.training.evaluate_on
+    manifest = pd.DataFrame(
+        {
+            "dataset": dataset.name,
+            "sample": np.arange(len(labels)),
+            "split": np.repeat(["train", split], [n_records, n_held_out]),
+            "label": labels,
+            "device": np.repeat([*range(len(sizes)), CLOUD], [*sizes, n_held_out]),
+        },
+        columns=COLUMNS,
+    )
+    experiment = Experiment(config, dataset, manifest, plan)
+    _ = experiment.manifest  # reads the tree's file
+    mechanism = experiment.calibration.mechanism
+    if mechanism.noise.past:
+        problem = "adds noise of earlier steps again, and nodes keep none; use gradient"
+        raise InputError("privacy.mechanism", config.privacy.mechanism, problem)
+    return Recomputed(experiment, facts)
+
+
+def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[Tensor, Tensor]:
+    """What the model takes for a device's own images, (D, C, H, W), and their labels.
+
+    Raises:
+        InputError: they are not as many as the plan says, or of another shape.
+    """
+    experiment, facts = recomputed.experiment, recomputed.facts
+    _check_shape("--data", records, facts)
+    name = recomputed.network.tree.names[-1][device]
+    if len(records[1]) != facts.records[name]:
+        problem = f"the plan says that {name} has {facts.records[name]}: its noise is made for them"
+        raise InputError("--data", f"{len(records[1])} records", problem)
+    own = Dataset(experiment.config.dataset.name, *records, len(records[1]), facts.classes)
+    inputs = compute_inputs(experiment.config, own, lambda done, total: None)
+    return records_of(inputs, np.arange(len(records[1])), "cpu")
+
+
+def _check_shape(key: str, records: Records, facts: Facts) -> None:
+    height, width, channels = records[0].shape[1:]
+    if (channels, height, width) != facts.shape:
+        valid = f"the plan's have (C, H, W) = {facts.shape}"
+        raise InputError(key, f"images of (C, H, W) = {(channels, height, width)}", valid)
+
+
+def _check_skip(recomputed: Recomputed) -> None:
+    """Who goes on without a node goes on without its noise."""
+    experiment, rounds = recomputed.experiment, recomputed.rounds
+    if recomputed.settings.on_missing != "skip" or not experiment.plan.private:
+        return
+    without, promised = (
+        recomputed.ledger.verified(rounds),
+        experiment.calibration.mechanism.epsilon(rounds),
+    )
+    if without > promised * (1 + _ROUNDING):
+        problem = (
+            f"does without missing nodes' noise, behind which epsilon is {promised:.4g} and "
+            f"without which it is {without:.4g}; use wait or stop, or distrust servers and cloud"
+        )
+        raise InputError("deployment.on_missing", "skip", problem)
+
+
+def _plain(value: float) -> float | str:
+    """JSON has no infinity."""
+    return value if np.isfinite(value) else "inf"

@@ -1,0 +1,279 @@
+"""One process of a tree: a node with its keys, its state, its links, and a line a round."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from m2fdp.data.arrays import read_records
+from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run
+from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
+from m2fdp.deployment.guard import Below, Guard, State, spent_before
+from m2fdp.deployment.keys import Identity, read_identity
+from m2fdp.deployment.links import Answer, Question, Refusal
+from m2fdp.deployment.nodes import ChildrenError, Device, NodePlan, Server, node_plan
+from m2fdp.deployment.plan import PublicPlan, load_plan, own_inputs, recompute
+from m2fdp.errors import InputError
+from m2fdp.simulation.arithmetic import set_exact_arithmetic
+from m2fdp.simulation.training import Listener, RoundRecord
+
+REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a node has what is its own.
+
+    Attributes:
+        plan: the plan's file.
+        keys, state: folders.
+    """
+
+    plan: Path
+    keys: Path
+    state: Path
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A node that may take part.
+
+    Attributes:
+        tell: what to call with a line.
+    """
+
+    node: NodePlan
+    identity: Identity
+    state: State
+    tell: Tell
+
+    @property
+    def plan(self) -> PublicPlan:
+        """The signed one."""
+        return self.node.plan
+
+    def link(self) -> GrpcLink:
+        """To the parent."""
+        parent = self.node.parent
+        assert parent is not None
+        settings = self.node.recomputed.settings
+        address = self.plan.facts.addresses[parent]
+        return GrpcLink(parent, address, self.identity, self.plan.digest, settings)
+
+    def links(self, below: Below, listen: str | None) -> GrpcLinks:
+        """To the children."""
+        settings, node = self.node.recomputed.settings, self.node
+        # A server must have answered before its parent's patience ends.
+        patient = settings.model_copy(
+            update={"patience_s": settings.patience_s * (node.depth - node.layer)}
+        )
+        address = listen or self.plan.facts.addresses[node.name]
+        return GrpcLinks(
+            node.children,
+            address,
+            self.identity,
+            self.plan.digest,
+            patient,
+            below.check,
+            self.tell,
+        )
+
+
+def open_node(
+    name: str, device: bool, paths: Paths, rehearsal: bool, tell: Tell, data: str | None = None
+) -> Opened:
+    """A node of a plan, once all that it can know of the plan holds.
+
+    Args:
+        device: whether it is to be one.
+        rehearsal: whether its operator takes part in rehearsals.
+        data: the cloud's held-out records.
+
+    Raises:
+        InputError: keys, plan or state are refused.
+    """
+    set_exact_arithmetic()
+    identity = read_identity(name, paths.keys)
+    plan = load_plan(paths.plan, identity.authority)
+    held_out = None
+    if data is not None:
+        held_out = read_records("--data", data, plan.facts.classes)
+    node = node_plan(plan, recompute(plan, held_out), name)
+    if (node.layer == node.depth) is not device:
+        use = "is a server; use m2fdp serve" if device else "is a device; use m2fdp join"
+        raise InputError("--as", name, use)
+    if node.layer > 0 and data is not None:
+        raise InputError("--data", data, f"is the cloud's, and {name} holds no records")
+    if node.layer == 0 and data is None:
+        raise InputError("--data", None, "the cloud needs records to evaluate on")
+    if plan.release is not None and not rehearsal:
+        problem = "is a rehearsal's, whose noise protects nobody; --rehearsal takes part in it"
+        raise InputError("plan: configuration.deployment.rehearsal", True, problem)
+    tell(f"{name}: plan {plan.digest.hex()[:16]}, {len(node.rounds)} rounds")
+    if plan.release is not None:
+        tell(REHEARSAL)
+    return Opened(node, identity, State(paths.state, name), tell)
+
+
+def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
+    """Answer until the run is over; why it is.
+
+    What its operator does not allow is refused when the parent asks, so that the parent knows.
+
+    Args:
+        data: its records, a file `.npz`.
+        budget: epsilon that it may spend in all, earlier runs of this state among them.
+        trusts: servers that may be sent what no noise is added to.
+
+    Raises:
+        InputError: the records are not the plan's, or nothing is left to do but to refuse.
+    """
+    node, tell = opened.node, opened.tell
+    records = read_records("--data", data, opened.plan.facts.classes)
+    device = Device(node, *own_inputs(node.recomputed, node.index, records))
+    guard = Guard(node, opened.state, opened.identity, budget)
+    refusal = _refused(node, guard, budget, trusts)
+    started, refused = [0.0], list[str]()
+
+    def answer(question: Question) -> Answer | Refusal:
+        place, began = question.place, time.perf_counter()
+        reply: Answer | Refusal
+        if refusal is None:
+            reply = guard.answer(question, device.compute)
+        else:
+            reply = Refusal(node.name, refusal)
+        if isinstance(reply, Refusal):
+            refused.append(reply.reason)
+            tell(f"round {place.round}: refused: {reply.reason}")
+            return reply
+        if place.first == 1 or not started[0]:
+            started[0] = began
+        if place == node.places(place.round)[-1]:
+            seconds, spent = time.perf_counter() - started[0], guard.spent(place.round)
+            tell(
+                f"round {place.round} of {len(node.rounds)}: {seconds:.2f} s, epsilon {spent:.4g} "
+                f"of {budget:g}"
+            )
+        return reply
+
+    link = opened.link()
+    try:
+        ended = link.serve(answer, tell)
+    finally:
+        link.close()
+    if refused:
+        raise InputError(opened.node.name, refused[0], f"was refused; {ended}")
+    return ended
+
+
+def _refused(node: NodePlan, guard: Guard, budget: float, trusts: frozenset[str]) -> str | None:
+    """What a device refuses before it is asked anything."""
+    for server in node.recomputed.readers_in_clear(node.index):
+        if server not in trusts:
+            known = ", ".join(sorted(trusts)) or "nobody"
+            return f"{server} would be sent un-noised vectors, and this device trusts {known}"
+    before, _ = spent_before(guard.state, node.plan.digest.hex())
+    first = before + node.recomputed.epsilon(node.index, 1)
+    if first > budget * (1 + 1e-9) and not math.isinf(budget):
+        return (
+            f"the first round would bring its epsilon to {first:.4g}, and its budget is {budget:g}"
+        )
+    return None
+
+
+def run_server(opened: Opened, listen: str | None) -> str:
+    """Ask the children whenever the parent asks, until the run is over; why it is."""
+    node, tell = opened.node, opened.tell
+    below, missing = Below(node, opened.state), list[str]()
+    guard = Guard(node, opened.state, opened.identity, below=below)
+    links = opened.links(below, listen)
+    server = Server(node, links, guard, missing.append)
+    started = [0.0]
+
+    def answer(question: Question) -> Answer | Refusal:
+        place, began = question.place, time.perf_counter()
+        reply = guard.answer(question, server.compute)
+        if isinstance(reply, Refusal):
+            tell(f"round {place.round}: {reply.reason}")
+            return reply
+        if place.first == 1 or not started[0]:
+            started[0] = began
+        if place == node.places(place.round)[-1]:
+            seconds = time.perf_counter() - started[0]
+            tell(f"round {place.round} of {len(node.rounds)}: {seconds:.2f} s{_without(missing)}")
+        return reply
+
+    link, ended = opened.link(), None
+    try:
+        ended = link.serve(answer, tell)
+    except InputError as error:
+        ended = str(error)
+        raise
+    finally:
+        links.end(ended)
+        link.close()
+    return ended
+
+
+def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]:
+    """All rounds; a line on the end, and whether it is that of the plan.
+
+    Args:
+        out: a project's folder, for the run's files.
+    """
+    node, tell = opened.node, opened.tell
+    below, missing, seconds_of = Below(node, opened.state), list[str](), list[float]()
+    keeper = Guard(node, opened.state, opened.identity, below=below)
+    links = opened.links(below, listen)
+    server = Server(node, links, keeper, missing.append)
+
+    def begin(round_: int) -> None:
+        below.seal()
+        keeper.begin(round_)
+
+    tree = TreeOfNodes(server, node.recomputed.experiment.process(), begin)
+    last = [0.0]
+
+    def on_round(round_: int, logged: object, seconds: float) -> None:
+        last[0] = seconds
+        seconds_of.append(seconds)
+
+    def on_evaluation(record: RoundRecord) -> None:
+        private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
+        tell(
+            f"round {record.round} of {len(node.rounds)}: {last[0]:.2f} s, accuracy "
+            f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
+        )
+
+    ended: str | None = None
+    as_planned = False
+    try:
+        listener = Listener(on_round, on_evaluation)
+        trained = run_rounds(tree, opened.state.folder / "checkpoints", listener)
+        below.seal()
+        write_run(node, trained, out)
+        ended, as_planned = f"the run is over: {trained.rounds} rounds", True
+    except ChildrenError as error:
+        ended = f"the run is stopped: {error}"
+    except InputError as error:
+        ended = str(error)
+        raise
+    finally:
+        links.end(ended)
+    later = sorted(seconds_of[1:]) or [math.nan]
+    tell(
+        f"{links.traffic.sent + links.traffic.received} bytes sent and received here, "
+        f"{later[len(later) // 2]:.3f} s a round after the first"
+    )
+    return ended, as_planned
+
+
+def _without(missing: list[str]) -> str:
+    """Who was done without since the last line."""
+    line = f", without {', '.join(dict.fromkeys(missing))}" if missing else ""
+    missing.clear()
+    return line

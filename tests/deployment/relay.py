@@ -1,0 +1,48 @@
+"""A line between two nodes that can be listened to, and cut."""
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class Relay:
+    """Between a child and its parent, for who listens on the line."""
+
+    def __init__(self, address: str, port: int = 0) -> None:
+        host, target = address.split(":")
+        self.target, self.heard = (host, int(target)), bytearray()
+        self.lines: list[socket.socket] = []
+        self.listener = socket.create_server(("127.0.0.1", port))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(self.target)
+            except OSError:  # nobody is there yet
+                near.close()
+                continue
+            self.lines += near, far
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self.pass_on, args=(one, other), daemon=True).start()
+
+    def cut(self):
+        """End what is connected now; who calls again is put through again."""
+        for line in self.lines:
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+        self.lines.clear()
+
+    def pass_on(self, one, other):
+        try:
+            while content := one.recv(65536):
+                self.heard += content
+                other.sendall(content)
+        except OSError:
+            pass
+        other.close()

@@ -1,0 +1,104 @@
+"""The cloud: rounds that go on after it was killed, and a folder that evaluation takes."""
+
+from dataclasses import replace
+
+import mlflow
+import pandas as pd
+import pytest
+import torch
+from tests.deployment.trees import REHEARSAL, Nodes, planned, tree_of
+from torch.nn.utils import parameters_to_vector
+
+from m2fdp.deployment.cloud import TreeOfNodes, promised, reference, run_rounds, write_run
+from m2fdp.deployment.nodes import ChildrenError
+from m2fdp.deployment.plan import recompute
+from m2fdp.simulation.training import SILENT
+
+PARAMS = "--params=topology.fanouts=2|2,training.rounds=3,privacy.mechanism=upload"
+
+
+def tree_with_records(*changes) -> TreeOfNodes:
+    """The rounds of nodes whose cloud holds the digits' test records."""
+    experiment, plan = planned(REHEARSAL, *changes)
+    rows = experiment.held_out
+    held_out = experiment.dataset.images[rows], experiment.dataset.labels[rows]
+    nodes = Nodes(experiment, plan, recompute(plan, held_out), None, guarded=False).open_all()
+    process = nodes.recomputed.experiment.process()
+    return TreeOfNodes(nodes.cloud, process, lambda round_: None)
+
+
+def weights_of(trained):
+    return parameters_to_vector(trained.state_dict.values())
+
+
+def test_rounds_are_evaluated_on_the_cloud_s_records(tmp_path):
+    tree = tree_with_records()
+    trained = run_rounds(tree, tmp_path, SILENT)
+    experiment, _ = planned(REHEARSAL)
+    weights, _ = reference(experiment)
+    assert torch.equal(weights_of(trained), weights)
+    found = experiment.evaluate(trained.state_dict)
+    assert (trained.accuracy, trained.loss) == (found.accuracy, found.loss)
+    columns = ["energy_j", "delay_s", "epsilon"]
+    simulated = experiment.train().metrics[columns]
+    pd.testing.assert_frame_equal(trained.metrics[columns], simulated)
+
+
+def test_a_cloud_that_was_killed_goes_on_where_it_was(tmp_path):
+    tree = tree_with_records()
+    whole = run_rounds(tree, tmp_path / "whole", SILENT)
+    asked = []
+
+    def dies_at_the_third(round_):
+        asked.append(round_)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_rounds(replace(tree, begin=dies_at_the_third), tmp_path / "cut", SILENT)
+    again = run_rounds(replace(tree, begin=asked.append), tmp_path / "cut", SILENT)
+    assert asked == [1, 2, 3, 3]
+    assert torch.equal(weights_of(again), weights_of(whole))
+    pd.testing.assert_frame_equal(again.metrics, whole.metrics)
+    other = tree_with_records({"seed": 1})
+    asked.clear()
+    run_rounds(replace(other, begin=asked.append), tmp_path / "cut", SILENT)
+    assert asked == [1, 2, 3], "another plan's checkpoints are none of this run"
+
+
+def test_a_refusal_ends_the_run(tmp_path):
+    tree = tree_with_records()
+    child = tree.server.links.children[0]
+    child.compute = lambda question: torch.zeros(1, 3)
+    with pytest.raises(ChildrenError):
+        run_rounds(tree, tmp_path, SILENT)
+
+
+def test_a_run_says_whom_its_promise_rests_on():
+    node = tree_with_records().server.node
+    summary = promised(node)
+    assert summary["epsilon_verified"] == pytest.approx(4.0, rel=1e-3)
+    rests = "\n".join(summary["assumptions"])
+    assert "have signed that they add it: server-1-1, device-0, device-1" in rests
+    assert "a rehearsal" in rests and "floating-point" not in rests
+    assert summary["deployed"] == {
+        "nodes": 7,
+        "plan": node.plan.digest.hex(),
+        "rehearsal": True,
+    }
+    real = promised(tree_of().cloud.node)
+    assert "floating-point" in "\n".join(real["assumptions"]) and not real["deployed"]["rehearsal"]
+
+
+@pytest.mark.full
+def test_evaluation_takes_the_cloud_s_folder(project, kedro_run):
+    tree = tree_with_records()
+    trained = run_rounds(tree, project / "state", SILENT)
+    write_run(tree.server.node, trained, project)
+    kedro_run("--pipelines=data,evaluation", PARAMS, code=0)
+    card = (project / "data/08_reporting/single/privacy_card.md").read_text()
+    assert "noise is added by those who have signed" in card and "a rehearsal" in card
+    mlflow.set_tracking_uri(f"sqlite:///{project}/mlruns/mlflow.db")
+    (run,) = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    assert run.data.tags["deployed"] == "rehearsal"
+    assert run.data.tags["privacy"] == "verified"

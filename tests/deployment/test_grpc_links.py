@@ -1,0 +1,259 @@
+"""Links over gRPC: vectors in parts, who is missing, who is not let in, and who comes back."""
+
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+import torch
+from tests.deployment.relay import Relay
+from tests.deployment.trees import authority, identity
+
+from m2fdp.config import DeploymentConfig
+from m2fdp.deployment import keys
+from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
+from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
+from m2fdp.errors import InputError
+
+PLAN = bytes(range(32))
+CHILDREN = ("a", "b", "c")
+PLACE = Place(1, 1, 4, "model")
+
+
+def settings(**changes):
+    usual = {"patience_s": 20.0, "chunk_bytes": 1024, "keepalive_s": 10.0}
+    return DeploymentConfig(**usual | changes)
+
+
+def question(value=1.0, size=3000):
+    return Question(PLAN, PLACE, torch.full((1, size), value))
+
+
+class Parent:
+    def __init__(self, folder, **changes):
+        self.folder, self.settings, self.told = folder, settings(**changes), []
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.links = self.listening()
+
+    def listening(self):
+        links = GrpcLinks(
+            CHILDREN,
+            self.address,
+            identity(self.folder, "parent"),
+            PLAN,
+            self.settings,
+            lambda child, certificate, question, answer: (
+                None if answer.statement == child.encode() else "is another's"
+            ),
+            self.told.append,
+        )
+        links.farewell_s = 0.5  # some of these children never come
+        return links
+
+    def child(self, name, answer=None, plan=PLAN, own=None, told=None):
+        """A thread that serves as a child; its result is appended to `ended`."""
+
+        def plus(asked):
+            vector = asked.vector + CHILDREN.index(name)
+            return Answer(to_bytes(vector), name.encode())
+
+        link = GrpcLink(
+            "parent", self.address, own or identity(self.folder, name), plan, self.settings
+        )
+        ended = []
+
+        def serve():
+            try:
+                tell = (told if told is not None else []).append
+                ended.append(link.serve(answer or plus, tell))
+            except InputError as error:
+                ended.append(str(error))
+            link.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        return thread, ended, link
+
+
+@pytest.fixture
+def parent(tmp_path):
+    made = Parent(tmp_path)
+    yield made
+    made.links.end("the test is over")
+
+
+def values(replies):
+    return [float(reply.vector[0, 0]) for reply in replies]
+
+
+def wait_for(what, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "in vain"
+        time.sleep(0.02)
+
+
+def test_answers_come_whole_and_in_the_tree_s_order_whoever_is_first(parent):
+    slow = threading.Event()
+
+    def late(asked):
+        slow.wait(20)
+        return Answer(to_bytes(asked.vector), b"a")
+
+    threads = [parent.child(name, late if name == "a" else None) for name in reversed(CHILDREN)]
+    replies = parent.links.ask(question(5.0))
+    threading.Timer(0.3, slow.set).start()
+    got = list(replies)
+    assert values(got) == [5.0, 6.0, 7.0] and all(g.vector.shape == (1, 3000) for g in got)
+    assert values(parent.links.ask(question(0.0, size=2))) == [0.0, 1.0, 2.0]
+    parent.links.end("over")
+    for thread, ended, _ in threads:
+        thread.join(20)
+        assert ended == ["over"]
+
+
+def test_messages_are_hardly_larger_than_what_they_hold(parent):
+    links = [parent.child(name)[2] for name in CHILDREN]
+    size = 100_000
+    list(parent.links.ask(question(size=size)))
+    for link in links:
+        assert 4 * size < link.traffic.sent < 1.05 * 4 * size
+        assert 4 * size < link.traffic.received < 1.05 * 4 * size
+
+
+def test_a_refusal_is_one_line_at_the_parent(parent):
+    parent.child("a", lambda asked: Refusal("a", "no, thank you"))
+    assert str(next(parent.links.ask(question()))) == "a refuses: no, thank you"
+
+
+def test_a_statement_that_is_wrong_is_a_refusal(parent):
+    parent.child("a", lambda asked: Answer(to_bytes(asked.vector), b"not a"))
+    reply = next(parent.links.ask(question()))
+    assert str(reply) == "a refuses: its statement is another's"
+
+
+def test_who_does_not_answer_is_waited_for_skipped_or_ends_the_run(tmp_path):
+    skipping = Parent(tmp_path, on_missing="skip", patience_s=0.5)
+    skipping.child("b")
+    skipping.child("c")
+    wait_for(lambda: all(skipping.links._seats[name].context for name in "bc"))
+    first, *others = skipping.links.ask(question())
+    assert first == Missing("a") and values(others) == [2.0, 3.0]
+    skipping.links.end("over")
+    stopping = Parent(tmp_path, on_missing="stop", patience_s=0.5)
+    (reply, *_) = [next(stopping.links.ask(question()))]
+    assert isinstance(reply, Refusal) and "a is not there after 0.5 s" in reply.reason
+    stopping.links.end("over")
+    waiting = Parent(tmp_path, on_missing="wait", patience_s=0.5)
+    threading.Timer(1.3, waiting.child, ["a"]).start()
+    assert values([next(waiting.links.ask(question()))]) == [1.0]
+    assert waiting.told[0] == "a is not there after 0.5 s; waiting"
+    waiting.links.end("over")
+
+
+def test_a_parent_that_comes_back_asks_again(parent):
+    told = []
+    threads = [parent.child(name, told=told) for name in CHILDREN]
+    assert values(parent.links.ask(question())) == [1.0, 2.0, 3.0]
+    parent.links._server.stop(0).wait()
+    parent.links = parent.listening()
+    assert values(parent.links.ask(question(2.0))) == [2.0, 3.0, 4.0]
+    assert "parent is back" in told
+    assert all(thread.is_alive() for thread, *_ in threads)
+
+
+def test_a_child_that_comes_back_is_asked_again(parent):
+    calls = []
+
+    def dies(asked):
+        calls.append(asked)
+        raise InputError("child", "a", "is killed")
+
+    parent.child("a", dies)
+    replies = parent.links.ask(question())
+    threading.Timer(0.5, parent.child, ["a"]).start()
+    assert values([next(replies)]) == [1.0] and len(calls) == 1
+
+
+def test_of_two_processes_of_one_name_the_former_leaves(parent):
+    _, ended, _ = parent.child("a")
+    wait_for(lambda: parent.links._seats["a"].context)
+    parent.child("a")
+    wait_for(lambda: ended)
+    assert "another process of this node's name has joined" in ended[0]
+    assert values([next(parent.links.ask(question()))]) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "words"),
+    [
+        ("stranger", PLAN, "stranger is no child of this node in its plan"),
+        ("a", bytes(32), "it has another plan than this node"),
+    ],
+)
+def test_strangers_and_other_plans_are_turned_away(parent, name, plan, words):
+    thread, ended, _ = parent.child(name, plan=plan)
+    thread.join(20)
+    assert words in ended[0]
+
+
+def test_another_authority_s_nodes_do_not_meet(parent, tmp_path):
+    other = tmp_path / "other"
+    false = identity(other, "a")
+    thread, ended, _ = parent.child("a", own=false)
+    thread.join(20)
+    assert "shows no certificate of that name by this authority" in ended[0]
+    mixed = keys.Identity("a", false.key, false.certificate, identity(tmp_path, "a").authority)
+    told = []
+    parent.child("a", own=mixed, told=told)
+    wait_for(lambda: told)
+    assert "waiting for it" in told[0] and parent.links._seats["a"].context is None
+    assert authority(other) != authority(tmp_path)
+
+
+def test_a_parent_of_another_name_is_not_talked_to(parent, tmp_path):
+    link = GrpcLink("aunt", parent.address, identity(tmp_path, "a"), PLAN, settings())
+    with pytest.raises(InputError, match="shows no certificate of that name"):
+        link.serve(lambda asked: Refusal("a", "never asked"), lambda line: None)
+    link.close()
+
+
+def test_tls_before_1_3_is_not_spoken(parent, tmp_path):
+    identity(tmp_path, "a")
+    own = tmp_path / "keys" / "a"
+    for version, spoken in ((ssl.TLSVersion.TLSv1_2, False), (ssl.TLSVersion.TLSv1_3, True)):
+        context = ssl.create_default_context(cafile=own / "authority.pem")
+        context.load_cert_chain(own / "a.pem", own / "a.key")
+        context.minimum_version = context.maximum_version = version
+        context.set_alpn_protocols(["h2"])
+        host, port = parent.address.split(":")
+        raw = socket.create_connection((host, int(port)), timeout=20)
+        if spoken:
+            with context.wrap_socket(raw, server_hostname="parent") as secure:
+                assert secure.version() == "TLSv1.3"
+        else:
+            with pytest.raises((ssl.SSLError, OSError)):
+                context.wrap_socket(raw, server_hostname="parent")
+        raw.close()
+
+
+def test_an_address_that_is_taken_is_refused_in_one_line(parent):
+    with pytest.raises(InputError, match="can't be listened at"):
+        parent.listening()
+
+
+def test_nothing_is_in_clear_on_the_line(parent):
+    relay, direct = Relay(parent.address), parent.address
+    parent.address = relay.address
+    parent.child("a")
+    parent.address = direct
+    asked = question(1.2345, size=5000)
+    assert values([next(parent.links.ask(asked))]) == pytest.approx([1.2345])
+    relay.listener.close()
+    content, heard = to_bytes(asked.vector), bytes(relay.heard)
+    assert len(heard) > 2 * len(content), "question and answer have passed"
+    assert content[:16] not in heard and PLAN[:16] not in heard
+    # TLS 1.3 hides the certificates, too; the name that a child asks for it does not.
+    assert b"m2fdp" not in heard and b"Tree" not in heard

@@ -1,0 +1,84 @@
+"""Keys: names, authorities, expiry; and a secret that only its owner may read."""
+
+import stat
+
+import pytest
+
+from m2fdp.deployment import keys
+from m2fdp.errors import InputError
+
+
+@pytest.fixture
+def authority(tmp_path):
+    keys.make_authority(tmp_path / "authority")
+    return tmp_path / "authority"
+
+
+def made(tmp_path, authority, name="edge-1", days=1):
+    own = tmp_path / name
+    keys.sign(keys.request(name, own), authority, days)
+    return own
+
+
+def test_a_node_has_a_key_that_its_certificate_verifies(tmp_path, authority):
+    own = made(tmp_path, authority)
+    identity = keys.read_identity("edge-1", own)
+    signature = identity.sign(b"content")
+    assert keys.verify(identity.certificate, signature, b"content")
+    assert not keys.verify(identity.certificate, signature, b"other")
+    assert not keys.verify(authority.joinpath("authority.pem").read_bytes(), signature, b"content")
+    for secret in (own / "edge-1.key", authority / "authority.key"):
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert not (own / "authority.key").exists()
+
+
+def test_keys_of_another_node_or_authority_are_refused(tmp_path, authority):
+    own = made(tmp_path, authority)
+    (own / "edge-1.pem").rename(own / "edge-2.pem")
+    (own / "edge-1.key").rename(own / "edge-2.key")
+    with pytest.raises(InputError, match="is the certificate of edge-1, not of edge-2"):
+        keys.read_identity("edge-2", own)
+    own, other = made(tmp_path, authority, "edge-3"), tmp_path / "other"
+    keys.make_authority(other)
+    (own / "authority.pem").write_bytes((other / "authority.pem").read_bytes())
+    with pytest.raises(InputError, match="is not signed by .*authority.pem"):
+        keys.read_identity("edge-3", own)
+
+
+def test_an_expired_certificate_is_refused(tmp_path, authority, monkeypatch):
+    own = made(tmp_path, authority)
+
+    class Later(keys.datetime):
+        @classmethod
+        def now(cls, zone):
+            return super().now(zone) + keys.timedelta(days=2)
+
+    monkeypatch.setattr(keys, "datetime", Later)
+    with pytest.raises(InputError, match="was valid until .* have a request signed anew"):
+        keys.read_identity("edge-1", own)
+
+
+def test_a_key_of_another_certificate_is_refused(tmp_path, authority):
+    own, other = made(tmp_path, authority), tmp_path / "other"
+    keys.request("edge-1", other)
+    (own / "edge-1.key").write_bytes((other / "edge-1.key").read_bytes())
+    with pytest.raises(InputError, match="is of another key than edge-1.key"):
+        keys.read_identity("edge-1", own)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a/b", "é", "a" * 64])
+def test_names_are_those_of_hosts(tmp_path, name):
+    with pytest.raises(InputError, match="is no name of a certificate"):
+        keys.request(name, tmp_path)
+
+
+def test_nothing_is_made_twice_and_nothing_is_signed_that_is_no_request(tmp_path, authority):
+    with pytest.raises(InputError, match="has an authority"):
+        keys.make_authority(authority)
+    made(tmp_path, authority)
+    with pytest.raises(InputError, match="a node has one key"):
+        keys.request("edge-1", tmp_path / "edge-1")
+    with pytest.raises(InputError, match="is no request"):
+        keys.sign(authority / "authority.pem", authority)
+    with pytest.raises(InputError, match="is no request that authority can make"):
+        keys.sign(keys.request("authority", tmp_path / "a"), authority)

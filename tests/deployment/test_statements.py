@@ -1,0 +1,98 @@
+"""Signed lines: what a parent finds wrong with its children's."""
+
+import base64
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.deployment.trees import guarded_tree, identity
+
+from m2fdp.deployment.guard import Below
+from m2fdp.deployment.links import Answer, Place, Question
+from m2fdp.deployment.statements import fault, read, said
+
+ADDED = 0.5
+QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), torch.zeros(1, 3))
+CONTENT = b"twelve bytes"
+
+
+@pytest.fixture
+def ours(tmp_path):
+    return identity(tmp_path, "device-0")
+
+
+def line_of(ours, added=ADDED, chain=(0, "", "")):
+    return said(ours, QUESTION, CONTENT, added, chain)
+
+
+def test_a_line_on_an_answer_has_no_fault(ours):
+    assert fault(read(line_of(ours)), ours.certificate, QUESTION, CONTENT, ADDED) is None
+
+
+def test_a_line_that_was_changed_or_is_another_s_is_found(ours, tmp_path):
+    line = line_of(ours)
+    changed = read(line.replace('"round": 2', '"round": 3'))
+    other = identity(tmp_path, "device-1")
+    assert "not signed" in fault(changed, ours.certificate, QUESTION, CONTENT, ADDED)
+    assert "not signed" in fault(read(line), other.certificate, QUESTION, CONTENT, ADDED)
+    garbled = read(line.rpartition("  ")[0] + "  no base64")
+    assert "not signed" in fault(garbled, ours.certificate, QUESTION, CONTENT, ADDED)
+
+
+@pytest.mark.parametrize(
+    ("question", "content", "added", "words"),
+    [
+        (replace(QUESTION, vector=torch.ones(1, 3)), CONTENT, ADDED, "says question"),
+        (replace(QUESTION, place=Place(3, 1, 4, "model")), CONTENT, ADDED, "says round 2, not 3"),
+        (replace(QUESTION, plan=bytes([1] * 32)), CONTENT, ADDED, "says plan"),
+        (QUESTION, b"other bytes.", ADDED, "says answer"),
+        (QUESTION, CONTENT, 0.6, "says that it added 0.5, and the plan has 0.6"),
+    ],
+)
+def test_a_line_on_something_else_is_found(ours, question, content, added, words):
+    found = fault(read(line_of(ours)), ours.certificate, question, content, added)
+    assert found is not None and words in found and "\n" not in found
+
+
+def test_what_is_no_line_is_none():
+    for line in ("", "{}  x", json.dumps({"number": 1})):
+        with pytest.raises(ValueError):
+            read(line)
+
+
+def test_a_parent_knows_an_older_state_by_its_number(tmp_path):
+    nodes = guarded_tree(tmp_path, {"topology.trust.ratios": [0.0]})
+    nodes.run()
+    parent, child = nodes.of["server-1-0"], nodes.of["device-0"]
+    certificate = identity(tmp_path, "device-0").certificate
+    below = Below(parent.guard.node, parent.guard.state)
+    lines = [entry["said"] for entry in child.guard.state.places.entries]
+
+    def checked(line):
+        content = read(line).content
+        kept = child.guard.state.kept
+        place = Place(content["round"], content["first"], content["last"], "model")
+        question = replace(QUESTION, plan=nodes.plan.digest, place=place)
+        del kept
+        again = said(
+            identity(tmp_path, "device-0"),
+            question,
+            CONTENT,
+            content["added"],
+            (content["number"], "", ""),
+        )
+        return below.check("device-0", certificate, question, Answer(CONTENT, again.encode()))
+
+    assert checked(lines[1]) is None
+    assert "one with an older state" in checked(lines[0])
+    assert checked(lines[2]) is None
+    assert "two processes of its name" in checked(lines[2]), "signed anew, it is another line"
+    sealed = below.seal()
+    assert below.seal() == sealed and len(list(below.said())) == 2
+    assert Below(parent.guard.node, parent.guard.state).seal() == sealed
+
+
+def test_signatures_are_drawn_so_that_digests_of_lines_tell_nothing(ours):
+    signatures = {line_of(ours).rpartition("  ")[2] for _ in range(3)}
+    assert len(signatures) == 3 and all(len(base64.b64decode(each)) > 60 for each in signatures)

@@ -1,0 +1,184 @@
+"""Trees of nodes in this process: a plan's, over the digits, with states in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tests.builders import digits
+
+from m2fdp.config import load_config
+from m2fdp.deployment import keys
+from m2fdp.deployment.cloud import simulated
+from m2fdp.deployment.guard import Below, Guard, State
+from m2fdp.deployment.links import Answer, LocalLinks, Place, Question, to_bytes
+from m2fdp.deployment.nodes import Device, NodePlan, Server, final_noise, node_plan
+from m2fdp.deployment.plan import Facts, PublicPlan, Recomputed, make_plan, recompute
+from m2fdp.experiments import Experiment
+
+BASE = {
+    "topology.fanouts": [2, 2],
+    "training.rounds": 3,
+    "privacy.mechanism": "upload",
+    "threads": 1,
+}
+REHEARSAL = {"deployment.rehearsal": True}
+
+
+def configured(*changes: Mapping[str, Any]):
+    return load_config(BASE, *changes)
+
+
+def experiment_of(*changes: Mapping[str, Any]) -> Experiment:
+    """The simulator's."""
+    return Experiment.from_config(simulated(configured(*changes)), digits())
+
+
+def facts_of(experiment: Experiment) -> Facts:
+    tree = experiment.network.tree
+    servers = [name for names in tree.names[:-1] for name in names]
+    records = dict(zip(tree.names[-1], map(int, experiment.samples.sizes), strict=True))
+    addresses = {name: f"127.0.0.1:{port}" for port, name in enumerate(servers, start=1)}
+    return Facts(addresses, records, experiment.dataset.shape, experiment.dataset.n_classes)
+
+
+_PLANNED: dict[str, tuple[Experiment, PublicPlan]] = {}
+
+
+def planned(*changes: Mapping[str, Any]) -> tuple[Experiment, PublicPlan]:
+    """The simulator's experiment and the nodes' plan, made once for each of the changes."""
+    if str(changes) not in _PLANNED:
+        _PLANNED[str(changes)] = _planned(*changes)
+    return _PLANNED[str(changes)]
+
+
+def _planned(*changes: Mapping[str, Any]) -> tuple[Experiment, PublicPlan]:
+    experiment = experiment_of(*changes)
+    release = experiment.simulation().randomness.noise.release
+    return experiment, make_plan(configured(*changes), facts_of(experiment), release)
+
+
+@cache
+def authority(folder: Path) -> Path:
+    """Made once a folder, and keys of nodes beside it."""
+    keys.make_authority(folder / "authority")
+    return folder / "authority"
+
+
+def identity(folder: Path, name: str) -> keys.Identity:
+    own = folder / "keys" / name
+    if not own.exists():
+        keys.sign(keys.request(name, own), authority(folder))
+    return keys.read_identity(name, own)
+
+
+@dataclass
+class Child:
+    """A node behind its guard, if it has one, as its parent's links reach it."""
+
+    guard: Guard | None
+    compute: Callable[[Question], torch.Tensor]
+
+    def answer(self, question):
+        if self.guard is None:
+            return Answer(to_bytes(self.compute(question)), b"")
+        return self.guard.answer(question, self.compute)
+
+
+@dataclass
+class Nodes:
+    """All nodes of a plan.
+
+    Attributes:
+        guarded: whether they have states and keys.
+        of: what each child answers by.
+        servers: the cloud among them.
+        states: to be closed before they are opened again.
+    """
+
+    experiment: Experiment
+    plan: PublicPlan
+    recomputed: Recomputed
+    folder: Path
+    budget: float = float("inf")
+    guarded: bool = True
+    of: dict[str, Child] = field(default_factory=dict)
+    servers: dict[str, Server] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
+
+    def node(self, name: str) -> NodePlan:
+        return node_plan(self.plan, self.recomputed, name)
+
+    def open(self, name: str) -> None:
+        """A node as its process begins; its children are there."""
+        node, guard = self.node(name), None
+        if self.guarded:
+            self.states[name] = state = State(self.folder / "state" / name, name)
+            budget = self.budget if node.layer == node.depth else None
+            guard = Guard(node, state, identity(self.folder, name), budget, Below(node, state))
+        if node.layer == node.depth:
+            samples = self.experiment.samples
+            start, stop = samples.offsets[node.index : node.index + 2]
+            compute = Device(node, *self.experiment.records(samples.samples[start:stop])).compute
+        else:
+            links = LocalLinks([self.of[child] for child in node.children])
+            self.servers[name] = Server(node, links, guard)
+            compute = self.servers[name].compute
+        self.of[name] = Child(guard, compute)
+
+    def again(self, name: str) -> None:
+        """The process was killed, and is started again."""
+        self.states[name].close()
+        asked = self.of[name]
+        self.open(name)
+        for server in self.servers.values():
+            children = server.links.children
+            server.links = LocalLinks([self.of[name] if c is asked else c for c in children])
+
+    def open_all(self) -> Nodes:
+        for names in reversed(self.experiment.network.tree.names):
+            for name in names:
+                self.open(name)
+        return self
+
+    def close(self) -> None:
+        """All processes are over."""
+        for state in self.states.values():
+            state.close()
+
+    @property
+    def cloud(self) -> Server:
+        return self.servers[self.experiment.network.tree.names[0][0]]
+
+    def round(self, number: int, weights: torch.Tensor) -> torch.Tensor:
+        """One of the cloud's, (M,)."""
+        node = self.cloud.node
+        steps = len(node.rounds[number - 1].layers)
+        place = Place(number, 1, steps, "model")
+        model = self.cloud.result(Question(self.plan.digest, place, weights[None].clone()))
+        return final_noise(node, node.randomness(), number, model)[0]
+
+    def run(self) -> torch.Tensor:
+        """All rounds; the weights (M,) that they end in."""
+        rule = self.experiment.plan.rules.server
+        weights = self.experiment.model.initial_vector()
+        slots = rule.start(weights)
+        for number in range(1, len(self.cloud.node.rounds) + 1):
+            weights, slots = rule.step(weights, self.round(number, weights), slots)
+        return weights
+
+
+def tree_of(*changes: Mapping[str, Any]) -> Nodes:
+    """Nodes of a configuration that have neither keys nor states."""
+    experiment, plan = planned(*changes)
+    return Nodes(experiment, plan, recompute(plan), Path(), guarded=False).open_all()
+
+
+def guarded_tree(folder: Path, *changes: Mapping[str, Any], budget: float = float("inf")) -> Nodes:
+    """Nodes with keys and states in a folder."""
+    experiment, plan = planned(*changes)
+    return Nodes(experiment, plan, recompute(plan), folder, budget).open_all()
