@@ -50,7 +50,7 @@ def test_a_plan_is_found_again_from_its_facts(plan):
         (("epsilon", "device-1"), lambda x: x / 2, "epsilon.device-1"),
         (("configuration", "privacy", "epsilon"), lambda x: x / 2, "less noise than its facts"),
     ],
-    ids=str,
+    ids=["a device's noise", "a server's noise", "epsilon", "the configuration"],
 )
 def test_a_plan_that_promises_more_than_its_facts_is_refused(plan, path, value, words):
     with pytest.raises(InputError, match=words) as caught:
