@@ -115,7 +115,14 @@ def test_the_reference_is_grouped_by_rooms_in_the_contracts_order(site):
     library, frame = (list(group) for group in site.rooms().values())
     assert {"command_errors", "errors", "files"}.isdisjoint(library)
     assert library[0] == "reporting" and library[-1] == "ground"
-    assert {"pipelines", "cluster", "expectations", "studies", "commands"} == set(frame)
+    assert {
+        "pipelines",
+        "cluster",
+        "deployment",
+        "expectations",
+        "studies",
+        "commands",
+    } == set(frame)
     assert list(pages_of(site.navigation())) == [path for path, _ in site.reference()]
 
 

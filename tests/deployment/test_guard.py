@@ -210,8 +210,7 @@ def test_a_damaged_answer_is_refused(nodes):
 
 def test_a_full_disk_leaves_whole_lines_and_no_answer(nodes, small_files):
     answered(nodes)
-    small_files()
-    with pytest.raises(OSError) as caught:
+    with small_files(), pytest.raises(OSError) as caught:
         answered(nodes, 2)
     assert caught.value.filename.endswith("budget.log")
     nodes.states[DEVICE].close()

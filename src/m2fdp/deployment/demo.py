@@ -45,7 +45,7 @@ class Rehearsal:
     Attributes:
         experiment: the simulator's.
         folder: where everything is.
-        more: by node, more options of its command.
+        more: further options of each node's command.
         trusted: whether devices trust whom the plan has them trust.
     """
 

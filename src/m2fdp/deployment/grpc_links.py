@@ -98,7 +98,7 @@ class _Seat:
     """A child, there or not, and what it is asked.
 
     Attributes:
-        number: of the question, from 0; `_NONE` = nothing is asked.
+        number: the question's, from 0; `_NONE` = nothing is asked.
         context: the connection that counts, the latest.
         inbox: parts of the answer that nobody has taken yet, each with its connection; one at most.
         ended: why the run is over, once it is; and whether the child has been told.
@@ -183,9 +183,8 @@ class GrpcLinks:
     """A parent's end (`Links`): a server that its children dial.
 
     Args:
-        children: in the tree's order.
+        children: the names, in the tree's order.
         plan: SHA-256 of the plan.
-        patience: seconds that each of them has for an answer.
         check: what is wrong with the statement of an answer, by child and its certificate.
         tell: what to call with a line.
 

@@ -242,7 +242,6 @@ class Guard(Keeper):
     """The only way to what a node computes.
 
     Args:
-        compute: the node's own (`Device.compute`, `Server.compute`).
         identity: whose signature its answers carry.
         budget: epsilon that a device may spend in all, over all runs that its state has seen; None
             = a server, which has no records.

@@ -203,7 +203,8 @@ class Device:
     """A device with its records.
 
     Args:
-        features, labels: (D, C, H, W) and int64 (D,).
+        features: (D, C, H, W).
+        labels: int64 (D,).
     """
 
     def __init__(self, node: NodePlan, features: Tensor, labels: Tensor) -> None:

@@ -67,9 +67,11 @@ class Deviations:
     """The noise that one node adds, in the unit of the mechanism's (`Noise`).
 
     Attributes:
-        step: at every local step, as the head of a lock-step group.
-        message, local_message: to what it sends up at a global or a local aggregation.
-        broadcast: to what it hands down after a local aggregation; the cloud, at a round's end.
+        step: what is added at every local step, as the head of a lock-step group.
+        message: what is added to what it sends up at a global aggregation.
+        local_message: the same at a local one.
+        broadcast: what is added to what it hands down after a local aggregation; the cloud, at
+            a round's end.
     """
 
     step: float = 0.0

@@ -44,7 +44,7 @@ class Beginning:
     Attributes:
         plan: the algorithm's.
         pipeline: the nodes.
-        names: of the pipelines that were asked for; none is the default one.
+        names: the pipelines that were asked for; none is the default one.
     """
 
     config: Config
