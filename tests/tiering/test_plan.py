@@ -62,7 +62,7 @@ def test_the_first_round_is_the_initial_tiers_and_the_second_ds():
     assert plan.tiers[1].tolist() == [7] * 6 + [1] * 4
     assert plan.seconds[1] == pytest.approx(38.6919, rel=1e-4)
     assert plan.baselines["fedavg"] == pytest.approx(np.full(3, 128.498), rel=1e-4)
-    assert plan.splitfed == pytest.approx(np.full(3, 276.765), rel=1e-4)
+    assert plan.baselines["splitfed"] == pytest.approx(np.full(3, 276.765), rel=1e-4)
 
 
 def test_an_oracle_is_never_beaten():
