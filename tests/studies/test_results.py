@@ -117,7 +117,7 @@ def test_a_figure_without_a_digest_has_none(tmp_path: Path):
     ("words", "line"),
     [
         (["rerun", "quickstar"], "study = 'quickstar': no such study; .* did you mean quickstart?"),
-        (["rerun", "fig7"], "study = 'fig7': has no record in docs/results/runs; there are feat"),
+        (["rerun", "fig7"], "study = 'fig7': has no record in docs/results/runs; there are "),
         (["rerun", "quickstart", "--only=algorithm=fedgkt"], "--only algorithm = 'fedgkt': the st"),
         (["rerun", "quickstart", "--params=seed=1"], "seed = 1: the study varies this key"),
         (["publish", "fig99"], "study = 'fig99': no such study"),
