@@ -14,8 +14,9 @@ PUBLISHED = list(published())
 
 
 def test_the_pages_are_read():
-    assert len(PUBLISHED) > 300
-    assert {each.verdict for each in PUBLISHED} == {HOLDS, FAILS, OPEN, "not reached"}
+    """Those that no record stands behind, fewer with each study that is run anew."""
+    assert len(PUBLISHED) > 50
+    assert {HOLDS, FAILS, OPEN} <= {each.verdict for each in PUBLISHED}
 
 
 @pytest.mark.parametrize(

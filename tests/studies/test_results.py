@@ -109,7 +109,7 @@ def test_a_block_waits_for_its_record(published: Path):
 
 def test_a_figure_without_a_digest_has_none(tmp_path: Path):
     assert digest_of(tmp_path / "none.png") == ""
-    assert digest_of(REPOSITORY / "docs" / "images" / "fig5.png") == ""
+    assert digest_of(REPOSITORY / "docs" / "images" / "d_fig3.png") == ""
     assert len(digest_of(REPOSITORY / "docs" / "images" / "features.png")) == 64
 
 
@@ -117,13 +117,13 @@ def test_a_figure_without_a_digest_has_none(tmp_path: Path):
     ("words", "line"),
     [
         (["rerun", "quickstar"], "study = 'quickstar': no such study; .* did you mean quickstart?"),
-        (["rerun", "fig7"], "study = 'fig7': has no record in docs/results/runs; there are "),
+        (["rerun", "d_units"], "study = 'd_units': has no record in docs/results/runs; there are "),
         (["rerun", "quickstart", "--only=algorithm=fedgkt"], "--only algorithm = 'fedgkt': the st"),
         (["rerun", "quickstart", "--params=seed=1"], "seed = 1: the study varies this key"),
         (["publish", "fig99"], "study = 'fig99': no such study"),
         (
-            ["publish", "fig7"],
-            "study = 'fig7': no page of docs/results has a line <!-- study: fig7",
+            ["publish", "d_units"],
+            "study = 'd_units': no page of docs/results has a line <!-- study: d_units",
         ),
         (["publish", "--env=mnist"], "--env = 'mnist': is of a study; give its name, too"),
     ],
