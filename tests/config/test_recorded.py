@@ -207,7 +207,7 @@ def test_every_later_key_is_tried_here():
         "deployment.on_missing": "wait",
         "deployment.patience_s": 60.0,
         "deployment.keepalive_s": 10.0,
-        "deployment.chunk_bytes": 2**20,
+        "deployment.chunk_bytes": 2**18,
         "deployment.rehearsal": False,
     }
     # What an attack does changes no release: see above; and no run of the simulator reads how nodes

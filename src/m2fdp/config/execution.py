@@ -56,7 +56,7 @@ class DeploymentConfig(Block):
         default=10.0, description="Seconds between two signs of life on a silent connection."
     )
     chunk_bytes: Annotated[int, Field(ge=1024, le=2**21)] = Field(
-        default=2**20, description="A message is cut into parts of so many bytes."
+        default=2**18, description="A message is cut into parts of so many bytes."
     )
     rehearsal: bool = Field(
         default=False,
