@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,12 @@ def _read_params(context: click.Context, option: click.Parameter, text: Any) -> 
     from m2fdp.errors import InputError
 
     try:
-        return KEDRO_OPTIONS[option.name].process_value(context, text)
+        read = KEDRO_OPTIONS[option.name].process_value(context, text)
+        for key, other in _set_twice(text):
+            both = "twice" if key == other else f"and {other} as well"
+            remedy = f"is set {both} by one --params; keep one"
+            raise BadInput(f"{InputError('--params', key, remedy)}")
+        return read
     except click.UsageError:
         remedy = "give KEY=VALUE, several separated by commas"
         if listed := re.search(r"([\w.]+)=\[? *([^=,[\]{]+(?:,[^=,[\]]+)+)\]?(?=,|$)", text):
@@ -46,6 +52,14 @@ def _read_params(context: click.Context, option: click.Parameter, text: Any) -> 
     except (YAMLError, OmegaConfBaseException) as error:
         remedy = f"a value is no YAML: {getattr(error, 'problem', None) or error}"
     raise BadInput(" ".join(str(InputError("--params", text, remedy)).split()))
+
+
+def _set_twice(text: Any) -> Iterator[tuple[str, str]]:
+    """Keys of `--params` that are set, each with another that is it or within it, too."""
+    keys = re.findall(r"(?:^|,) *([\w.]+)=", text) if isinstance(text, str) else []
+    for key, other in permutations(keys, 2):
+        if f"{other}.".startswith(f"{key}."):
+            yield key, other
 
 
 def _checked_file(context: click.Context, option: click.Parameter, path: str | None) -> Any:
