@@ -230,7 +230,7 @@ def test_without_the_files_before_it_one_line_names_the_pipeline_to_run(project,
 
 def test_nodes_that_need_what_only_lives_in_memory_are_one_line(trained, kedro_run):
     result = kedro_run("--from-nodes=train_model", "--params", SMALL, code=2)
-    assert result.output == (
+    assert result.stderr == (
         "Error: --from-nodes = 'train_model': experiment lives in memory only; "
         "select assemble, which makes it, too\n"
     )

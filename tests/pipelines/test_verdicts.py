@@ -94,9 +94,9 @@ def test_a_broken_split_leaves_the_checkpoints_of_the_run_before(project, kedro_
 def test_nothing_but_training_goes_on_before_the_verdict(project, kedro_run, finished_run, split):
     finished_run("--params", SMALL).copy_data(project)
     split(broken=True)
-    before = {path: path.read_bytes() for path in project.rglob("*.json")}
+    before = {path: path.read_bytes() for path in (project / "data").rglob("*.json")}
     kedro_run("--pipelines=evaluation", "--params", SMALL, code=2)
-    assert {path: path.read_bytes() for path in project.rglob("*.json")} == before
+    assert {path: path.read_bytes() for path in (project / "data").rglob("*.json")} == before
     assert all_runs() == []
 
 
