@@ -77,7 +77,7 @@ def one_of(*known: str) -> tuple[AfterValidator, WithJsonSchema]:
 
 
 class Block(BaseModel):
-    """A frozen block of configuration that refuses unknown keys, empty texts, infinities and NaN."""
+    """A frozen block of configuration: unknown keys, empty texts, infinities, NaN are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_min_length=1)
 
