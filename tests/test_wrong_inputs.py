@@ -332,7 +332,6 @@ WRONG = {
     # --params
     "no value": (*setting("seed"), ["--params", "KEY=VALUE"]),
     "an empty text": (*setting("features.folder=''"), ["features.folder = ''", "at least 1"]),
-    "a key set twice": (*setting("seed=1,seed=2"), ["--params = 'seed'", "set twice"]),
     "a block and its key": (
         *setting("training=2,training.rounds=1"),
         ["--params = 'training'", "is set and training.rounds as well"],

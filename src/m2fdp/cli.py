@@ -38,8 +38,7 @@ def _read_params(context: click.Context, option: click.Parameter, text: Any) -> 
     try:
         read = KEDRO_OPTIONS[option.name].process_value(context, text)
         for key, other in _set_twice(text):
-            both = "twice" if key == other else f"and {other} as well"
-            remedy = f"is set {both} by one --params; keep one"
+            remedy = f"is set and {other} as well by one --params; keep one"
             raise BadInput(f"{InputError('--params', key, remedy)}")
         return read
     except click.UsageError:
@@ -55,10 +54,10 @@ def _read_params(context: click.Context, option: click.Parameter, text: Any) -> 
 
 
 def _set_twice(text: Any) -> Iterator[tuple[str, str]]:
-    """Keys of `--params` that are set, each with another that is it or within it, too."""
+    """Keys of `--params` that are set, each with another within it that is set, too."""
     keys = re.findall(r"(?:^|,) *([\w.]+)=", text) if isinstance(text, str) else []
     for key, other in permutations(keys, 2):
-        if f"{other}.".startswith(f"{key}."):
+        if other.startswith(f"{key}."):
             yield key, other
 
 
