@@ -156,6 +156,7 @@ class FeaturesConfig(Block):
     )
     folder: str = Field(
         default="data/04_feature",
+        min_length=1,
         description="Where computed features are kept; runs on the same records share them.",
     )
 

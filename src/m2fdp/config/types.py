@@ -77,9 +77,9 @@ def one_of(*known: str) -> tuple[AfterValidator, WithJsonSchema]:
 
 
 class Block(BaseModel):
-    """A frozen block of configuration: unknown keys, empty texts, infinities, NaN are refused."""
+    """A frozen block of configuration that refuses keys it does not know, infinities and NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, str_min_length=1)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Alternatives(Block):
