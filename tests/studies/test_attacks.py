@@ -9,7 +9,7 @@ from m2fdp.experiments.checks import check_attack, check_config
 from m2fdp.studies.command import Order, _setting
 from m2fdp.studies.grid import expand
 from m2fdp.studies.report import check_report
-from m2fdp.studies.study import Study, load_study
+from m2fdp.studies.study import Board, Study, load_study
 
 PANEL = {"panels": [{"title": "PSNR", "x": "arm", "y": "attack_psnr"}]}
 ATTACKS = {"title": "Attacks", "pipelines": ["attack"], "figure": PANEL}
@@ -42,7 +42,7 @@ def test_cells_know_their_pipelines_and_are_no_trained_runs(project):
 
 def test_a_board_with_two_runs_of_an_arm_is_refused(project):
     setting = _setting(project, Order("attack_board", "smoke"))
-    wide = setting.study.model_copy(update={"grid": {"seed": [0, 1]}})
+    wide = setting.study.model_copy(update={"grid": {"seed": [0, 1]}, "board": Board(title="t")})
     cells = expand(type(setting)(**{**vars(setting), "study": wide}), {})
     with pytest.raises(InputError, match="board.where = 'none': has several runs"):
         check_report(wide, cells)
