@@ -12,7 +12,7 @@ from tests.deployment.trees import authority, identity
 
 from m2fdp.config import DeploymentConfig
 from m2fdp.deployment import keys
-from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
+from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, _Seat
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.errors import InputError
 
@@ -184,6 +184,20 @@ def test_of_two_processes_of_one_name_the_former_leaves(parent):
     wait_for(lambda: ended)
     assert "another process of this node's name has joined" in ended[0]
     assert values([next(parent.links.ask(question()))]) == [1.0]
+
+
+def test_the_former_process_is_sent_away_before_its_place_is_taken():
+    """Else its stream could end by itself first, and it would wait for its parent for ever."""
+    seat, held = _Seat("a"), []
+
+    class Former:
+        def cancel(self):
+            held.append(seat.context)
+
+    former = Former()
+    seat.take(former, b"")
+    seat.take("another", b"")
+    assert held == [former] and seat.context == "another"
 
 
 @pytest.mark.parametrize(

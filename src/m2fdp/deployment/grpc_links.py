@@ -117,11 +117,12 @@ class _Seat:
     def take(self, context: Any, certificate: bytes) -> None:
         """A process of the child's is there; one that was there before is sent away."""
         with self.changed:
-            former, self.context, self.certificate = self.context, context, certificate
+            if self.context is not None:
+                # Before its thread wakes: a stream that ends looks like a parent who will be back.
+                self.context.cancel()
+            self.context, self.certificate = context, certificate
             self.inbox.clear()
             self.changed.notify_all()
-        if former is not None:
-            former.cancel()
 
     def leave(self, context: Any) -> None:
         """The connection is gone."""
