@@ -35,12 +35,11 @@ def _read_params(context: click.Context, option: click.Parameter, text: Any) -> 
     from m2fdp.command_errors import BadInput
     from m2fdp.errors import InputError
 
+    for block, key in _blocks_with_keys(text):
+        remedy = f"is set and {key} as well by one --params; keep one"
+        raise BadInput(str(InputError("--params", block, remedy)))
     try:
-        read = KEDRO_OPTIONS[option.name].process_value(context, text)
-        for key, other in _set_twice(text):
-            remedy = f"is set and {other} as well by one --params; keep one"
-            raise BadInput(f"{InputError('--params', key, remedy)}")
-        return read
+        return KEDRO_OPTIONS[option.name].process_value(context, text)
     except click.UsageError:
         remedy = "give KEY=VALUE, several separated by commas"
         if listed := re.search(r"([\w.]+)=\[? *([^=,[\]{]+(?:,[^=,[\]]+)+)\]?(?=,|$)", text):
@@ -53,12 +52,10 @@ def _read_params(context: click.Context, option: click.Parameter, text: Any) -> 
     raise BadInput(" ".join(str(InputError("--params", text, remedy)).split()))
 
 
-def _set_twice(text: Any) -> Iterator[tuple[str, str]]:
-    """Keys of `--params` that are set, each with another within it that is set, too."""
+def _blocks_with_keys(text: Any) -> Iterator[tuple[str, str]]:
+    """What `--params` sets as a whole, each with a key within it that it sets as well."""
     keys = re.findall(r"(?:^|,) *([\w.]+)=", text) if isinstance(text, str) else []
-    for key, other in permutations(keys, 2):
-        if other.startswith(f"{key}."):
-            yield key, other
+    yield from ((one, other) for one, other in permutations(keys, 2) if other.startswith(f"{one}."))
 
 
 def _checked_file(context: click.Context, option: click.Parameter, path: str | None) -> Any:
