@@ -99,3 +99,10 @@ def test_infinite_values_decide_where_all_seeds_agree():
     assert at_most(np.array([math.inf, 0.5]), 1.0) == OPEN
     assert rising(np.array([[1.0, math.inf], [2.0, math.inf]])) == HOLDS
     assert rising(np.full((2, 3), math.inf)) == OPEN
+
+
+def test_a_change_that_counts_as_none_is_neither_a_trend_nor_against_one():
+    still = np.full((3, 3), 2.0) + [0.0, -0.04, 0.0]
+    assert rising(still) == rising(-still) == FAILS
+    assert rising(still, tie=0.05) == rising(-still, tie=0.05) == OPEN
+    assert rising(still + [0.0, 0.0, 0.1], tie=0.05) == HOLDS

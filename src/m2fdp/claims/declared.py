@@ -56,6 +56,9 @@ class TrendClaim(_Claim):
 
     trend: str
     direction: Literal["rises", "falls"]
+    # A change that counts as none, in units of the measure: where seeds agree to the last digit,
+    # each digit of a solver's would be a trend.
+    tie: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
     @model_validator(mode="after")
     def _free(self) -> TrendClaim:

@@ -56,7 +56,7 @@ def against_bounds(interval: tuple[float, float], at_least: float, at_most: floa
     return OPEN if touched else HOLDS
 
 
-def rising(values: np.ndarray) -> str:
+def rising(values: np.ndarray, tie: float = 0.0) -> str:
     """The verdict on values that should rise from column to column.
 
     It holds if the interval of the last column's differences from the first lies above zero. It
@@ -65,10 +65,11 @@ def rising(values: np.ndarray) -> str:
 
     Args:
         values: (n, k), a row a seed and a column a value of what they rise over; k of two or more.
+        tie: a change that counts as none, in units of the values.
     """
     with np.errstate(invalid="ignore"):  # of two infinite values
         steps, gains = np.diff(values, axis=1), values[:, -1] - values[:, 0]
-    slack = SLACK * float(np.abs(values[np.isfinite(values)]).max(initial=1.0))
+    slack = max(tie, SLACK * float(np.abs(values[np.isfinite(values)]).max(initial=1.0)))
     joint = 1 - (1 - LEVEL) / steps.shape[1]
     if any(summarise(step).interval(joint)[1] < -slack for step in steps.T):
         return FAILS

@@ -264,7 +264,7 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
     elif not n:
         verdict = _missing(claim.measure)
     else:
-        verdict = rising(paired if claim.direction == "rises" else -paired)
+        verdict = rising(paired if claim.direction == "rises" else -paired, claim.tie)
     gain = summarise(paired[:, -1] - paired[:, 0] if n else np.array([]))
     # Without a seed that all values have: of what each has.
     means = paired.mean(axis=0) if n else [point.astype(float).mean() for point in points]
