@@ -35,9 +35,9 @@ def _read_params(context: click.Context, option: click.Parameter, text: Any) -> 
     from m2fdp.command_errors import BadInput
     from m2fdp.errors import InputError
 
-    for block, key in _blocks_with_keys(text):
+    for whole, key in _blocks_with_keys(text):
         remedy = f"is set and {key} as well by one --params; keep one"
-        raise BadInput(str(InputError("--params", block, remedy)))
+        raise BadInput(str(InputError("--params", whole, remedy)))
     try:
         return KEDRO_OPTIONS[option.name].process_value(context, text)
     except click.UsageError:
