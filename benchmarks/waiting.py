@@ -1,7 +1,8 @@
 """`python -m benchmarks.waiting`: what people wait for beside the training itself, on digits.
 
 A `kedro run` of one round, and what a study's cell takes over its training, both against the time
-that `import torch, mlflow, kedro` alone takes at that moment.
+that `import torch, mlflow, kedro` alone takes at that moment; and a run and a study that are
+refused.
 """
 
 from __future__ import annotations
@@ -70,17 +71,19 @@ def project() -> Iterator[Path]:
             os.chdir(before)
 
 
-def taken(code: str, *arguments: str) -> Seconds:
-    """By a Python process of its own."""
+def taken(code: str, *arguments: str, ends_with: int = 0) -> Seconds:
+    """By a Python process of its own, which must end with that code."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY / "src"), os.environ.get("PYTHONPATH")]))
     begun = Seconds.now()
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        check=True,
         capture_output=True,
         env=os.environ | {"PYTHONPATH": path},
     )
-    return Seconds.now() - begun
+    seconds = Seconds.now() - begun
+    if done.returncode != ends_with:
+        raise RuntimeError(done.stderr.decode())
+    return seconds
 
 
 def starts(turns: int) -> list[tuple[Seconds, Seconds]]:
@@ -110,6 +113,20 @@ def news(turns: int) -> list[tuple[Seconds, Seconds]]:
     return pairs[1:]
 
 
+def refusals(turns: int) -> list[tuple[Seconds, Seconds]]:
+    """Of each turn a `kedro run` and a `kedro study` whose algorithm there is not; the first turn
+    is no part."""
+    with project():
+        pairs = [
+            (
+                taken(RUN, "run", "--params=algorithm=none", ends_with=2),
+                taken(RUN, "study", "sweep", "--over=algorithm=none", ends_with=2),
+            )
+            for _ in range(turns + 1)
+        ]
+    return pairs[1:]
+
+
 def overheads(cells: int) -> list[Seconds]:
     """What each cell of a study takes in a worker over its training, the first left out."""
     with project() as folder:
@@ -121,7 +138,7 @@ def _overheads(folder: Path, cells: int) -> Iterator[Seconds]:
     from kedro.framework.startup import bootstrap_project
 
     bootstrap_project(folder)
-    from m2fdp.experiments import Experiment
+    from m2fdp.experiments.experiment import Experiment
     from m2fdp.pipelines import tracking
     from m2fdp.studies.worker import PARENT_TAG, Job, run_cell
 
@@ -173,12 +190,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     pairs = starts(asked.turns)
     beside, unchecked = overheads(asked.cells), news(asked.turns)
+    refused = refusals(asked.turns)
     print("| | wall, s | CPU, s |\n| --- | ---: | ---: |")
     for name, rows in (
         ("imports alone", [imports for imports, _ in pairs]),
         ("`kedro run`, one round", [run for _, run in pairs]),
         ("the same, of a split that is new", [new for _, new in unchecked]),
         ("a cell of a study, less its training", beside),
+        ("`kedro run` that is refused", [run for run, _ in refused]),
+        ("`kedro study` that is refused", [study for _, study in refused]),
     ):
         wall, cpu = median(row.wall for row in rows), median(row.cpu for row in rows)
         print(f"| {name} | {wall:.2f} | {cpu:.2f} |")

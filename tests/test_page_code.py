@@ -15,7 +15,7 @@ from tests.pages import PAGES, blocks, commands, write_files
 from m2fdp.cli import results, run, study
 from m2fdp.config import parse_config
 from m2fdp.experiments.checks import check_config
-from m2fdp.pipelines.selection import check_selection
+from m2fdp.pipelines.selection import check_names, check_selection
 from m2fdp.studies.part import part_of
 from m2fdp.studies.study import RESERVED_NAMES, load_study, scaled
 
@@ -61,6 +61,7 @@ def test_runs_are_taken(page, project, own_modules):
     write_files(page, project)
     for arguments in commands(page, "kedro run"):
         given = run.make_context("run", list(arguments)).params
+        check_names(given)
         check_selection(given)
         loader = settings.CONFIG_LOADER_CLASS(
             str(project / "conf"),

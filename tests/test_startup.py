@@ -40,40 +40,96 @@ def test_libraries_that_few_runs_need_load_with_their_first_use():
     assert loaded(EVERY_MODULE, *seldom, "m2fdp.hooks") == {"m2fdp.hooks"}
 
 
-# What `kedro WORDS` has imported when it ends, after what it said.
+# What a command has imported when it ends, after what it said.
 COMMAND = """
 import sys
-from kedro.framework.cli import main
-sys.argv[:] = ["kedro", *{words!r}]
+from {module} import main
+sys.argv[:] = {words!r}
 try:
     main()
 except SystemExit as end:
     print("exit code", end.code)
 print("imported", *sys.modules)
 """
+HEAVY = {"torch", "mlflow", "matplotlib", "pandas", "scipy", "sklearn", "sqlalchemy"}
+
+
+def ended(words: list[str], code: int) -> tuple[str, set[str]]:
+    """What a command says, in one line, and what it has imported; it must end with the code."""
+    modules = {"kedro": "kedro.framework.cli", "m2fdp": "m2fdp.deployment.commands"}
+    script = COMMAND.format(module=modules[words[0]], words=words)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert f"exit code {code}\n" in done.stdout, done.stderr
+    imported = done.stdout.rpartition("imported ")[2].split()
+    return " ".join((done.stdout + done.stderr).split()), set(imported)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("words", "says"),
     [
-        (["--help"], 0, "mlflow Use mlflow-specific commands"),
-        (["run", "--help"], 0, "--params"),
-        (["study", "--help"], 0, "--scale"),
-        (["run", "--params=trainin.rounds=1"], 2, "trainin = {'rounds': 1}: unknown key"),
-        (["run", "--params=privacy.epsilon=-1"], 2, "privacy.epsilon = -1"),
-        (["run", "--env=fashion"], 2, "no such environment"),
-        (["run", "--async"], 2, "--async = True"),
+        ("--help", "mlflow Use mlflow-specific commands"),
+        ("run --help", "--params"),
+        ("study --help", "--scale"),
+        ("run --params=trainin.rounds=1", "trainin = {'rounds': 1}: unknown key"),
+        ("run --params=privacy.epsilon=-1", "privacy.epsilon = -1"),
+        ("run --params=privacy.alpha=2", "privacy.alpha = 2.0: belongs to J's noise"),
+        ("run --params=algorithm=m2fd", "algorithm = 'm2fd': is unknown"),
+        ("run --params=dataset.name=digit", "dataset.name = 'digit': valid"),
+        ("run --params=partition.scheme=random", "partition.scheme = 'random': valid"),
+        ("run --params=model.name=soft", "model.name = 'soft': is none of"),
+        ("run --params=privacy.mechanism=noise", "privacy.mechanism = 'noise': valid"),
+        ("run --params=topology.fanouts=3", "topology.trust.ratios = [0.5]: needs 0 numbers"),
+        ("run --params=algorithm=scaffold,privacy.mechanism=upload", "that the local rule of"),
+        ("run --params=algorithm=dtfl,model.name=softmax", "can't be trained in tiers"),
+        ("run --pipelines=audit --params=algorithm=hfl", "so there is no bound to audit"),
+        ("run --env=fashion", "no such environment"),
+        ("run --async", "--async = True"),
+        ("run --pipelines=train", "--pipelines = 'train': valid are __default__, attack"),
+        ("study fig99", "study = 'fig99': no such study"),
+        ("study quickstart --only=arm=hfl", "--only = 'arm': does not vary"),
+        ("study quickstart --params=trainin.rounds=1", "trainin = {'rounds': 1}: unknown key"),
+        ("study quickstart --params=model.name=soft", "model.name = 'soft': is none of"),
+        # All of its schedules are searched.
+        ("study d_privacy --params=model.name=soft", "model.name = 'soft': is none of"),
+        ("study sweep --over=algorithm=hfl|m2fd", "algorithm = 'm2fd': is unknown"),
+        ("results publish fig99", "study = 'fig99': no such study"),
+        ("results rerun fig99", "study = 'fig99': no such study"),
+        ("results rerun fig7 --params=model.name=soft", "model.name = 'soft': is none of"),
     ],
 )
-def test_help_and_refusals_need_neither_torch_nor_mlflow(words, code, says):
-    command = [sys.executable, "-c", COMMAND.format(words=words)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert says in " ".join((done.stdout + done.stderr).split())
-    assert f"exit code {code}\n" in done.stdout
-    imported = done.stdout.rpartition("imported ")[2].split()
+def test_help_and_refusals_load_no_heavy_library(words, says):
+    said, imported = ended(["kedro", *words.split()], 0 if words.endswith("--help") else 2)
+    assert says in said
     assert "m2fdp.cli" in imported
-    heavy = {"torch", "mlflow", "matplotlib", "pandas", "scipy", "sqlalchemy"}
-    assert not heavy & set(imported)
+    assert not HEAVY & imported
+
+
+NODES = """
+servers: {cloud: "127.0.0.1:1", edge0: "127.0.0.1:2"}
+devices: {device0: 5, device1: 5}
+shape: [1, 8, 8]
+classes: 10
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--params=trainin.rounds=1", "trainin = {'rounds': 1}: unknown key"),
+        ("--params=privacy.epsilon=-1", "privacy.epsilon = -1"),
+        ("--params=algorithm=m2fd", "algorithm = 'm2fd': is unknown"),
+        ("--nodes=nowhere.yml", "nowhere.yml = '(file)': can't be read"),
+    ],
+)
+def test_a_plan_that_is_refused_loads_no_heavy_library(tmp_path, words, says):
+    nodes = tmp_path / "nodes.yml"
+    nodes.write_text(NODES)
+    options = [f"--nodes={nodes}", "--authority=authority", f"-o{tmp_path}/plan.json"]
+    said, imported = ended(["m2fdp", "plan", *options, *words.split()], 2)
+    assert says in said
+    assert "m2fdp.deployment.commands" in imported
+    assert not HEAVY & imported
 
 
 def test_what_a_notebook_imports_sets_up_no_log_and_no_display():

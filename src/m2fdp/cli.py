@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from copy import copy
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -18,6 +18,9 @@ from kedro.framework.cli.project import run as kedro_run
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
+
+if TYPE_CHECKING:
+    from m2fdp.config import Config
 
 REPORT = "report"  # reserved as a study's name
 
@@ -108,12 +111,17 @@ def run(**options: Any) -> None:
     from m2fdp import startup
 
     with _one_line_ends(_how_a_run_goes_on):
-        # Kedro's session imports MLflow before it reads the configuration; a refusal needs neither
-        # that nor torch.
+        # Kedro's session imports MLflow before it reads the configuration, and pipelines import
+        # torch; a refusal needs neither.
         _check_not_async(options)
-        _load_expectations(_check_parameters(options))
+        loader, config = _check_parameters(options)
+        from m2fdp.pipelines.checking import check_early
+        from m2fdp.pipelines.selection import check_names, check_selection, whole_pipelines
+
+        check_names(options)
+        check_early(config, whole_pipelines(options))
+        _load_expectations(loader)
         with startup.imports_uncollected():
-            from m2fdp.pipelines.selection import check_selection
             from m2fdp.pipelines.tracking import closing_runs
 
             check_selection(options)
@@ -361,7 +369,7 @@ def _project() -> Path:
     return find_kedro_project(Path.cwd()) or Path.cwd()
 
 
-def _check_parameters(options: Mapping[str, Any]) -> AbstractConfigLoader:
+def _check_parameters(options: Mapping[str, Any]) -> tuple[AbstractConfigLoader, Config]:
     """Refuse unknown keys and wrong values, as the session of the run would do later."""
     from kedro.framework.project import settings
 
@@ -373,8 +381,7 @@ def _check_parameters(options: Mapping[str, Any]) -> AbstractConfigLoader:
         runtime_params=options["params"],
         **settings.CONFIG_LOADER_ARGS,
     )
-    parse_config(loader["parameters"])
-    return loader
+    return loader, parse_config(loader["parameters"])
 
 
 def _load_expectations(loader: AbstractConfigLoader) -> None:

@@ -32,21 +32,16 @@ from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
 from m2fdp.expectations.pending import beside, settle
 from m2fdp.expectations.process import UncheckedError
-from m2fdp.experiments.checks import (
-    check_attack,
-    check_audit,
-    check_bound,
-    check_config,
-)
 from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.request import Request
 from m2fdp.experiments.surprises import surprises
 from m2fdp.files import check_folders, replacing, shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.beginning import READING, Beginning, reading, tell_beginning
+from m2fdp.pipelines.beginning import Beginning, tell_beginning
 from m2fdp.pipelines.causes import first_line, reason
 from m2fdp.pipelines.cells import check_promise
+from m2fdp.pipelines.checking import check_made, checked_plan, reading
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.mlflow_internals import outside_notebooks
@@ -80,8 +75,7 @@ class RunHooks:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
         try:
             self._config = parse_config(context.config_loader["parameters"])
-            # Which pipelines are to run is known later, and which keys they read.
-            self._plan = check_config(self._config, frozenset(READING))
+            self._plan = checked_plan(self._config)
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
             check_catalog(loader, self._config.cell)
             check_store(tracking.tracking_uri(context.project_path))
@@ -291,12 +285,7 @@ class RunHooks:
         refuse_idle(Request(self._config, self._plan, reading(pipeline)))
         if "round_metrics" in pipeline.all_outputs():
             check_execution(self._config.execution)
-        if "audit" in pipeline.all_outputs():
-            check_audit(self._config, self._plan)
-        if "attack" in pipeline.all_outputs():
-            check_attack(self._config, self._plan)
-        if "bound" in pipeline.all_outputs():
-            check_bound(self._config, self._plan)
+        check_made(self._config, self._plan, pipeline.all_outputs())
 
     def _record_start(self, run: Run) -> None:
         """What MLflow is to know from the start; and what an earlier attempt has left unsent."""

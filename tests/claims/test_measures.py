@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.claims.measures import MEASURES, OF_METRICS, check_measure, measure_runs
+from m2fdp.claims.measures import MEASURES, OF_METRICS, check_measure
+from m2fdp.claims.measuring import measure_runs
 from m2fdp.errors import InputError
 
 

@@ -14,10 +14,11 @@ from tests.builders import digits
 from m2fdp.config import load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import simulated
+from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.guard import Below, Guard, State
 from m2fdp.deployment.links import Answer, LocalLinks, Place, Question, to_bytes
 from m2fdp.deployment.nodes import Device, NodePlan, Server, final_noise, node_plan
-from m2fdp.deployment.plan import Facts, PublicPlan, Recomputed, make_plan, recompute
+from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
 from m2fdp.experiments.experiment import Experiment
 
 BASE = {

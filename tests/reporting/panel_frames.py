@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.claims.frames import RUN_COLUMNS
-from m2fdp.claims.measures import measure_runs
+from m2fdp.claims.measuring import measure_runs
 
 ROUNDS = np.arange(1, 7)
 Frames = tuple[pd.DataFrame, pd.DataFrame]

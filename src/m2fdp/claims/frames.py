@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from m2fdp.errors import InputError, among
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # One row a run.
 RUN_COLUMNS = (
@@ -52,9 +54,10 @@ def swept_columns(frame_columns: Iterable[str], fixed: Collection[str]) -> list[
 
 def in_order(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """Rows sorted by columns; numbers within texts count as such: [5, 2] before [10, 5]."""
+    from pandas.api.types import is_numeric_dtype  # names of columns alone need no pandas
 
     def key(column: pd.Series) -> pd.Series:
-        if pd.api.types.is_numeric_dtype(column):
+        if is_numeric_dtype(column):
             return column
         return column.astype(object).map(_with_numbers, na_action="ignore")
 
@@ -80,12 +83,17 @@ def select_runs(runs: pd.DataFrame, selection: Mapping[str, Any]) -> pd.DataFram
     for column, choice in selection.items():
         if column not in runs:
             raise InputError("where", column, f"is none of {among(column, runs.columns)}")
-        as_value = str if column in TAGS else comparable
-        # A list may be the value itself, as a ratio a layer is.
-        values = {as_value(value) for value in (choice if isinstance(choice, list) else [])}
-        values.add(as_value(choice))
-        selected &= np.array([as_value(value) in values for value in runs[column]], bool)
+        selected &= np.array([*map(selecting(column, choice), runs[column])], bool)
     return runs[selected]
+
+
+def selecting(column: str, choice: Any) -> Callable[[object], bool]:
+    """Whether a value of a column is one that `select_runs` would select for a choice."""
+    as_value = str if column in TAGS else comparable
+    # A list may be the value itself, as a ratio a layer is.
+    values = {as_value(value) for value in (choice if isinstance(choice, list) else [])}
+    values.add(as_value(choice))
+    return lambda value: as_value(value) in values
 
 
 def comparable(value: object) -> Hashable:

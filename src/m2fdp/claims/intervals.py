@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 HOLDS, FAILS, OPEN = "holds", "fails", "open"
 
@@ -29,6 +28,8 @@ class Summary:
             return -math.inf, math.inf
         if not self.std:  # also of equal infinite values
             return self.mean, self.mean
+        from scipy.special import stdtrit  # whoever names verdicts alone does not wait for it
+
         half = float(stdtrit(self.n - 1, (1 + level) / 2)) * self.std / math.sqrt(self.n)
         return self.mean - half, self.mean + half
 

@@ -17,7 +17,7 @@ from m2fdp.config.data import (
     PartitionConfig,
 )
 from m2fdp.config.execution import DeploymentConfig, ExecutionConfig
-from m2fdp.config.loading import load_config
+from m2fdp.config.loading import load_config, overlaid
 from m2fdp.config.network import (
     SecureAggregationConfig,
     SuperNodesConfig,
@@ -106,6 +106,7 @@ __all__ = [
     "later_defaults",
     "less_later",
     "load_config",
+    "overlaid",
     "parse_block",
     "parse_config",
     "released",

@@ -34,7 +34,7 @@ def load_config(*sources: str | Path | Mapping[str, Any], **overrides: Any) -> C
     every = Config().training.local_aggregation
     merged = _nested({"training.local_aggregation": every})
     for source in (*sources, overrides):
-        merged = _over(merged, _content(source))
+        merged = overlaid(merged, _content(source))
     return parse_config(merged)
 
 
@@ -93,17 +93,17 @@ def _nested(dotted: Mapping[Any, Any]) -> dict[str, Any]:
         content = _nested(value) if isinstance(value, Mapping) else value
         for part in reversed(str(key).split(".")):
             content = {part: content}
-        nested = _over(nested, content)
+        nested = overlaid(nested, content)
     return nested
 
 
-def _over(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, block by block; where one has a value, that of `overlay`."""
+def overlaid(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, block by block; where one has a value, that of `overlay`. Neither is changed."""
     merged = dict(base)
     for key, value in overlay.items():
         other = merged.get(key)
         if isinstance(value, Mapping) and isinstance(other, Mapping):
-            merged[key] = _over(other, value)
+            merged[key] = overlaid(other, value)
         else:
             merged[key] = value
     return merged

@@ -75,9 +75,14 @@ def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, ou
     """Calibrate, sign, and print what every device will have spent."""
     with _one_line_ends():
         from m2fdp.config import load_config
-        from m2fdp.deployment.plan import make_plan, read_facts
+        from m2fdp.deployment.facts import read_facts
+        from m2fdp.experiments.checks import check_deployment
 
-        made = make_plan(load_config(*config, params), read_facts(nodes))
+        configuration, facts = load_config(*config, params), read_facts(nodes)
+        check_deployment(configuration)
+        from m2fdp.deployment.plan import make_plan  # imports torch, which a refusal needs not
+
+        made = make_plan(configuration, facts)
         made.save(out, authority)
         click.echo(f"{out}: plan {made.digest.hex()[:16]}, {made.content['rounds']} rounds")
         for name, noise in made.content["noise"].items():

@@ -22,7 +22,8 @@ from torch.nn.utils import parameters_to_vector
 from m2fdp.config import Config, load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import reference, simulated
-from m2fdp.deployment.plan import Facts, PublicPlan, make_plan, recompute
+from m2fdp.deployment.facts import Facts
+from m2fdp.deployment.plan import PublicPlan, make_plan, recompute
 from m2fdp.errors import InputError
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.streams import KeyedStreams

@@ -16,6 +16,7 @@ from m2fdp.algorithms import Plan
 from m2fdp.config import Config, essentials, flatten
 from m2fdp.experiments.idle import read_keys
 from m2fdp.experiments.request import Request
+from m2fdp.pipelines.checking import reading
 from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
 from m2fdp.pipelines.provenance import code_tags, data_tags, run_tags, warn_of_other_code
 from m2fdp.pipelines.recording import SOURCE
@@ -23,8 +24,6 @@ from m2fdp.pipelines.resuming import Unfinished
 from m2fdp.pipelines.tracking import forget_end
 from m2fdp.reporting.naming import command
 
-# Pipelines that read keys which nothing else does, with what each makes of them.
-READING = {"bound": "bound", "clock": "clock_rounds"}
 # What of its configuration a result depends on, as an artifact; training keeps the same beside the
 # model.
 CONFIGURATION = "configuration.json"
@@ -87,12 +86,6 @@ def tell_beginning(
         client.log_batch(run_id, params=batch, tags=[] if first else listed)
     if unfinished is None:
         client.log_dict(run_id, essentials(config), CONFIGURATION)
-
-
-def reading(pipeline: Pipeline) -> frozenset[str]:
-    """Of a run, the pipelines that read keys which nothing else does."""
-    outputs = pipeline.all_outputs()
-    return frozenset(name for name, output in READING.items() if output in outputs)
 
 
 def _read_parameters(beginning: Beginning) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from kedro.io import CatalogProtocol
@@ -25,8 +26,8 @@ OPTIONS = {
 DEFAULT = "__default__"
 
 
-def check_selection(chosen: Mapping[str, Any]) -> None:
-    """Refuse what no pipeline has.
+def check_names(chosen: Mapping[str, Any]) -> None:
+    """Refuse what is known without the pipelines' nodes, whose imports take seconds.
 
     Args:
         chosen: Kedro's options of the run, by Kedro's names.
@@ -38,13 +39,23 @@ def check_selection(chosen: Mapping[str, Any]) -> None:
     _check_known("--runner", [chosen["runner"] or "SequentialRunner"], ["SequentialRunner"])
     _check_known("--runner-params", chosen["runner_params"], ["is_async"])
     _check_known("--load-versions", chosen["load_versions"] or (), ())
-    names = [*chosen["pipelines"], *([chosen["pipeline"]] if chosen["pipeline"] else [])]
+    _check_known("--pipelines", _names(chosen), pipeline_names())
+
+
+def check_selection(chosen: Mapping[str, Any]) -> None:
+    """Refuse what the pipelines have not, of which `check_names` knows the names.
+
+    Args:
+        chosen: as there.
+
+    Raises:
+        InputError: it names the option and what would be valid.
+    """
     filters = _filters(chosen)
-    if not names and not filters:
+    if not filters:
         return
     pipelines = all_pipelines()
-    _check_known("--pipelines", names, pipelines)
-    selected = sum((pipelines[name] for name in names or [DEFAULT]), Pipeline([]))
+    selected = sum((pipelines[name] for name in _names(chosen) or [DEFAULT]), Pipeline([]))
     valid = {
         "node_names": {node.name for node in selected.nodes},
         "from_inputs": selected.datasets(),
@@ -82,6 +93,22 @@ def check_inputs(
             _filters(run_params),
             f"{name} lives in memory only; select {node.name}, which makes it, too",
         )
+
+
+def pipeline_names() -> list[str]:
+    """Those of `m2fdp.pipeline_registry`: folders of this package, and the default."""
+    folders = (file.parent.name for file in Path(__file__).parent.glob("*/__init__.py"))
+    return [DEFAULT, *sorted(folders)]
+
+
+def whole_pipelines(chosen: Mapping[str, Any]) -> list[str] | None:
+    """The names of those that are asked for; None where some of their nodes are."""
+    return None if _filters(chosen) else _names(chosen)
+
+
+def _names(chosen: Mapping[str, Any]) -> list[str]:
+    """Of pipelines, by whichever of Kedro's two options."""
+    return [*chosen["pipelines"], *([chosen["pipeline"]] if chosen["pipeline"] else [])]
 
 
 def _makers(dataset: str) -> list[str]:

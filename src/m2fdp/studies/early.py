@@ -14,10 +14,10 @@ from m2fdp.studies.grid import (
     SEED,
     Point,
     Setting,
+    build_cell,
     check_keys,
     check_size,
-    configured,
-    place_of_choice,
+    first_schedule,
     points,
 )
 from m2fdp.studies.order import Order
@@ -39,7 +39,8 @@ def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
 
 
 def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
-    """Refuse what `kedro study` would refuse for its words alone.
+    """Refuse what `kedro study` would refuse for its words alone: of its cells, as they are under
+    the schedules that are tried first.
 
     Args:
         only: the part to run, as `part_of` reads it.
@@ -55,8 +56,7 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     setting = Setting(order.name, study, loader["parameters"], last, order.params)
     check_keys(setting)
     for point in points(study):
-        if place_of_choice(study, point) is None:  # else its schedule is not known yet
-            configured(setting, point.name, point, {})
+        build_cell(setting, point.name, point, first_schedule(study, point))
 
 
 def check_published(project: Path, name: str | None, env: str | None) -> str | None:

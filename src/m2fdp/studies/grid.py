@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
 from m2fdp.claims.frames import ARM, VERSION
-from m2fdp.config import Config, essentials, flatten, parse_config
+from m2fdp.config import Config, essentials, flatten, overlaid, parse_config
 from m2fdp.errors import InputError
+from m2fdp.experiments.checks import check_attack, check_config
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study
 
 if TYPE_CHECKING:
@@ -193,18 +192,15 @@ def build_cell(
     Raises:
         InputError: its configuration is refused, or sets what only the study may.
     """
-    # Here because it needs torch, and a study whose file is refused does not.
-    from m2fdp.experiments.checks import check_attack, check_config
-
     study = setting.study
-    overrides, config = configured(setting, name, point, schedule, searching)
+    overrides, config = _configured(setting, name, point, schedule, searching)
     plan = check_config(config, frozenset(study.pipelines))
     if "attack" in study.pipelines:
         check_attack(config, plan)
     return Cell(name, point, overrides, config, tuple(study.pipelines))
 
 
-def configured(
+def _configured(
     setting: Setting,
     name: str,
     point: Point,
@@ -235,8 +231,7 @@ def configured(
     if "resume" in flat:
         raise InputError("resume", flat["resume"], "give `kedro study` --resume instead")
     overrides = nest(flat | {"cell": f"{setting.name}/{name}"})
-    merged: Any = OmegaConf.to_container(OmegaConf.merge(dict(setting.base), overrides))
-    return overrides, parse_config(merged)
+    return overrides, parse_config(overlaid(setting.base, overrides))
 
 
 def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,6 +260,32 @@ def search_of(study: Study, point: Point) -> tuple[Search, Space] | None:
     if arm is None or arm.space is None or search is None or arm.space not in search.spaces:
         return None
     return search, search.spaces[arm.space]
+
+
+def followed(study: Study, point: Point) -> Point | None:
+    """The point whose chosen schedule the point's candidates start from; None if none is."""
+    of_point = search_of(study, point)
+    if of_point is None or of_point[1].schedule_of is None:
+        return None
+    return replace(point, arm=of_point[1].schedule_of)
+
+
+def schedules_to_try(space: Space, start: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every schedule of a space, as dotted parameters over those that it starts from."""
+    return [
+        {**start, **dict(zip(grid, values, strict=True))}
+        for grid in space.grids
+        for values in itertools.product(*grid.values())
+    ]
+
+
+def first_schedule(study: Study, point: Point) -> dict[str, Any]:
+    """What the point's search would try first; nothing where its schedule is not searched."""
+    of_point, leading = search_of(study, point), followed(study, point)
+    if of_point is None:
+        return {}
+    start = {} if leading is None else first_schedule(study, leading)
+    return schedules_to_try(of_point[1], start)[0]
 
 
 def varied_keys(study: Study) -> tuple[str, ...]:

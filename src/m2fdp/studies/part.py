@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from m2fdp.claims.frames import ARM, VERSION, select_runs
+from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.errors import InputError, among
 from m2fdp.studies.grid import Point, points, varied_keys
 from m2fdp.studies.study import Study
@@ -30,7 +29,6 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
     """
     keys, every = varied_keys(study), tuple(points(study))
     rows = [{VERSION: point.version, ARM: point.arm, **point.values} for point in every]
-    table = pd.DataFrame(rows, dtype=object)
     picked: dict[str, set[int]] = {}
     for text in options:
         key, equals, value = text.partition("=")
@@ -38,12 +36,13 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
             raise InputError(OPTION, text, f"give KEY=VALUE; keys are {among(key, keys)}")
         if key not in keys:
             raise InputError(OPTION, key, f"does not vary; keys are {among(key, keys)}")
-        rows_with = select_runs(table, {key: as_yaml(value)})
-        if rows_with.empty:
-            values = dict.fromkeys(table[key].dropna().map(str))
+        selected, of_key = selecting(key, as_yaml(value)), [row.get(key) for row in rows]
+        rows_with = [number for number, value in enumerate(of_key) if selected(value)]
+        if not rows_with:
+            values = dict.fromkeys(str(value) for value in of_key if value is not None)
             raise InputError(f"{OPTION} {key}", value, f"the study's are {among(value, values)}")
-        picked.setdefault(key, set()).update(rows_with.index)
-    chosen = set(table.index).intersection(*picked.values())
+        picked.setdefault(key, set()).update(rows_with)
+    chosen = set(range(len(rows))).intersection(*picked.values())
     if not chosen:
         raise InputError(OPTION, ", ".join(options), "the study has no cell with all of these")
     return tuple(every[row] for row in sorted(chosen))

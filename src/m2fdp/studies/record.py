@@ -13,9 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from m2fdp.claims.declared import TrendClaim
 from m2fdp.claims.frames import RUN_COLUMNS, TAGS
@@ -25,6 +23,9 @@ from m2fdp.errors import InputError
 from m2fdp.files import replacing, shown
 from m2fdp.studies.study import Study
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 RUN = "run"
 # Where a run comes from: how long it took (s), the code, the SHA-256 of its configuration and of
 # its split, and the schedule that a search has chosen, dotted parameters as JSON.
@@ -33,6 +34,12 @@ CHANGED = "+changes"  # what follows a commit whose files had changes
 _OF_ROUNDS = ["run_id", "round", "accuracy", "energy_j", "delay_s"]  # that figures show
 _TEXTS = {name: str for name in (RUN, *TAGS, "role", "privacy", *ORIGIN[1:])}
 _OF_SEARCH = {name: str for name in (*TAGS, "values", "schedule", "others", "observer", "kind")}
+
+
+def _no_rows() -> pd.DataFrame:
+    import pandas as pd  # who asks which records there are, and reads none, needs none of it
+
+    return pd.DataFrame()
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,8 @@ class Record:
 
     runs: pd.DataFrame
     rounds: pd.DataFrame
-    search: pd.DataFrame = field(default_factory=pd.DataFrame)
-    procedures: pd.DataFrame = field(default_factory=pd.DataFrame)
+    search: pd.DataFrame = field(default_factory=_no_rows)
+    procedures: pd.DataFrame = field(default_factory=_no_rows)
     board: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -116,9 +123,11 @@ class RecordFiles:
             The files.
         """
         history = record.rounds
-        parts = {
+        if len(history):
+            history = history[_OF_ROUNDS].rename(columns={"run_id": RUN})
+        parts: dict[str, pd.DataFrame | Mapping[str, Any]] = {
             "": record.runs.rename_axis(RUN).reset_index(),
-            "rounds": history[_OF_ROUNDS].rename(columns={"run_id": RUN}) if len(history) else (),
+            "rounds": history,
             "search": record.search,
             "procedures": record.procedures,
             "board": record.board,
@@ -129,10 +138,10 @@ class RecordFiles:
                 self.path(part).unlink(missing_ok=True)
                 continue
             with replacing(self.path(part)) as unfinished:
-                if isinstance(content, pd.DataFrame):
-                    content.to_csv(unfinished, index=False, lineterminator="\n")
-                else:
+                if isinstance(content, Mapping):
                     unfinished.write_text(json.dumps(content) + "\n")
+                else:
+                    content.to_csv(unfinished, index=False, lineterminator="\n")
             files.append(self.path(part))
         return files
 
@@ -162,9 +171,11 @@ class RecordFiles:
     def _table(self, part: str, texts: Mapping[str, Any]) -> pd.DataFrame:
         path = self.path(part)
         if not path.is_file():
-            return pd.DataFrame()
+            return _no_rows()
+        from pandas import read_csv
+
         try:
-            return pd.read_csv(path, dtype=dict(texts), na_values=[""], keep_default_na=False)
+            return read_csv(path, dtype=dict(texts), na_values=[""], keep_default_na=False)
         except ValueError as error:  # of pandas' parser, too
             reason = " ".join(str(error).split())
             raise InputError(shown(path), "(content)", f"is no table of CSV: {reason}") from None

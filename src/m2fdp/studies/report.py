@@ -15,7 +15,8 @@ from m2fdp.claims.declared import check_claims
 from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.claims.judging import judge
 from m2fdp.claims.layout import Layout
-from m2fdp.claims.measures import check_measure, measure_runs
+from m2fdp.claims.measures import check_measure
+from m2fdp.claims.measuring import measure_runs
 from m2fdp.claims.pairs import paired_differences
 from m2fdp.errors import InputError, among
 from m2fdp.files import replacing

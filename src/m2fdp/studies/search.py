@@ -30,10 +30,12 @@ from m2fdp.studies.grid import (
     Setting,
     build_cell,
     chosen_for,
+    followed,
     place_of_choice,
+    schedules_to_try,
     search_of,
 )
-from m2fdp.studies.study import Grid, Search, Study
+from m2fdp.studies.study import Grid, Search
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def next_candidates(
     """
     done = {candidate.place for candidate in tried}
     waiting: dict[str, Point] = {}
-    every = (p for point in chosen for p in (_followed(setting.study, point), point))
+    every = (p for point in chosen for p in (followed(setting.study, point), point))
     for point in filter(None, every):
         place, of_point = place_of_choice(setting.study, point), search_of(setting.study, point)
         if place is not None and of_point is not None and place not in done:
@@ -225,14 +227,6 @@ def _held_out(row: pd.Series) -> str:
     return f"{row['cost_mean']:.3g}{spread} {unit} (n = {row['reached']})"
 
 
-def _followed(study: Study, point: Point) -> Point | None:
-    """The point whose chosen schedule the point's candidates start from; None if none is."""
-    of_point = search_of(study, point)
-    if of_point is None or of_point[1].schedule_of is None:
-        return None
-    return replace(point, arm=of_point[1].schedule_of)
-
-
 def _candidates(
     setting: Setting, place: str, point: Point, schedules: Schedules
 ) -> Iterator[Candidate]:
@@ -241,16 +235,12 @@ def _candidates(
         return
     search, space = of_point
     start: Mapping[str, Any] = {}
-    if (followed := _followed(setting.study, point)) is not None:
-        leading = place_of_choice(setting.study, followed)
+    if (leader := followed(setting.study, point)) is not None:
+        leading = place_of_choice(setting.study, leader)
         if leading is None or leading not in schedules:
             return
         start = schedules[leading]
-    to_try = [
-        {**start, **dict(zip(grid, values, strict=True))}
-        for grid in space.grids
-        for values in itertools.product(*grid.values())
-    ]
+    to_try = schedules_to_try(space, start)
     own = build_cell(setting, point.name, point, to_try[0]).config
     private = check_config(own).private
     counted = search.counted and private

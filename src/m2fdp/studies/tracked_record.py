@@ -11,7 +11,7 @@ import pandas as pd
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import ARM
-from m2fdp.claims.measures import measure_runs
+from m2fdp.claims.measuring import measure_runs
 from m2fdp.studies.grid import keys_by_seed, varied_keys
 from m2fdp.studies.record import CHANGED, Record, measures_of, shows_rounds
 from m2fdp.studies.report import one_run_an_arm

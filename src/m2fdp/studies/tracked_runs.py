@@ -14,7 +14,8 @@ import pandas as pd
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
-from m2fdp.claims.measures import DECISIONS, OF_METRICS, to_target
+from m2fdp.claims.measures import DECISIONS, OF_METRICS
+from m2fdp.claims.measuring import to_target
 from m2fdp.config import INCIDENTAL, Config, flatten
 from m2fdp.errors import InputError
 from m2fdp.formatting import promised_epsilon
