@@ -18,7 +18,7 @@ from m2fdp.deployment.guard import Below, Guard, State
 from m2fdp.deployment.links import Answer, LocalLinks, Place, Question, to_bytes
 from m2fdp.deployment.nodes import Device, NodePlan, Server, final_noise, node_plan
 from m2fdp.deployment.plan import Facts, PublicPlan, Recomputed, make_plan, recompute
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 
 BASE = {
     "topology.fanouts": [2, 2],
