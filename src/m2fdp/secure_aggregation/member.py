@@ -86,6 +86,22 @@ class Member:
         )
         return SealedShares(tuple(sealed), self.number)
 
+    def receive(self, mailbox: Mailbox) -> None:
+        """What the others have sealed for it. By itself it is for a member that has masked its
+        vector before and is rebuilt from the same entropy: it masks nothing any more.
+
+        Raises:
+            OutOfTurn, TamperedShare, BelowThreshold: see `mask`.
+        """
+        self._turn(Stage.VECTOR)
+        for sender, sealed in mailbox.parcels:
+            if sender not in self._sealing_keys:
+                raise TamperedShare(sender, self.number)
+            text = keys.unseal(self._sealing_keys[sender], sender, self.number, sealed)
+            self._held[sender] = (text[: shares.SHARE_BYTES], text[shares.SHARE_BYTES :])
+        self._terms.group.require(len(self._held))
+        self._next = Stage.UNMASKING
+
     def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
         """Its vector and noise under its own mask and one for each other who has shared.
 
@@ -95,13 +111,8 @@ class Member:
             BelowThreshold: too few have shared.
             InputRefused: see `encoding.refusal`.
         """
-        self._turn(Stage.VECTOR)
-        for sender, sealed in mailbox.parcels:
-            if sender not in self._sealing_keys:
-                raise TamperedShare(sender, self.number)
-            text = keys.unseal(self._sealing_keys[sender], sender, self.number, sealed)
-            self._held[sender] = (text[: shares.SHARE_BYTES], text[shares.SHARE_BYTES :])
-        self._terms.group.require(len(self._held))
+        self.receive(mailbox)
+        self._next = None
         reason = encoding.refusal(entry, self._terms)
         if reason is not None:
             raise InputRefused(self.number, reason)
@@ -124,6 +135,18 @@ class Member:
         if self._next is not Stage.UNMASKING:
             raise UnmaskRefused(self.number, "it does so once, after its vector")
         self._next = None
+        self.check(request)
+        return UnmaskShares(
+            self.number,
+            {member: self._held[member][0] for member in sorted(request.survivors)},
+            {member: self._held[member][1] for member in sorted(request.silent)},
+        )
+
+    def check(self, request: UnmaskRequest) -> None:
+        """
+        Raises:
+            UnmaskRefused: see `unmask`; whoever sees less than the other members can't find more.
+        """
         survivors, silent = set(request.survivors), set(request.silent)
         if survivors & silent:
             raise UnmaskRefused(self.number, "both shares of one member would show its vector")
@@ -133,11 +156,6 @@ class Member:
             raise UnmaskRefused(self.number, "it is said to have fallen silent")
         if len(survivors) < self._terms.group.threshold:
             raise UnmaskRefused(self.number, "a sum of too few")
-        return UnmaskShares(
-            self.number,
-            {member: self._held[member][0] for member in sorted(survivors)},
-            {member: self._held[member][1] for member in sorted(silent)},
-        )
 
     def _turn(self, stage: Stage) -> None:
         if self._next is not stage:
