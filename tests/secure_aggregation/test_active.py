@@ -50,7 +50,7 @@ class Round:
         self.passive = [Member(terms, u, seeded(u)) for u in range(n)]
         least = quorum(terms.group, colluding)
         self.members = [
-            ActiveMember(one, terms, signing, least)
+            ActiveMember(one, signing, least)
             for one, signing in zip(self.passive, self.signing, strict=True)
         ]
         self.signed, self.server = signed, Server(terms)
@@ -179,7 +179,7 @@ def reads_by_made_up_keys(signed=True):
     terms = terms_of(3, 2)
     entry = inputs_of(terms)[0]
     victim, own = Member(terms, 0, seeded(0)), [Member(terms, u, seeded(u)) for u in (1, 2)]
-    member = ActiveMember(victim, terms, signing_of(3)[0], 2)
+    member = ActiveMember(victim, signing_of(3)[0], 2)
     keys, signature = member.announce()
     roster = Roster((keys, *(one.announce() for one in own)))
     sealed = dict(

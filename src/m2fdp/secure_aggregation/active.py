@@ -96,13 +96,17 @@ class ActiveMember:
 
     Args:
         member: its side of the protocol for a server that does not.
-        terms: the member's.
         least: q, see `quorum`; or more, where more survivors are counted on.
     """
 
-    def __init__(self, member: Member, terms: Terms, signing: Signing, least: int) -> None:
-        self._member, self._terms, self._signing, self._least = member, terms, signing, least
+    def __init__(self, member: Member, signing: Signing, least: int) -> None:
+        self._member, self._signing, self._least = member, signing, least
         self._confirmed: UnmaskRequest | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """The member's."""
+        return self._member.terms
 
     def announce(self) -> tuple[PublicKeys, bytes]:
         """Its public keys, and its signature of them.
@@ -111,7 +115,7 @@ class ActiveMember:
             OutOfTurn: asked again.
         """
         keys = self._member.announce()
-        return keys, self._signing.sign(text_of_keys(self._terms, keys))
+        return keys, self._signing.sign(text_of_keys(self.terms, keys))
 
     def share(self, roster: Roster, signatures: Mapping[int, bytes]) -> SealedShares:
         """Shares of its two secrets for the others of a roster that all have signed.
@@ -119,7 +123,7 @@ class ActiveMember:
         Raises:
             KeyRefused, OutOfTurn, BelowThreshold: see `check_keys` and `Member.share`.
         """
-        check_keys(self._terms, roster, signatures, self._signing)
+        check_keys(self.terms, roster, signatures, self._signing)
         return self._member.share(roster)
 
     def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
@@ -143,7 +147,7 @@ class ActiveMember:
             reason = f"{len(request.survivors)} survivors, and {self._least} are counted on"
             raise UnmaskRefused(self._member.number, reason)
         self._confirmed = request
-        return self._signing.sign(text_of_survivors(self._terms, request))
+        return self._signing.sign(text_of_survivors(self.terms, request))
 
     def unmask(self, signatures: Mapping[int, bytes]) -> UnmaskShares:
         """Its shares for the list that it has signed.
@@ -156,7 +160,7 @@ class ActiveMember:
         """
         if self._confirmed is None:
             raise UnmaskRefused(self._member.number, "it has signed no list of survivors")
-        signed = signers(self._terms, self._confirmed, signatures, self._signing)
+        signed = signers(self.terms, self._confirmed, signatures, self._signing)
         if len(signed) < self._least:
             reason = f"{len(signed)} have signed its list of survivors, not {self._least}"
             raise UnmaskRefused(self._member.number, reason)

@@ -36,7 +36,7 @@ class Member:
 
     def __init__(self, terms: Terms, number: int, entropy: Callable[[int], bytes]) -> None:
         self.number = number
-        self._terms = terms
+        self.terms = terms
         self._entropy = entropy
         self._next: Stage | None = Stage.KEYS
         self._sealing = keys.key_pair(entropy(keys.KEY_BYTES))
@@ -70,10 +70,10 @@ class Member:
         others = self._others(self._roster)
         for other in others:
             secret = keys.agree(self._sealing, self._roster[other].sealing, other)
-            self._sealing_keys[other] = keys.derive(secret, "share", self._terms)
+            self._sealing_keys[other] = keys.derive(secret, "share", self.terms)
         held = shares.split(
             (self._own_seed, self._masking.secret()),
-            self._terms.group.threshold,
+            self.terms.group.threshold,
             [point(member) for member in self._roster],
             self._entropy,
         )
@@ -99,7 +99,7 @@ class Member:
                 raise TamperedShare(sender, self.number)
             text = keys.unseal(self._sealing_keys[sender], sender, self.number, sealed)
             self._held[sender] = (text[: shares.SHARE_BYTES], text[shares.SHARE_BYTES :])
-        self._terms.group.require(len(self._held))
+        self.terms.group.require(len(self._held))
         self._next = Stage.UNMASKING
 
     def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
@@ -113,14 +113,14 @@ class Member:
         """
         self.receive(mailbox)
         self._next = None
-        reason = encoding.refusal(entry, self._terms)
+        reason = encoding.refusal(entry, self.terms)
         if reason is not None:
             raise InputRefused(self.number, reason)
-        words = encoding.encode(entry, self._terms)
-        masks.add_own_mask(words, masks.own_key(self._own_seed, self._terms))
+        words = encoding.encode(entry, self.terms)
+        masks.add_own_mask(words, masks.own_key(self._own_seed, self.terms))
         for other in self._others(self._held):
             public = self._roster[other].masking
-            key = masks.pair_key(self._masking, public, other, self._terms)
+            key = masks.pair_key(self._masking, public, other, self.terms)
             masks.add_pair_mask(words, key, self.number, other)
         self._next = Stage.UNMASKING
         return MaskedVector(self.number, words)
@@ -154,7 +154,7 @@ class Member:
             raise UnmaskRefused(self.number, "not those who have shared")
         if self.number not in survivors:
             raise UnmaskRefused(self.number, "it is said to have fallen silent")
-        if len(survivors) < self._terms.group.threshold:
+        if len(survivors) < self.terms.group.threshold:
             raise UnmaskRefused(self.number, "a sum of too few")
 
     def _turn(self, stage: Stage) -> None:
@@ -164,7 +164,7 @@ class Member:
 
     def _read(self, roster: Roster) -> None:
         self._roster = {one.sender: one for one in roster.keys}
-        self._terms.group.require(len(self._roster))
+        self.terms.group.require(len(self._roster))
         on_roster = self._roster.get(self.number)
         if on_roster != PublicKeys(self.number, self._sealing.public, self._masking.public):
             raise KeyRefused(self.number, "not its own on the roster")
