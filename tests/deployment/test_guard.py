@@ -33,7 +33,7 @@ def nodes(tmp_path):
 
 def question_of(nodes, round_=1, value=0.0, first=1, last=4, kind="model"):
     vector = torch.full((1, nodes.experiment.model.n_parameters), value)
-    return Question(nodes.plan.digest, Place(round_, first, last, kind), vector)
+    return Question(nodes.plan.digest, Place(round_, first, last, kind), to_bytes(vector))
 
 
 def answered(nodes, *question, **changes):
@@ -53,7 +53,7 @@ def test_the_same_question_gets_the_same_bytes_though_noise_is_fresh(nodes):
     nodes.again(DEVICE)
     again = answered(nodes)
     assert (again.content, again.statement) == (first.content, first.statement)
-    fresh = to_bytes(device.compute(question_of(nodes)))
+    fresh = device.compute(question_of(nodes))
     assert fresh != first.content, "what is drawn anew is other noise"
 
 
@@ -84,7 +84,7 @@ def test_what_the_plan_does_not_ask_is_refused(nodes, changes, words):
 
 def test_another_plan_s_question_is_refused(nodes):
     asked = question_of(nodes)
-    other = Question(bytes(32), asked.place, asked.vector)
+    other = Question(bytes(32), asked.place, asked.content)
     assert "another plan" in nodes.of[DEVICE].answer(other).reason
 
 

@@ -8,7 +8,7 @@ from tests.deployment.trees import REHEARSAL, configured, experiment_of, facts_o
 
 from m2fdp.deployment import keys
 from m2fdp.deployment.checking import told_of
-from m2fdp.deployment.nodes import node_plan
+from m2fdp.deployment.node_plan import node_plan
 from m2fdp.deployment.plan import (
     PublicPlan,
     load_plan,

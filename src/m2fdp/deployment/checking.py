@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from m2fdp.deployment.nodes import NodePlan
+from m2fdp.deployment.node_plan import NodePlan
 
 
 def told_of(node: NodePlan) -> Iterator[str]:

@@ -33,6 +33,7 @@ _USUAL = {
     "privacy.mechanism": "upload",
     "deployment.rehearsal": True,
 }
+_MASKS = {"secure_aggregation.layers": "1|2", "secure_aggregation.protocol": "masks"}
 _LOCALHOST = "127.0.0.1"
 # A child that nobody asks leaves when the cloud says so; so long it may take.
 _LEAVING_S = 20
@@ -157,9 +158,15 @@ def rehearse(
     sources: Sequence[str | Path | Mapping[str, Any]],
     folder: Path | None,
     tell: Callable[[str], None],
+    masks: bool = False,
 ) -> bool:
-    """Run a configuration as processes and in the simulator; whether the two are equal."""
-    config = load_config(_USUAL, *sources)
+    """Run a configuration as processes and in the simulator; whether the two are equal.
+
+    Args:
+        masks: whether servers read sums only, of a tree of two tiers unless the configuration says
+            which.
+    """
+    config = load_config(_USUAL, _MASKS if masks else {}, *sources)
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(TemporaryDirectory()))

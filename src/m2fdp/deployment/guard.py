@@ -21,18 +21,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from m2fdp.deployment.keys import Identity
-from m2fdp.deployment.links import Answer, Question, Refusal, from_bytes, to_bytes
-from m2fdp.deployment.nodes import ChildrenError, Keeper, NodePlan, RefusedError
+from m2fdp.deployment.links import Answer, Place, Question, Refusal
+from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.statements import Said, fault, read, said
 from m2fdp.errors import InputError
 from m2fdp.files import replacing, sealed, shown, unsealed
 
 _START = "0" * 64
 # What a line of `places.log` says of its place, beside the signed line.
-_OF_PLACE = ("plan", "round", "first", "last", "question")
+_OF_PLACE = ("plan", "round", "first", "last", "kind", "question")
 
 
 class Log:
@@ -168,7 +166,14 @@ class State:
                 unfinished.write_text(json.dumps({"name": node}) + "\n")
 
     def _check_age(self) -> None:
-        """Each file names the other's last digest at the time that it was written."""
+        """Each line of answers says of which step it is, as those of an older version do not; and
+        each file names the other's last digest at the time that it was written."""
+        if any("kind" not in entry for entry in self.places.entries):
+            problem = (
+                "is of a version before 0.13, which named no kinds of answers; begin another "
+                "state, with a budget less what budget.log says is spent"
+            )
+            raise InputError("state", shown(self.places.path), problem)
         for log, other in ((self.budget, self.places), (self.places, self.budget)):
             for entry in log.entries:
                 if entry["beside"] not in other.digests:
@@ -205,7 +210,8 @@ class Below:
         except ValueError:
             return "is none"
         noise = self._node.plan.deviations(child)
-        added = noise.in_answer(self._node.top(question.place))
+        place = question.place
+        added = noise.in_answer(self._node.top(place)) if place.gives else 0.0
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return wrong
         former = self._latest.get(child)
@@ -256,11 +262,12 @@ class Guard(Keeper):
         budget: float | None = None,
         below: Below | None = None,
     ) -> None:
+        super().__init__()
         self.node, self.state, self._identity = node, state, identity
         self._budget, self._below = budget, below
         self._run = node.plan.digest.hex()
 
-    def answer(self, question: Question, compute: Callable[[Question], Tensor]) -> Answer | Refusal:
+    def answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer | Refusal:
         """The answer of a question, computed once; what is refused, and why."""
         try:
             return self._answer(question, compute)
@@ -278,33 +285,29 @@ class Guard(Keeper):
         """Keep nothing of other rounds any longer."""
         self.state.forget(self._name(round_, ""))
 
-    def kept(self, round_: int, step: int) -> Tensor | None:
+    def kept(self, round_: int, what: str) -> bytes | None:
         """See `Keeper`."""
-        content = self.state.kept(self._name(round_, f"down-{step}"))
-        return None if content is None else from_bytes(content)
+        return self.state.kept(self._name(round_, what))
 
-    def keep(self, round_: int, step: int, vector: Tensor) -> None:
+    def keep(self, round_: int, what: str, content: bytes) -> None:
         """See `Keeper`."""
-        self.state.keep(self._name(round_, f"down-{step}"), to_bytes(vector))
+        self.state.keep(self._name(round_, what), content)
 
-    def _answer(self, question: Question, compute: Callable[[Question], Tensor]) -> Answer:
+    def _answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer:
         place = question.place
         self._check(question)
-        name = self._name(place.round, f"up-{place.first}")
+        name = self._name(place.round, f"up-{place.first}-{place.kind}")
         last = None
         for entry in reversed(self.state.places.entries):
             if entry["plan"] != self._run:
                 continue
             last = last or entry
-            if (entry["round"], entry["first"]) == (place.round, place.first):
+            if _place_of(entry) == place:
                 return self._again(name, entry["question"], question)
             if entry["round"] < place.round:
                 break
-        if last and (last["round"], last["last"]) >= (place.round, place.first):
-            raise RefusedError(
-                f"{place} is before what was answered last, round {last['round']}, steps "
-                f"{last['first']} to {last['last']}"
-            )
+        if last and _place_of(last).position >= place.position:
+            raise RefusedError(f"{place} is before what was answered last, {_place_of(last)}")
         kept = self.state.kept(name)
         if kept is not None:  # killed between the answer's file and its line
             answer = _unpacked(kept)
@@ -313,7 +316,7 @@ class Guard(Keeper):
         self.begin(place.round)
         if self._budget is not None:
             self._spend(place.round, self._budget)
-        content = to_bytes(compute(question))
+        content = compute(question)
         answer = Answer(content, self._said(question, content).encode())
         self.state.keep(name, _packed(answer))
         self._note(answer)
@@ -326,8 +329,9 @@ class Guard(Keeper):
         if not 1 <= place.round <= len(node.rounds) or place not in node.places(place.round):
             raise RefusedError(f"the plan has no question of {place} for this node")
         n_parameters = node.recomputed.experiment.model.n_parameters
-        vector = question.vector
-        if vector.shape != (1, n_parameters) or not vector.isfinite().all():
+        if place.begins and not (
+            len(question.content) == 4 * n_parameters and question.vector.isfinite().all()
+        ):
             raise RefusedError(f"the question's vector is not {n_parameters} finite numbers")
 
     def _again(self, name: str, answered: str, question: Question) -> Answer:
@@ -345,7 +349,8 @@ class Guard(Keeper):
     def _said(self, question: Question, content: bytes) -> str:
         """The signed line of an answer."""
         entries = self.state.places.entries
-        added = self.node.deviations.in_answer(self.node.top(question.place))
+        place = question.place
+        added = self.node.deviations.in_answer(self.node.top(place)) if place.gives else 0.0
         previous = read(entries[-1]["said"]).digest if entries else ""
         # After the answer is computed: it rests on what they hold.
         below = "" if self._below is None else self._below.seal()
@@ -388,6 +393,10 @@ class Guard(Keeper):
 
     def _name(self, round_: int, what: str) -> str:
         return f"{self._run[:16]}-{round_:06d}-{what}"
+
+
+def _place_of(entry: Mapping[str, Any]) -> Place:
+    return Place(entry["round"], entry["first"], entry["last"], entry["kind"])
 
 
 def _packed(answer: Answer) -> bytes:

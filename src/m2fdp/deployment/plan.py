@@ -33,6 +33,8 @@ from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.files import replacing, shown
 from m2fdp.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.privacy.mechanisms import Noise
+from m2fdp.simulation.masked_sums import group_terms
+from m2fdp.simulation.model_sums import model_spread
 from m2fdp.topology.builders import read_edges
 from m2fdp.topology.network import Network
 from m2fdp.yaml_files import read_block
@@ -377,7 +379,22 @@ def _recompute(config: Config, facts: Facts, held_out: Records | None = None) ->
     if mechanism.noise.past:
         problem = "adds noise of earlier steps again, and nodes keep none; use gradient"
         raise InputError("privacy.mechanism", config.privacy.mechanism, problem)
+    _check_grids(experiment)
     return Recomputed(experiment, facts)
+
+
+def _check_grids(experiment: Experiment) -> None:
+    """Sums that hide their terms have a grid for all rounds: the longest steps' is the coarsest."""
+    network, mechanism = experiment.run_plan.networks[0], experiment.calibration.mechanism
+    rounds = sorted(experiment.run_plan.rounds, key=lambda plan: plan.step_size)
+    rates, n_parameters = experiment.sampling_rates, experiment.model.n_parameters
+    for layer in sorted(network.sums.layers):
+        of_node = network.tree.parents[layer - 1]
+        for plan in {len(plan.layers): plan for plan in rounds}.values():
+            spread = model_spread(network, mechanism, plan, rates, layer, n_parameters)
+            for reader in range(network.tree.n_nodes(layer - 1)):
+                members = np.flatnonzero(of_node == reader)
+                group_terms(network, layer, members, spread, n_parameters, "plan")
 
 
 def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[Tensor, Tensor]:
