@@ -15,12 +15,13 @@ from tests.builders import digits
 from m2fdp.config import load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import simulated
-from m2fdp.deployment.guard import Below, Guard, State
+from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.links import Answer, LocalLinks, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked import answering
 from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
 from m2fdp.deployment.nodes import Device, Server, final_noise
 from m2fdp.deployment.plan import Facts, PublicPlan, Recomputed, make_plan, recompute
+from m2fdp.deployment.state import State
 from m2fdp.experiments import Experiment
 
 BASE = {

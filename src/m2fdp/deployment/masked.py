@@ -133,7 +133,7 @@ class MaskingChild:
         except (ProtocolError, BelowThreshold) as error:
             raise RefusedError(f"{place}: {error}") from None
         if place.kind != STEPS[-1]:
-            self._keeper.keep(place.round, _asked(place), question.content)
+            self._keeper.keep(place.round, _asked(place), question.content, waits=False)
             self._ready = _step(place, STEPS[STEPS.index(place.kind) + 1]), member
         return content
 
@@ -181,7 +181,7 @@ class MaskingChild:
         seed = self._keeper.kept(place.round, name)
         if seed is None:
             seed = os.urandom(_SEED_BYTES)
-            self._keeper.keep(place.round, name, seed)
+            self._keeper.keep(place.round, name, seed, waits=False)
         stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor()
         return lambda size: stream.update(bytes(size))
 
@@ -264,12 +264,13 @@ class Asking:
                 yield number, reply.content
 
     def decided(self, kind: Kind, make: Callable[[], bytes]) -> bytes:
-        """What a step is asked with: what was kept, or what is made now and kept."""
+        """What a step is asked with: what was kept, or what is made now."""
         round_, name = self.question.place.round, f"decided-{kind}-{self.question.place.first}"
         content = self.keeper.kept(round_, name)
         if content is None:
             content = make()
-            self.keeper.keep(round_, name, content)
+            if self.node.recomputed.settings.on_missing == "skip":  # else all are there, always
+                self.keeper.keep(round_, name, content)
         return content
 
 

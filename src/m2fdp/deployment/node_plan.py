@@ -205,7 +205,11 @@ class Keeper:
         """What was kept under a name in a round, if there is something."""
         return self._held.get((round_, what))
 
-    def keep(self, round_: int, what: str, content: bytes) -> None:
-        """Keep it, and nothing of other rounds."""
+    def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
+        """Keep it, and nothing of other rounds.
+
+        Args:
+            waits: whether it must be safe when this returns; else once the node's answer is.
+        """
         self._held = {at: held for at, held in self._held.items() if at[0] == round_}
         self._held[round_, what] = content
