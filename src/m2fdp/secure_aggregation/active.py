@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from m2fdp.secure_aggregation.failures import KeyRefused, UnmaskRefused
+from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, UnmaskRefused
 from m2fdp.secure_aggregation.keys import info
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
@@ -121,8 +121,11 @@ class ActiveMember:
         """Shares of its two secrets for the others of a roster that all have signed.
 
         Raises:
-            KeyRefused, OutOfTurn, BelowThreshold: see `check_keys` and `Member.share`.
+            BelowThreshold: fewer than q are on it.
+            KeyRefused, OutOfTurn: see `check_keys` and `Member.share`.
         """
+        if len(roster.keys) < self._least:
+            raise BelowThreshold(self.terms.group.name, len(roster.keys), self._least)
         check_keys(self.terms, roster, signatures, self._signing)
         return self._member.share(roster)
 
