@@ -10,13 +10,15 @@ from tests.deployment.test_nodes import check_equal
 from tests.deployment.trees import REHEARSAL, guarded_tree, identity, planned, tree_of
 
 from m2fdp.deployment import keys, masked, masked_messages
+from m2fdp.deployment.checking import told_of
+from m2fdp.deployment.cloud import promised
 from m2fdp.deployment.links import STEPS, Place, Question, Refusal, to_bytes
-from m2fdp.deployment.masked_messages import NoMessage, pack, unpack
+from m2fdp.deployment.masked_messages import pack, unpack
 from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.plan import recompute
 from m2fdp.errors import InputError
 from m2fdp.secure_aggregation import active, masks
-from m2fdp.secure_aggregation.active import text_of_keys, text_of_survivors
+from m2fdp.secure_aggregation.active import text_of_keys
 from m2fdp.secure_aggregation.messages import UnmaskRequest
 
 FULL = pytest.mark.full
@@ -394,33 +396,7 @@ def test_a_server_that_is_started_again_keeps_to_who_was_done_without(tmp_path, 
     assert torch.equal(summed(nodes), expected)
 
 
-# Messages as bytes.
-
-
-@pytest.mark.parametrize("content", [b"", b"1234567", pack([(1, b"a"), (1, b"b")])])
-def test_bytes_that_are_no_message_are_refused(content):
-    readers = (
-        lambda: masked_messages.unpack_keys(0, content),
-        lambda: masked_messages.unpack_words(0, content or b"abc"),
-        lambda: masked_messages.unpack_unmasking(0, content, UnmaskRequest((0, 1), ())),
-    )
-    for read in readers if len(content) % 4 else readers[::2]:
-        with pytest.raises(NoMessage, match="bytes that are no"):
-            read()
-
-
-def test_a_list_of_survivors_is_read_as_it_was_written():
-    request = UnmaskRequest((0, 2, 3), (1, 4))
-    assert masked_messages.unpack_request(masked_messages.pack_request(request)) == request
-    terms = masked.sum_terms(tree_of(REHEARSAL, ONE).node("device-0"), 1, np.arange(4), PLACE)
-    turned = UnmaskRequest((3, 2, 0), (4, 1))
-    assert text_of_survivors(terms, request) == text_of_survivors(terms, turned)
-    assert text_of_survivors(terms, request) != text_of_survivors(
-        terms, UnmaskRequest((0, 2), (3,))
-    )
-
-
-PLACE = Place(1, 1, 4, "keys")
+# What its operator knows before.
 
 
 def test_a_certificate_is_of_its_name_and_authority(tmp_path):
@@ -431,6 +407,15 @@ def test_a_certificate_is_of_its_name_and_authority(tmp_path):
     assert not keys.issued(b"no certificate", own.authority, "a")
     expired = keys.sign(keys.request("late", tmp_path / "late"), tmp_path / "authority", days=0)
     assert not keys.issued(expired.read_bytes(), own.authority, "late")
+
+
+@pytest.mark.parametrize(("changes", "least"), [(ONE, "4 of 4"), (SKIP, "3 of 4")])
+def test_an_operator_is_told_of_how_many_a_sum_is(changes, least):
+    node = tree_of(changes).node("device-0")
+    told = list(told_of(node))
+    assert f"sends models to {node.parent}, as masked words, 1 in the first round" in told
+    assert f"{node.parent} reads their sum, of at least {least} senders" in told
+    assert any("believe no server about keys" in line for line in promised(node)["assumptions"])
 
 
 def test_a_grid_that_its_noise_does_not_cover_is_refused_with_the_plan():

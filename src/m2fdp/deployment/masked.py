@@ -112,9 +112,7 @@ class MaskingChild:
     ) -> None:
         self.node, self._identity, self._result, self._keeper = node, identity, result, keeper
         self._streams = node.randomness()
-        parents = node.recomputed.network.tree.parents[node.layer - 1]
-        self._siblings = np.flatnonzero(parents == parents[node.index])
-        self._number = int(np.searchsorted(self._siblings, node.index))
+        self._number = int(np.searchsorted(node.siblings, node.index))
         self._certificates: dict[int, bytes] = {}
         # The member whose next step is there, with the place of that step.
         self._ready: tuple[Place, ActiveMember] | None = None
@@ -160,7 +158,7 @@ class MaskingChild:
         """The member that is at a step; rebuilt, unless it is there."""
         if self._ready is not None and self._ready[0] == place:
             return self._ready[1]
-        terms = sum_terms(self.node, self.node.layer, self._siblings, place)
+        terms = sum_terms(self.node, self.node.layer, self.node.siblings, place)
         member = Member(terms, self._number, self._entropy(place))
         signing = Signing(self._identity.sign, self._verify)
         active = ActiveMember(member, signing, survivors_counted_on(self.node, terms.group))
@@ -194,9 +192,9 @@ class MaskingChild:
         tree, public, signatures = self.node.recomputed.network.tree, [], {}
         for number, part in messages.unpack(content, "roster").items():
             shown, signatures[number], certificate = messages.unpack_keys(number, part)
-            if number >= len(self._siblings):
+            if number >= len(self.node.siblings):
                 raise KeyRefused(number, "no child of this node's parent in the plan")
-            name = tree.names[self.node.layer][self._siblings[number]]
+            name = tree.names[self.node.layer][self.node.siblings[number]]
             if not keys.issued(certificate, self._identity.authority, name):
                 raise KeyRefused(number, f"not with a certificate of {name} by the authority")
             self._certificates[number] = certificate

@@ -71,6 +71,12 @@ class NodePlan:
         return tuple(tree.names[self.layer + 1][child] for child in found)
 
     @cached_property
+    def siblings(self) -> np.ndarray:
+        """Its parent's children, itself among them, by index: int64 (n,)."""
+        parents = self.recomputed.network.tree.parents[self.layer - 1]
+        return np.flatnonzero(parents == parents[self.index])
+
+    @cached_property
     def weights(self) -> Tensor:
         """rho of the children, float32 (n, 1, 1)."""
         network = self.recomputed.network

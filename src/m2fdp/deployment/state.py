@@ -189,7 +189,7 @@ class State:
         each file names the other's last digest at the time that it was written."""
         if any("kind" not in entry for entry in self.places.entries):
             problem = (
-                "is of a version before 0.13, which named no kinds of answers; begin another "
+                "is of an older version, which named no kinds of answers; begin another "
                 "state, with a budget less what budget.log says is spent"
             )
             raise InputError("state", shown(self.places.path), problem)

@@ -71,7 +71,7 @@ def check_keys(
 ) -> None:
     """
     Args:
-        signatures: of the keys, by member.
+        signatures: those of the keys, by member.
 
     Raises:
         KeyRefused: keys that their owner has not signed for this round, group and grid.
@@ -95,8 +95,9 @@ class ActiveMember:
     """A member's side of one round with a server that may lie: five messages, each once.
 
     Args:
-        member: its side of the protocol for a server that does not.
-        least: q, see `quorum`; or more, where more survivors are counted on.
+        member: the same member's side of the protocol for a server that does not lie.
+        least: fewest survivors, and signatures under their list: q of `quorum`, or more where more
+            are counted on.
     """
 
     def __init__(self, member: Member, signing: Signing, least: int) -> None:
@@ -156,7 +157,7 @@ class ActiveMember:
         """Its shares for the list that it has signed.
 
         Args:
-            signatures: of the list, by survivor.
+            signatures: those of the list, by survivor.
 
         Raises:
             UnmaskRefused: it has signed none, fewer than q have, or see `Member.unmask`.
