@@ -146,7 +146,7 @@ class MaskingChild:
                 return messages.pack(member.share(*self._roster(content)).parcels)
             case "masked":
                 mailbox = messages.unpack_mailbox(number, content)
-                return messages.pack_words(member.mask(mailbox, self._input(member.terms, place)))
+                return messages.pack_words(member.mask(mailbox, self._input(place)))
             case "survivors":
                 return member.confirm(messages.unpack_request(content))
             case _:
@@ -205,7 +205,7 @@ class MaskingChild:
         certificate = self._certificates.get(number)
         return certificate is not None and keys.verify(certificate, signature, text)
 
-    def _input(self, terms: Terms, place: Place) -> Input:
+    def _input(self, place: Place) -> Input:
         """Its update, weighed by what it counts with, and its noise: the simulator's."""
         node, start = self.node, self._keeper.kept(place.round, _asked(_step(place, "keys")))
         assert start is not None  # else there is no member
@@ -242,17 +242,13 @@ class Asking:
             ChildrenError: one refuses.
         """
         place = _step(self.question.place, kind)
-        made: dict[int, Question] = {}  # one for all, where all are asked the same
-
-        def asked(number: int) -> Question | None:
-            content = contents.get(number)
-            if content is None:
-                return None
-            if id(content) not in made:
-                made[id(content)] = Question(self.question.plan, place, content)
-            return made[id(content)]
-
-        replies = self.links.ask_each([asked(u) for u in range(len(self.node.children))])
+        asked = {one: Question(self.question.plan, place, one) for one in set(contents.values())}
+        replies = self.links.ask_each(
+            [
+                asked[contents[number]] if number in contents else None
+                for number in range(len(self.node.children))
+            ]
+        )
         for number, reply in zip(sorted(contents), replies, strict=True):
             if isinstance(reply, Refusal):
                 raise ChildrenError(str(reply))
