@@ -15,12 +15,13 @@ from tests.builders import digits
 from m2fdp.config import load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import simulated
-from m2fdp.deployment.guard import Below, Guard, State
-from m2fdp.deployment.links import Answer, LocalLinks, Place, Question, Refusal, to_bytes
+from m2fdp.deployment.guard import Below, Guard
+from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked import answering
 from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
 from m2fdp.deployment.nodes import Device, Server, final_noise
 from m2fdp.deployment.plan import Facts, PublicPlan, Recomputed, make_plan, recompute
+from m2fdp.deployment.state import State
 from m2fdp.experiments.experiment import Experiment
 
 BASE = {
@@ -103,6 +104,41 @@ class Child:
 
 
 @dataclass
+class Wire:
+    """From a server to its children as they are now, for who listens and who meddles.
+
+    Attributes:
+        meddle: what a child, by number, is asked instead; None = it is not there.
+        heard: who was asked what, and replied what.
+    """
+
+    nodes: Nodes
+    names: tuple[str, ...]
+    meddle: Callable[[int, Question], Question | None] = lambda number, question: question
+    heard: list[tuple[int, Question, Answer | Refusal]] = field(default_factory=list)
+
+    @property
+    def children(self):
+        return [self.nodes.of[name] for name in self.names]
+
+    def ask(self, question):
+        return self.ask_each([question] * len(self.names))
+
+    def ask_each(self, questions):
+        for number, question in enumerate(questions):
+            asked = question and self.meddle(number, question)
+            if asked is not None:
+                reply = self.children[number].answer(asked)
+                self.heard.append((number, asked, reply))
+                yield reply
+            elif question is not None:
+                yield Missing(self.names[number])
+
+    def end(self, reason):
+        pass
+
+
+@dataclass
 class Nodes:
     """All nodes of a plan.
 
@@ -141,7 +177,7 @@ class Nodes:
             start, stop = samples.offsets[node.index : node.index + 2]
             worker = Device(node, *self.experiment.records(samples.samples[start:stop]))
         else:
-            links = LocalLinks([self.of[child] for child in node.children])
+            links = Wire(self, node.children)
             self.servers[name] = worker = Server(node, links, keeper, self.missed.append)
         own = identity(self.folder, name) if self.guarded or node.masked else None
         compute = answering(node, own, worker, keeper)
@@ -150,11 +186,10 @@ class Nodes:
     def again(self, name: str) -> None:
         """The process was killed, and is started again."""
         self.states[name].close()
-        asked = self.of[name]
+        before = self.servers.get(name)
         self.open(name)
-        for server in self.servers.values():
-            children = server.links.children
-            server.links = LocalLinks([self.of[name] if c is asked else c for c in children])
+        if before is not None:
+            self.servers[name].links.meddle = before.links.meddle
 
     def open_all(self) -> Nodes:
         for names in reversed(self.experiment.network.tree.names):

@@ -339,3 +339,12 @@ def test_a_member_that_is_rebuilt_unmasks_as_before_and_masks_nothing_more():
     again.receive(played.mailboxes[2])
     request = UnmaskRequest((0, 1, 2, 3, 4), ())
     assert again.unmask(request) == played.passive[2].unmask(request)
+
+
+def test_a_list_is_signed_whatever_its_order():
+    terms = terms_of(5, 3)
+    texts = [
+        active.text_of_survivors(terms, UnmaskRequest(survivors, silent))
+        for survivors, silent in (((0, 2, 3), (1, 4)), ((3, 2, 0), (4, 1)), ((0, 2), (1, 3, 4)))
+    ]
+    assert texts[0] == texts[1] != texts[2]

@@ -120,6 +120,12 @@ def promised(node: NodePlan) -> dict[str, Any]:
     rests = [f"noise is added by those who have signed that they add it: {_listed(adding)}"] * bool(
         adding
     )
+    if node.recomputed.network.sums.layers:
+        colluding = experiment.config.threat.colluding
+        rests.append(
+            "senders believe no server about keys or survivors: one that lies reads no sender by "
+            f"itself while at most {colluding} of them collude with it"
+        )
     if plan.release is not None:
         rests.append("a rehearsal: noise is drawn from the seed, and whoever knows it subtracts it")
     else:

@@ -112,9 +112,7 @@ class MaskingChild:
     ) -> None:
         self.node, self._identity, self._result, self._keeper = node, identity, result, keeper
         self._streams = node.randomness()
-        parents = node.recomputed.network.tree.parents[node.layer - 1]
-        self._siblings = np.flatnonzero(parents == parents[node.index])
-        self._number = int(np.searchsorted(self._siblings, node.index))
+        self._number = int(np.searchsorted(node.siblings, node.index))
         self._certificates: dict[int, bytes] = {}
         # The member whose next step is there, with the place of that step.
         self._ready: tuple[Place, ActiveMember] | None = None
@@ -133,7 +131,7 @@ class MaskingChild:
         except (ProtocolError, BelowThreshold) as error:
             raise RefusedError(f"{place}: {error}") from None
         if place.kind != STEPS[-1]:
-            self._keeper.keep(place.round, _asked(place), question.content)
+            self._keeper.keep(place.round, _asked(place), question.content, waits=False)
             self._ready = _step(place, STEPS[STEPS.index(place.kind) + 1]), member
         return content
 
@@ -148,7 +146,7 @@ class MaskingChild:
                 return messages.pack(member.share(*self._roster(content)).parcels)
             case "masked":
                 mailbox = messages.unpack_mailbox(number, content)
-                return messages.pack_words(member.mask(mailbox, self._input(member.terms, place)))
+                return messages.pack_words(member.mask(mailbox, self._input(place)))
             case "survivors":
                 return member.confirm(messages.unpack_request(content))
             case _:
@@ -160,7 +158,7 @@ class MaskingChild:
         """The member that is at a step; rebuilt, unless it is there."""
         if self._ready is not None and self._ready[0] == place:
             return self._ready[1]
-        terms = sum_terms(self.node, self.node.layer, self._siblings, place)
+        terms = sum_terms(self.node, self.node.layer, self.node.siblings, place)
         member = Member(terms, self._number, self._entropy(place))
         signing = Signing(self._identity.sign, self._verify)
         active = ActiveMember(member, signing, survivors_counted_on(self.node, terms.group))
@@ -181,7 +179,7 @@ class MaskingChild:
         seed = self._keeper.kept(place.round, name)
         if seed is None:
             seed = os.urandom(_SEED_BYTES)
-            self._keeper.keep(place.round, name, seed)
+            self._keeper.keep(place.round, name, seed, waits=False)
         stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor()
         return lambda size: stream.update(bytes(size))
 
@@ -194,9 +192,9 @@ class MaskingChild:
         tree, public, signatures = self.node.recomputed.network.tree, [], {}
         for number, part in messages.unpack(content, "roster").items():
             shown, signatures[number], certificate = messages.unpack_keys(number, part)
-            if number >= len(self._siblings):
+            if number >= len(self.node.siblings):
                 raise KeyRefused(number, "no child of this node's parent in the plan")
-            name = tree.names[self.node.layer][self._siblings[number]]
+            name = tree.names[self.node.layer][self.node.siblings[number]]
             if not keys.issued(certificate, self._identity.authority, name):
                 raise KeyRefused(number, f"not with a certificate of {name} by the authority")
             self._certificates[number] = certificate
@@ -207,7 +205,7 @@ class MaskingChild:
         certificate = self._certificates.get(number)
         return certificate is not None and keys.verify(certificate, signature, text)
 
-    def _input(self, terms: Terms, place: Place) -> Input:
+    def _input(self, place: Place) -> Input:
         """Its update, weighed by what it counts with, and its noise: the simulator's."""
         node, start = self.node, self._keeper.kept(place.round, _asked(_step(place, "keys")))
         assert start is not None  # else there is no member
@@ -244,17 +242,13 @@ class Asking:
             ChildrenError: one refuses.
         """
         place = _step(self.question.place, kind)
-        made: dict[int, Question] = {}  # one for all, where all are asked the same
-
-        def asked(number: int) -> Question | None:
-            content = contents.get(number)
-            if content is None:
-                return None
-            if id(content) not in made:
-                made[id(content)] = Question(self.question.plan, place, content)
-            return made[id(content)]
-
-        replies = self.links.ask_each([asked(u) for u in range(len(self.node.children))])
+        asked = {one: Question(self.question.plan, place, one) for one in set(contents.values())}
+        replies = self.links.ask_each(
+            [
+                asked[contents[number]] if number in contents else None
+                for number in range(len(self.node.children))
+            ]
+        )
         for number, reply in zip(sorted(contents), replies, strict=True):
             if isinstance(reply, Refusal):
                 raise ChildrenError(str(reply))
@@ -264,12 +258,13 @@ class Asking:
                 yield number, reply.content
 
     def decided(self, kind: Kind, make: Callable[[], bytes]) -> bytes:
-        """What a step is asked with: what was kept, or what is made now and kept."""
+        """What a step is asked with: what was kept, or what is made now."""
         round_, name = self.question.place.round, f"decided-{kind}-{self.question.place.first}"
         content = self.keeper.kept(round_, name)
         if content is None:
             content = make()
-            self.keeper.keep(round_, name, content)
+            if self.node.recomputed.settings.on_missing == "skip":  # else all are there, always
+                self.keeper.keep(round_, name, content)
         return content
 
 

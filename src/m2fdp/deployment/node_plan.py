@@ -71,6 +71,12 @@ class NodePlan:
         return tuple(tree.names[self.layer + 1][child] for child in found)
 
     @cached_property
+    def siblings(self) -> np.ndarray:
+        """Its parent's children, itself among them, by index: int64 (n,)."""
+        parents = self.recomputed.network.tree.parents[self.layer - 1]
+        return np.flatnonzero(parents == parents[self.index])
+
+    @cached_property
     def weights(self) -> Tensor:
         """rho of the children, float32 (n, 1, 1)."""
         network = self.recomputed.network
@@ -205,7 +211,11 @@ class Keeper:
         """What was kept under a name in a round, if there is something."""
         return self._held.get((round_, what))
 
-    def keep(self, round_: int, what: str, content: bytes) -> None:
-        """Keep it, and nothing of other rounds."""
+    def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
+        """Keep it, and nothing of other rounds.
+
+        Args:
+            waits: whether it must be safe when this returns; else once the node's answer is.
+        """
         self._held = {at: held for at, held in self._held.items() if at[0] == round_}
         self._held[round_, what] = content

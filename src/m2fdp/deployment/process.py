@@ -11,13 +11,14 @@ from pathlib import Path
 from m2fdp.data.arrays import read_records
 from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
-from m2fdp.deployment.guard import Below, Guard, State, spent_before
+from m2fdp.deployment.guard import Below, Guard, spent_before
 from m2fdp.deployment.keys import Identity, read_identity
 from m2fdp.deployment.links import Answer, Question, Refusal
 from m2fdp.deployment.masked import answering
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import PublicPlan, load_plan, own_inputs, recompute
+from m2fdp.deployment.state import State
 from m2fdp.errors import InputError
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.training import Listener, RoundRecord

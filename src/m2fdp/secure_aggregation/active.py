@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from m2fdp.secure_aggregation.failures import KeyRefused, UnmaskRefused
+from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, UnmaskRefused
 from m2fdp.secure_aggregation.keys import info
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
@@ -71,7 +71,7 @@ def check_keys(
 ) -> None:
     """
     Args:
-        signatures: of the keys, by member.
+        signatures: those of the keys, by member.
 
     Raises:
         KeyRefused: keys that their owner has not signed for this round, group and grid.
@@ -95,8 +95,9 @@ class ActiveMember:
     """A member's side of one round with a server that may lie: five messages, each once.
 
     Args:
-        member: its side of the protocol for a server that does not.
-        least: q, see `quorum`; or more, where more survivors are counted on.
+        member: the same member's side of the protocol for a server that does not lie.
+        least: fewest survivors, and signatures under their list: q of `quorum`, or more where more
+            are counted on.
     """
 
     def __init__(self, member: Member, signing: Signing, least: int) -> None:
@@ -121,8 +122,11 @@ class ActiveMember:
         """Shares of its two secrets for the others of a roster that all have signed.
 
         Raises:
-            KeyRefused, OutOfTurn, BelowThreshold: see `check_keys` and `Member.share`.
+            BelowThreshold: fewer than q are on it.
+            KeyRefused, OutOfTurn: see `check_keys` and `Member.share`.
         """
+        if len(roster.keys) < self._least:
+            raise BelowThreshold(self.terms.group.name, len(roster.keys), self._least)
         check_keys(self.terms, roster, signatures, self._signing)
         return self._member.share(roster)
 
@@ -153,7 +157,7 @@ class ActiveMember:
         """Its shares for the list that it has signed.
 
         Args:
-            signatures: of the list, by survivor.
+            signatures: those of the list, by survivor.
 
         Raises:
             UnmaskRefused: it has signed none, fewer than q have, or see `Member.unmask`.

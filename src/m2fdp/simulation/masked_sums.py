@@ -37,8 +37,8 @@ class Spread:
     """How large what the nodes of a layer put in can be, as anybody can tell; float64 (N_l,) each.
 
     Attributes:
-        bounds: of the vectors' norms.
-        deviations: of the noise.
+        bounds: largest norms of the vectors.
+        deviations: the noise's standard deviations.
         held: the deviations of what noise vectors hold already, at least.
     """
 
