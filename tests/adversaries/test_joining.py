@@ -13,6 +13,7 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.models.registry import Model
 from m2fdp.privacy.accounting import epsilon, subsampled
 from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.premises import Premises
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.minibatches import Shards
@@ -38,13 +39,14 @@ def pulled():
     return Model("pulled", nn.Sequential(nn.Flatten(), layer), loss, linear=True)
 
 
-def one_round(mechanism_name, weaker=1.0):
+def one_round(mechanism_name, weaker=1.0, elected=False):
     """Zones of one device each, which has data that pull as far as clipping lets it, or none: what
     the cloud is sent of each, who has data, who joined, and the ledger."""
     tree = tree_from_fanouts([ZONES, 1])
     trust = draw_trust(tree, [1.0], 0)
     participation = Participation(RATE, np.ones(ZONES))
-    network = Network(tree, trust, noise_plan(tree, trust), participation=participation)
+    places = noise_plan(tree, trust)
+    network = Network(tree, trust, places, participation=participation, elected=elected)
     plans = Schedule(1, 2, {}, 0.5, "constant").round_plans()
     privacy = PrivacyConfig(
         mechanism=mechanism_name,
@@ -75,7 +77,11 @@ def one_round(mechanism_name, weaker=1.0):
 
     process.round(process.start(), plans[0], tap)
     joined = draw_participants(network, randomness.sampling, 1)
-    return sent[0], has_data, joined, mechanism.ledger
+    # Of a zone of one device there is nobody else to elect.
+    zones = np.arange(ZONES)
+    offices = Offices(zones, joined[None], np.where(joined, zones, -1)[None]) if elected else None
+    ledger = replace(mechanism.ledger, attendance=joined[None], offices=offices)
+    return sent[0], has_data, joined, ledger
 
 
 def lower_bound(scores, has_data):
@@ -98,3 +104,16 @@ def test_who_is_not_told_learns_less_than_who_is(mechanism, releases):
     assert promised < lower_bound(scores[joined], has_data[joined]) <= told
     broken, has_data, _, _ = one_round(mechanism, weaker=4.0)
     assert lower_bound(-broken, has_data) > promised
+
+
+@pytest.mark.parametrize("mechanism", ["upload", "gradient"])
+def test_an_election_shows_everybody_that_its_winner_has_joined(mechanism):
+    """The cloud passes over zones that have elected nobody. What it is sent of the others tells it
+    more than a ledger says that has a chance for every round, and no more than one that counts what
+    a device serves. A false alarm has a probability of at most 1 %, over seeds."""
+    sent, has_data, joined, ledger = one_round(mechanism, elected=True)
+    above = Rule(True, 2.2 * sent[~has_data].std())
+    scores = np.where(joined, -sent, -np.inf)
+    shown = epsilon_bound(above, scores[~has_data], scores[has_data], DELTA, ALPHA)
+    *_, by_chance = one_round(mechanism)
+    assert by_chance.by_kind(1)["cloud"] < shown <= ledger.by_kind(1)["cloud"]

@@ -10,7 +10,8 @@ from tests.deployment.trees import REHEARSAL, Nodes, planned, tree_of
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.deployment.cloud import TreeOfNodes, promised, reference, run_rounds, write_run
-from m2fdp.deployment.nodes import ChildrenError
+from m2fdp.deployment.links import to_bytes
+from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.plan import recompute
 from m2fdp.simulation.training import SILENT
 
@@ -69,7 +70,7 @@ def test_a_cloud_that_was_killed_goes_on_where_it_was(tmp_path):
 def test_a_refusal_ends_the_run(tmp_path):
     tree = tree_with_records()
     child = tree.server.links.children[0]
-    child.compute = lambda question: torch.zeros(1, 3)
+    child.compute = lambda question: to_bytes(torch.zeros(1, 3))
     with pytest.raises(ChildrenError):
         run_rounds(tree, tmp_path, SILENT)
 

@@ -9,6 +9,7 @@ from tests.deployment.trees import BASE, experiment_of, facts_of
 
 from m2fdp.deployment.commands import main
 
+MASKS = "secure_aggregation.layers=2,secure_aggregation.protocol=masks"
 PARAMS = "topology.fanouts=2|2,training.rounds=3,privacy.mechanism=upload"
 
 
@@ -62,7 +63,14 @@ def test_a_node_is_told_what_it_would_send(made):
     ("params", "line"),
     [
         ("training.participation=0.5", "training.participation = 0.5: draws devices"),
-        ("secure_aggregation.layers=[2]", "secure_aggregation.layers = [2]: are sums that hide"),
+        ("secure_aggregation.layers=2", "secure_aggregation.protocol = 'ideal': adds up in clear"),
+        (f"{MASKS},privacy.mechanism=gradient", "secure_aggregation.layers = [2]: are sums of"),
+        (
+            f"{MASKS},secure_aggregation.decode=cloud,training.local_aggregation=null",
+            "secure_aggregation.decode = 'cloud': has",
+        ),
+        (f"{MASKS},secure_aggregation.dropout=0.1", "secure_aggregation.dropout = 0.1: draws who"),
+        (f"{MASKS},privacy.clipping_norm=9e7", "secure_aggregation.protocol = 'masks': leaves 0"),
         ("topology.nothing=1", "topology.nothing"),
         ("nonsense", "--params = 'nonsense': give KEY=VALUE"),
     ],

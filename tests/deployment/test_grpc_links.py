@@ -27,7 +27,7 @@ def settings(**changes):
 
 
 def question(value=1.0, size=3000):
-    return Question(PLAN, PLACE, torch.full((1, size), value))
+    return Question(PLAN, PLACE, to_bytes(torch.full((1, size), value)))
 
 
 class Parent:

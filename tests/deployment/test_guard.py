@@ -9,9 +9,9 @@ import pytest
 import torch
 from tests.deployment.trees import REHEARSAL, guarded_tree
 
-from m2fdp.deployment import guard as guards
-from m2fdp.deployment.guard import Log, State
+from m2fdp.deployment import state as states
 from m2fdp.deployment.links import Answer, Place, Question, Refusal, to_bytes
+from m2fdp.deployment.state import Log, State
 from m2fdp.deployment.statements import broken_chain, read
 from m2fdp.errors import InputError
 
@@ -33,7 +33,7 @@ def nodes(tmp_path):
 
 def question_of(nodes, round_=1, value=0.0, first=1, last=4, kind="model"):
     vector = torch.full((1, nodes.experiment.model.n_parameters), value)
-    return Question(nodes.plan.digest, Place(round_, first, last, kind), vector)
+    return Question(nodes.plan.digest, Place(round_, first, last, kind), to_bytes(vector))
 
 
 def answered(nodes, *question, **changes):
@@ -53,7 +53,7 @@ def test_the_same_question_gets_the_same_bytes_though_noise_is_fresh(nodes):
     nodes.again(DEVICE)
     again = answered(nodes)
     assert (again.content, again.statement) == (first.content, first.statement)
-    fresh = to_bytes(device.compute(question_of(nodes)))
+    fresh = device.compute(question_of(nodes))
     assert fresh != first.content, "what is drawn anew is other noise"
 
 
@@ -84,7 +84,7 @@ def test_what_the_plan_does_not_ask_is_refused(nodes, changes, words):
 
 def test_another_plan_s_question_is_refused(nodes):
     asked = question_of(nodes)
-    other = Question(bytes(32), asked.place, asked.vector)
+    other = Question(bytes(32), asked.place, asked.content)
     assert "another plan" in nodes.of[DEVICE].answer(other).reason
 
 
@@ -130,8 +130,8 @@ def test_a_process_that_dies_between_bytes_and_line_answers_as_before(nodes, mon
     sent = []
     keep = State.keep
 
-    def keeps_and_dies(state, name, content):
-        keep(state, name, content)
+    def keeps_and_dies(state, book, what, content, waits):
+        keep(state, book, what, content, waits)
         sent.append(content)
         raise KeyboardInterrupt
 
@@ -208,6 +208,28 @@ def test_a_damaged_answer_is_refused(nodes):
         answered(nodes)
 
 
+def test_what_a_crash_has_cut_is_not_kept_and_the_next_is(nodes):
+    state = nodes.states[DEVICE]
+    state.keep("book", "one", b"first")
+    state.keep("book", "two", b"second")
+    path = state.folder / "kept" / "book"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert state.kept("book", "one") == b"first" and state.kept("book", "two") is None
+    state.keep("book", "three", b"third")
+    state.keep("book", "one", b"again", waits=False)
+    assert state.kept("book", "one") == b"again" and state.kept("book", "three") == b"third"
+    assert state.kept("book", "two") is None and state.kept("another", "one") is None
+
+
+def test_a_state_of_an_older_version_is_refused(nodes):
+    folder = closed(nodes, [1])
+    (folder / "places.log").unlink()
+    Log(folder / "places.log").append({"plan": "", "round": 1, "first": 1, "last": 4})
+    with pytest.raises(InputError, match="is of an older version.*what budget.log says") as it:
+        State(folder, DEVICE)
+    assert "\n" not in str(it.value)
+
+
 def test_a_full_disk_leaves_whole_lines_and_no_answer(nodes, small_files):
     answered(nodes)
     with small_files(), pytest.raises(OSError) as caught:
@@ -227,7 +249,7 @@ def test_a_budget_s_file_can_be_read_by_people(nodes):
 
 def test_lines_wait_for_the_disk(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(guards.os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor)))
+    monkeypatch.setattr(states.os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor)))
     Log(tmp_path / "a.log").append({"a": 1}, {"b": 2})
     assert synced[0].st_size == (tmp_path / "a.log").stat().st_size
 

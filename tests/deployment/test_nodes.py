@@ -6,7 +6,8 @@ from tests.deployment.trees import REHEARSAL, tree_of
 
 from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.links import LocalLinks, Missing, Place, Question, to_bytes
-from m2fdp.deployment.nodes import ChildrenError, Server, spans
+from m2fdp.deployment.node_plan import ChildrenError, spans
+from m2fdp.deployment.nodes import Server
 
 DEEP = {"topology.fanouts": [2, 3, 2], "topology.trust.ratios": [0.5, 0.5]}
 STAR = {"topology.fanouts": [4], "topology.trust.ratios": [], "training.local_aggregation": None}
@@ -82,7 +83,7 @@ def test_a_child_that_is_done_without_counts_as_if_it_had_not_moved():
     node, children = nodes.cloud.node, [nodes.of[child] for child in nodes.cloud.node.children]
     nodes.servers[node.name] = Server(node, Lacking(children), on_missing=missing.append)
     got = nodes.round(1, start)
-    asked = Question(nodes.plan.digest, Place(1, 1, 4, "model"), start[None])
+    asked = Question(nodes.plan.digest, Place(1, 1, 4, "model"), to_bytes(start[None]))
     sent = [child.answer(asked).vector[0] for child in children[:-1]]
     assert missing == ["gone"]
     torch.testing.assert_close(got, start + sum(0.25 * (model - start) for model in sent))
@@ -91,7 +92,7 @@ def test_a_child_that_is_done_without_counts_as_if_it_had_not_moved():
 def test_a_vector_that_is_no_model_is_refused_by_the_parent():
     nodes = tree_of(REHEARSAL, STAR, {"training.rounds": 1})
     child = nodes.of["device-1"]
-    child.compute = lambda question: torch.full_like(question.vector, torch.nan)
+    child.compute = lambda question: to_bytes(torch.full_like(question.vector, torch.nan))
     with pytest.raises(ChildrenError, match="no vector of finite numbers"):
         nodes.run()
 

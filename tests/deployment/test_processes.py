@@ -13,6 +13,7 @@ from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.commands import main
 from m2fdp.deployment.demo import prepare
 
+MASKS = {"secure_aggregation.layers": [1, 2], "secure_aggregation.protocol": "masks"}
 REHEARSED = {"deployment.rehearsal": True, "training.rounds": 12}
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
@@ -53,9 +54,13 @@ def check_equal(rehearsal):
     assert rehearsal.ledger().to_csv() == ledger.to_csv()
 
 
-@pytest.mark.parametrize("mechanism", ["upload", "gradient"])
-def test_any_process_may_be_killed_and_started_again(rehearsed, mechanism):
-    rehearsal = rehearsed({"privacy.mechanism": mechanism})
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"privacy.mechanism": "gradient"}, MASKS],
+    ids=["upload", "gradient", "masks"],
+)
+def test_any_process_may_be_killed_and_started_again(rehearsed, changes):
+    rehearsal = rehearsed(changes)
     rehearsal.start_all()
     for round_, name in enumerate(("device-3", "server-1-1", "cloud", "device-0"), start=1):
         wait_for_round(rehearsal, "device-1", 2 * round_)
@@ -93,8 +98,9 @@ def test_a_device_that_does_not_trust_as_the_plan_says_sends_nothing(rehearsed):
     assert not (rehearsal.folder / "state/device-3/places.log").exists()
 
 
-def test_the_demo_says_that_bytes_are_equal():
-    result = CliRunner().invoke(main, ["demo", "--params=training.rounds=2"])
+@pytest.mark.parametrize("masks", [[], ["--masks"]], ids=["open", "masks"])
+def test_the_demo_says_that_bytes_are_equal(masks):
+    result = CliRunner().invoke(main, ["demo", *masks, "--params=training.rounds=2"])
     assert result.exit_code == 0, result.output
     assert "bytes equal" in result.output and "ledgers equal" in result.output
     assert "REHEARSAL" in result.output

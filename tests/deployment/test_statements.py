@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 from tests.deployment.trees import guarded_tree, identity
 
 from m2fdp.deployment.guard import Below
@@ -13,7 +12,7 @@ from m2fdp.deployment.links import Answer, Place, Question
 from m2fdp.deployment.statements import fault, read, said
 
 ADDED = 0.5
-QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), torch.zeros(1, 3))
+QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), bytes(12))
 CONTENT = b"twelve bytes"
 
 
@@ -43,7 +42,7 @@ def test_a_line_that_was_changed_or_is_another_s_is_found(ours, tmp_path):
 @pytest.mark.parametrize(
     ("question", "content", "added", "words"),
     [
-        (replace(QUESTION, vector=torch.ones(1, 3)), CONTENT, ADDED, "says question"),
+        (replace(QUESTION, content=bytes(8)), CONTENT, ADDED, "says question"),
         (replace(QUESTION, place=Place(3, 1, 4, "model")), CONTENT, ADDED, "says round 2, not 3"),
         (replace(QUESTION, plan=bytes([1] * 32)), CONTENT, ADDED, "says plan"),
         (QUESTION, b"other bytes.", ADDED, "says answer"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,10 +16,13 @@ from m2fdp.config import load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import simulated
 from m2fdp.deployment.facts import Facts
-from m2fdp.deployment.guard import Below, Guard, State
-from m2fdp.deployment.links import Answer, LocalLinks, Place, Question, to_bytes
-from m2fdp.deployment.nodes import Device, NodePlan, Server, final_noise, node_plan
+from m2fdp.deployment.guard import Below, Guard
+from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
+from m2fdp.deployment.masked import answering
+from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
+from m2fdp.deployment.nodes import Device, Server, final_noise
 from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
+from m2fdp.deployment.state import State
 from m2fdp.experiments.experiment import Experiment
 
 BASE = {
@@ -28,6 +32,8 @@ BASE = {
     "threads": 1,
 }
 REHEARSAL = {"deployment.rehearsal": True}
+# Of nodes that sign but keep nothing.
+_KEYS = TemporaryDirectory()
 
 
 def configured(*changes: Mapping[str, Any]):
@@ -79,15 +85,58 @@ def identity(folder: Path, name: str) -> keys.Identity:
 
 @dataclass
 class Child:
-    """A node behind its guard, if it has one, as its parent's links reach it."""
+    """A node behind its guard, if it has one, as its parent's links reach it.
+
+    Attributes:
+        worker: the device or server.
+    """
 
     guard: Guard | None
-    compute: Callable[[Question], torch.Tensor]
+    compute: Callable[[Question], bytes]
+    worker: Device | Server
 
     def answer(self, question):
-        if self.guard is None:
-            return Answer(to_bytes(self.compute(question)), b"")
-        return self.guard.answer(question, self.compute)
+        if self.guard is not None:
+            return self.guard.answer(question, self.compute)
+        try:
+            return Answer(self.compute(question), b"")
+        except RefusedError as error:
+            return Refusal(self.worker.node.name, str(error))
+
+
+@dataclass
+class Wire:
+    """From a server to its children as they are now, for who listens and who meddles.
+
+    Attributes:
+        meddle: what a child, by number, is asked instead; None = it is not there.
+        heard: who was asked what, and replied what.
+    """
+
+    nodes: Nodes
+    names: tuple[str, ...]
+    meddle: Callable[[int, Question], Question | None] = lambda number, question: question
+    heard: list[tuple[int, Question, Answer | Refusal]] = field(default_factory=list)
+
+    @property
+    def children(self):
+        return [self.nodes.of[name] for name in self.names]
+
+    def ask(self, question):
+        return self.ask_each([question] * len(self.names))
+
+    def ask_each(self, questions):
+        for number, question in enumerate(questions):
+            asked = question and self.meddle(number, question)
+            if asked is not None:
+                reply = self.children[number].answer(asked)
+                self.heard.append((number, asked, reply))
+                yield reply
+            elif question is not None:
+                yield Missing(self.names[number])
+
+    def end(self, reason):
+        pass
 
 
 @dataclass
@@ -99,6 +148,7 @@ class Nodes:
         of: what each child answers by.
         servers: the cloud among them.
         states: to be closed before they are opened again.
+        missed: who was done without.
     """
 
     experiment: Experiment
@@ -110,6 +160,7 @@ class Nodes:
     of: dict[str, Child] = field(default_factory=dict)
     servers: dict[str, Server] = field(default_factory=dict)
     states: dict[str, State] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)
 
     def node(self, name: str) -> NodePlan:
         return node_plan(self.plan, self.recomputed, name)
@@ -121,24 +172,25 @@ class Nodes:
             self.states[name] = state = State(self.folder / "state" / name, name)
             budget = self.budget if node.layer == node.depth else None
             guard = Guard(node, state, identity(self.folder, name), budget, Below(node, state))
+        keeper = guard or Keeper()
         if node.layer == node.depth:
             samples = self.experiment.samples
             start, stop = samples.offsets[node.index : node.index + 2]
-            compute = Device(node, *self.experiment.records(samples.samples[start:stop])).compute
+            worker = Device(node, *self.experiment.records(samples.samples[start:stop]))
         else:
-            links = LocalLinks([self.of[child] for child in node.children])
-            self.servers[name] = Server(node, links, guard)
-            compute = self.servers[name].compute
-        self.of[name] = Child(guard, compute)
+            links = Wire(self, node.children)
+            self.servers[name] = worker = Server(node, links, keeper, self.missed.append)
+        own = identity(self.folder, name) if self.guarded or node.masked else None
+        compute = answering(node, own, worker, keeper)
+        self.of[name] = Child(guard, compute, worker)
 
     def again(self, name: str) -> None:
         """The process was killed, and is started again."""
         self.states[name].close()
-        asked = self.of[name]
+        before = self.servers.get(name)
         self.open(name)
-        for server in self.servers.values():
-            children = server.links.children
-            server.links = LocalLinks([self.of[name] if c is asked else c for c in children])
+        if before is not None:
+            self.servers[name].links.meddle = before.links.meddle
 
     def open_all(self) -> Nodes:
         for names in reversed(self.experiment.network.tree.names):
@@ -160,7 +212,7 @@ class Nodes:
         node = self.cloud.node
         steps = len(node.rounds[number - 1].layers)
         place = Place(number, 1, steps, "model")
-        model = self.cloud.result(Question(self.plan.digest, place, weights[None].clone()))
+        model = self.cloud.result(Question(self.plan.digest, place, to_bytes(weights[None])))
         return final_noise(node, node.randomness(), number, model)[0]
 
     def run(self) -> torch.Tensor:
@@ -176,7 +228,7 @@ class Nodes:
 def tree_of(*changes: Mapping[str, Any]) -> Nodes:
     """Nodes of a configuration that have neither keys nor states."""
     experiment, plan = planned(*changes)
-    return Nodes(experiment, plan, recompute(plan), Path(), guarded=False).open_all()
+    return Nodes(experiment, plan, recompute(plan), Path(_KEYS.name), guarded=False).open_all()
 
 
 def guarded_tree(folder: Path, *changes: Mapping[str, Any], budget: float = float("inf")) -> Nodes:

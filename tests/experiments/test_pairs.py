@@ -354,6 +354,7 @@ CASES = {
 }
 THREE = "pipelines audit, bound and attack"
 NODES = "the command m2fdp plan"
+NODES_OF_SUMS = f"{NODES}, secure_aggregation.layers"
 RECONSTRUCTS = "attack.method: all but lira"
 # Of what is done with a run that is none of these itself.
 TESTS = {
@@ -385,7 +386,19 @@ TESTS = {
     ("training.backend", NODES): {"training.backend": "stacked"},
     ("topology.super_nodes.kind", NODES): ELECTED,
     ("control.enabled", NODES): CONTROL,
-    ("secure_aggregation.layers", NODES): SUMS,
+    ("secure_aggregation.protocol", NODES_OF_SUMS): SUMS,
+    ("secure_aggregation.layers", NODES_OF_SUMS): {**MASKS, "privacy.mechanism": "gradient"},
+    ("secure_aggregation.decode", NODES_OF_SUMS): {
+        **MASKS,
+        **UPLOAD,
+        "secure_aggregation.decode": "cloud",
+        "training.local_aggregation": None,
+    },
+    ("secure_aggregation.dropout", NODES_OF_SUMS): {
+        **MASKS,
+        **UPLOAD,
+        "secure_aggregation.dropout": 0.1,
+    },
     ("partition.held_out_by", NODES): HOLDING,
     ("device", NODES): {"device": "cuda"},
 }

@@ -193,6 +193,33 @@ def test_devices_that_join_by_chance_are_counted_when_they_join():
     assert times == [[1, 3], [2, 3], [1, 2], [1]]
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_who_is_elected_has_joined_for_all_to_see(mechanism):
+    """Whoever is never told who joins has the chance of it in other rounds alone."""
+    changes = {"algorithm": "hdp", "training.participation": 0.25, "privacy.mechanism": mechanism}
+    changes |= {"privacy.unit": "device", "privacy.calibration": "multiplier"}
+    changes |= {"privacy.noise_multiplier": 2.0}
+    config = config_of(changes, rounds=6, fanouts=(2, 4))
+    leaders = np.full((6, 2), -1)
+    leaders[:, 0] = [0, 0, 1, -1, 2, 0]
+    zones = np.repeat([0, 1], 4)
+    offices = Offices(zones, np.ones((6, 8), dtype=bool), leaders)
+    ledger = mechanism_of(config, offices).ledger
+    for kind in ("cloud", "far_devices", "public"):
+        line = line_of(ledger, kind)
+        ((shown, times), (hidden, others)) = ledger.composition(line, 6)
+        assert (times, others) == (3, 3)
+        assert hidden == shown.thinned(0.25)
+        ((_, times), (_, others)) = ledger.composition(alone(line, 1), 6)
+        assert (times, others) == (1, 5)
+        assert ledger.composition(alone(line, 3), 6) == ((hidden, 6),)
+        assert mechanism_of(config, drawn=False).ledger.composition(line, 6) == ((shown, 6),)
+    row = ledger_table(ledger, 6).set_index("kind").loc["cloud"]
+    assert row["releases"] == 6
+    known = "never told who joins a round, each with chance 0.25, but who serves: 3 of 6"
+    assert known in row["assumption"]
+
+
 def test_entropy_of_the_operating_system_tells_nobody_who_will_serve():
     config = config_of({"privacy.secure_rng": True}, rounds=5, fanouts=(1, 4))
     ledger = mechanism_of(config, drawn=False).ledger

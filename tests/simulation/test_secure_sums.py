@@ -247,12 +247,13 @@ def test_results_depend_neither_on_workers_nor_on_tiles():
 
 def test_an_update_beyond_its_bound_is_left_out_of_the_sum(caplog, monkeypatch):
     """A member refuses to mask what could overflow; the reader's sum goes on without it."""
-    bounds = model_sums._bounds
+    spread = model_sums.model_spread
 
-    def too_small(current, layer, n_parameters):
-        return np.full_like(bounds(current, layer, n_parameters), 1e-9)
+    def too_small(*arguments):
+        found = spread(*arguments)
+        return replace(found, bounds=np.full_like(found.bounds, 1e-9))
 
-    monkeypatch.setattr(model_sums, "_bounds", too_small)
+    monkeypatch.setattr(model_sums, "model_spread", too_small)
     experiment, simulation = simulation_of("models of edge servers", masks=True)
     start = experiment.process(simulation).start().weights
     assert torch.equal(final(experiment, simulation), start)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from m2fdp.deployment.nodes import NodePlan
+from m2fdp.deployment.masked import sum_terms, survivors_counted_on
+from m2fdp.deployment.node_plan import NodePlan
 
 
 def told_of(node: NodePlan) -> Iterator[str]:
@@ -14,9 +15,14 @@ def told_of(node: NodePlan) -> Iterator[str]:
     if plan.release is not None:
         yield "a rehearsal: noise is drawn from the seed and protects nobody"
     if node.parent is not None:
-        asked = len(node.places(1))
+        places = [place for place in node.places(1) if place.gives]
         what = "weighed gradients" if node.gives == "gradient" else "models"
-        yield f"sends {what} to {node.parent}, {asked} in the first round"
+        how = ", as masked words" if node.masked else ""
+        yield f"sends {what} to {node.parent}{how}, {len(places)} in the first round"
+        if node.masked:
+            group = sum_terms(node, node.layer, node.siblings, places[0]).group
+            least = survivors_counted_on(node, group)
+            yield f"{node.parent} reads their sum, of at least {least} of {group.n_members} senders"
     if node.children:
         yield f"asks {', '.join(node.children)}; missing ones: {recomputed.settings.on_missing}"
     noise = node.deviations

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from m2fdp.config import Config, DeploymentConfig, essentials
-from m2fdp.deployment.links import Place, Question
-from m2fdp.deployment.nodes import NodePlan, Server, final_noise
+from m2fdp.deployment.links import Place, Question, to_bytes
+from m2fdp.deployment.node_plan import NodePlan
+from m2fdp.deployment.nodes import Server, final_noise
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.results import Trained
 from m2fdp.files import replacing
@@ -67,7 +68,7 @@ class TreeOfNodes:
         number, node = state.round + 1, self.server.node
         self.begin(number)
         place = Place(number, 1, len(plan.layers), "model")
-        question = Question(node.plan.digest, place, state.weights[None].clone())
+        question = Question(node.plan.digest, place, to_bytes(state.weights[None]))
         model = self.server.result(question)
         model = final_noise(node, node.randomness(), number, model)
         rule, slots = self.simulation.rules.server, state.slots
@@ -119,6 +120,12 @@ def promised(node: NodePlan) -> dict[str, Any]:
     rests = [f"noise is added by those who have signed that they add it: {_listed(adding)}"] * bool(
         adding
     )
+    if node.recomputed.network.sums.layers:
+        colluding = experiment.config.threat.colluding
+        rests.append(
+            "senders believe no server about keys or survivors: one that lies reads no sender by "
+            f"itself while at most {colluding} of them collude with it"
+        )
     if plan.release is not None:
         rests.append("a rehearsal: noise is drawn from the seed, and whoever knows it subtracts it")
     else:

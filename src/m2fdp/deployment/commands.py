@@ -202,7 +202,7 @@ def check(plan: Path, name: str, folder: Path) -> None:
     with _one_line_ends():
         from m2fdp.deployment.checking import told_of
         from m2fdp.deployment.keys import read_identity
-        from m2fdp.deployment.nodes import node_plan
+        from m2fdp.deployment.node_plan import node_plan
         from m2fdp.deployment.plan import load_plan, recompute
 
         loaded = load_plan(plan, read_identity(name, folder).authority)
@@ -213,12 +213,13 @@ def check(plan: Path, name: str, folder: Path) -> None:
 @main.command()
 @_configured
 @click.option("--folder", type=_FILE, help="Where its files stay; by default they are removed.")
-def demo(config: tuple[Path, ...], params: Any, folder: Path | None) -> None:
+@click.option("--masks", is_flag=True, help="Servers read sums only, of both tiers' senders.")
+def demo(config: tuple[Path, ...], params: Any, folder: Path | None, masks: bool) -> None:
     """A rehearsal on this machine: 7 processes, and is it the simulator's run to the byte?"""
     with _one_line_ends():
         from m2fdp.deployment.demo import rehearse
 
-        if not rehearse([*config, params], folder, click.echo):
+        if not rehearse([*config, params], folder, click.echo, masks):
             raise click.ClickException("the run is not the simulator's")
 
 

@@ -23,6 +23,7 @@ from m2fdp.config import Config, load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import reference, simulated
 from m2fdp.deployment.facts import Facts
+from m2fdp.deployment.missing import experiment_of
 from m2fdp.deployment.plan import PublicPlan, make_plan, recompute
 from m2fdp.errors import InputError
 from m2fdp.experiments.experiment import Experiment
@@ -34,6 +35,7 @@ _USUAL = {
     "privacy.mechanism": "upload",
     "deployment.rehearsal": True,
 }
+_MASKS = {"secure_aggregation.layers": "1|2", "secure_aggregation.protocol": "masks"}
 _LOCALHOST = "127.0.0.1"
 # A child that nobody asks leaves when the cloud says so; so long it may take.
 _LEAVING_S = 20
@@ -128,7 +130,7 @@ def prepare(config: Config, folder: Path) -> Rehearsal:
     Raises:
         InputError: what a run of nodes or of the simulator is refused for.
     """
-    experiment = Experiment.from_config(simulated(config))
+    experiment = experiment_of(config).from_config(simulated(config))
     tree, samples = experiment.network.tree, experiment.samples
     servers = [name for names in tree.names[:-1] for name in names]
     records = dict(zip(tree.names[-1], map(int, samples.sizes), strict=True))
@@ -158,9 +160,15 @@ def rehearse(
     sources: Sequence[str | Path | Mapping[str, Any]],
     folder: Path | None,
     tell: Callable[[str], None],
+    masks: bool = False,
 ) -> bool:
-    """Run a configuration as processes and in the simulator; whether the two are equal."""
-    config = load_config(_USUAL, *sources)
+    """Run a configuration as processes and in the simulator; whether the two are equal.
+
+    Args:
+        masks: whether servers read sums only, of a tree of two tiers unless the configuration says
+            which.
+    """
+    config = load_config(_USUAL, _MASKS if masks else {}, *sources)
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(TemporaryDirectory()))

@@ -5,9 +5,9 @@ One method, `/m2fdp.Tree/Join`, of messages that this module makes: a letter, an
 | letter | sent by | what follows |
 |---|---|---|
 | H | child | SHA-256 of its plan |
-| Q | parent | head of a question, the vector's length, its first part |
-| A | child | SHA-256 of the question, two lengths, its statement, the vector's first part |
-| C | both | the next part of a vector |
+| Q | parent | head of a question, the first part of its content |
+| A | child | SHA-256 of the question, two lengths, its statement, the content's first part |
+| C | both | the next part of a content |
 | R | child | SHA-256 of the question, the reason why it is not answered |
 | E, X | parent | that the run is over, or that the child is refused, and why |
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -40,14 +40,11 @@ from m2fdp.deployment.links import (  # noqa: E402
     Question,
     Refusal,
     Reply,
-    from_bytes,
     read_head,
-    to_bytes,
 )
 from m2fdp.errors import InputError  # noqa: E402
 
 _METHOD = "/m2fdp.Tree/Join"
-_SIZE = struct.Struct("<Q")
 _ANSWER = struct.Struct("<32sIQ")
 # Bytes of a message that are on their way at a time.
 _LOOKAHEAD = 2**18
@@ -224,15 +221,19 @@ class GrpcLinks:
 
     def ask(self, question: Question) -> Iterator[Reply]:
         """See `Links`. A part of each child's answer waits here, and the rest at the child."""
-        content, digest = to_bytes(question.vector), question.digest
-        head = question.head() + _SIZE.pack(len(content))
-        parts = _parts(b"Q", head, content, self._settings.chunk_bytes)
-        self._asked += 1
-        for seat in self._seats.values():
-            seat.ask(self._asked, parts)
-        asked = time.monotonic()
-        for seat in self._seats.values():
-            yield self._reply(seat, question, digest, asked)
+        return self.ask_each([question] * len(self._seats))
+
+    def ask_each(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
+        """See `Links`."""
+        self._asked, asked = self._asked + 1, time.monotonic()
+        size = self._settings.chunk_bytes
+        pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
+        # What several are asked is held once.
+        parts = {q: _parts(b"Q", q.head(), q.content, size) for q in {q for _, q in pairs}}
+        for seat, question in pairs:
+            seat.ask(self._asked, parts[question])
+        for seat, question in pairs:
+            yield self._reply(seat, question, asked)
             seat.ask(_NONE, [])
 
     def end(self, reason: str | None) -> None:
@@ -246,9 +247,9 @@ class GrpcLinks:
                     seat.changed.wait(deadline - time.monotonic())
         self._server.stop(0 if reason is None else 0.2).wait()
 
-    def _reply(self, seat: _Seat, question: Question, digest: bytes, asked: float) -> Reply:
+    def _reply(self, seat: _Seat, question: Question, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew."""
-        assembly, patience, told = _Assembly(digest), self.patience, 0
+        assembly, patience, told = _Assembly(question.digest), self.patience, 0
         heard = asked
         while True:
             waited = time.monotonic() - heard
@@ -400,7 +401,7 @@ class GrpcLink:
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         outgoing.put(b"H" + self._plan)
         call = self._join(iter(outgoing.get, None))
-        head, content, size = b"", bytearray(), 0
+        head, content = b"", bytearray()
         try:
             for message in call:
                 self.traffic.received += len(message)
@@ -413,14 +414,14 @@ class GrpcLink:
                         "--as", self.parent, f"refuses this node: {bytes(rest).decode()}"
                     )
                 if letter == b"Q":
-                    head, (size,) = bytes(rest[:HEAD]), _SIZE.unpack_from(rest, HEAD)
-                    content = bytearray(rest[HEAD + _SIZE.size :])
+                    head, content = bytes(rest[:HEAD]), bytearray(rest[HEAD:])
                 else:
                     content += rest
+                plan, place, size = read_head(head)
                 if len(content) < size:
                     continue
                 yield None
-                for part in self._reply(answer, head, bytes(content)):
+                for part in self._reply(answer, Question(plan, place, bytes(content))):
                     self.traffic.sent += len(part)
                     outgoing.put(part)
         finally:
@@ -428,10 +429,8 @@ class GrpcLink:
             call.cancel()
 
     def _reply(
-        self, answer: Callable[[Question], Answer | Refusal], head: bytes, content: bytes
+        self, answer: Callable[[Question], Answer | Refusal], question: Question
     ) -> list[bytes]:
-        plan, place = read_head(head)
-        question = Question(plan, place, from_bytes(content))
         reply, digest = answer(question), question.digest
         if isinstance(reply, Refusal):
             return [b"R" + digest + reply.reason.encode()]

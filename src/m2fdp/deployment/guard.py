@@ -1,187 +1,24 @@
 """What stands between a question and a node's records: place in the run, trust, budget, memory.
 
-A node's state is a folder: `node.json` (whose it is), `budget.log` (a device's spending, a line a
-round, appended), `places.log` (what was answered, with the signed line), and `kept/` (the bytes of
-the round). A line is on the disk before what it is about leaves the node, so that after a crash a
-budget is lost towards "spent" alone. Each line ends in a digest of it and the line before, and
-names the last digest of the other file: what was changed, cut, or put back from an earlier day is
-refused.
+A line is on the disk before what it is about leaves the node, so that after a crash a budget is
+lost towards "spent" alone.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from errno import ENOSPC
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from m2fdp.deployment.keys import Identity
-from m2fdp.deployment.links import Answer, Question, Refusal, from_bytes, to_bytes
-from m2fdp.deployment.nodes import ChildrenError, Keeper, NodePlan, RefusedError
+from m2fdp.deployment.links import Answer, Place, Question, Refusal
+from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
+from m2fdp.deployment.state import Log, State
 from m2fdp.deployment.statements import Said, fault, read, said
-from m2fdp.errors import InputError
-from m2fdp.files import replacing, sealed, shown, unsealed
 
-_START = "0" * 64
 # What a line of `places.log` says of its place, beside the signed line.
-_OF_PLACE = ("plan", "round", "first", "last", "question")
-
-
-class Log:
-    """A file of lines, each of which holds a digest of the one before; only ever appended to.
-
-    Raises:
-        InputError: a line of it was changed, or is cut.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.entries = path, list[dict[str, Any]]()
-        self.digests = [_START]
-        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        for number, line in enumerate(text.splitlines(keepends=True), start=1):
-            content, _, digest = line.rstrip("\n").rpartition("  ")
-            whole = line.endswith("\n") and digest == self._digest(content, self.last)
-            try:
-                entry = json.loads(content) if whole else None
-            except ValueError:
-                entry = None
-            if not isinstance(entry, dict):
-                problem = (
-                    "is not as this node has written it; nobody but you can know what is spent"
-                )
-                raise InputError("state", f"{shown(path)}, line {number}", problem)
-            self.entries.append(entry)
-            self.digests.append(digest)
-
-    @property
-    def last(self) -> str:
-        """The digest of the last line."""
-        return self.digests[-1]
-
-    def append(self, *entries: Mapping[str, Any]) -> None:
-        """Write a line for each entry, and wait until they are on the disk."""
-        lines, digests = "", [self.last]
-        for entry in entries:
-            content = json.dumps(entry, ensure_ascii=False)
-            digests.append(self._digest(content, digests[-1]))
-            lines += f"{content}  {digests[-1]}\n"
-        new = not self.path.exists()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            written = lines.encode()
-            before = os.fstat(descriptor).st_size
-            try:
-                if os.write(descriptor, written) != len(written):
-                    raise OSError(ENOSPC, os.strerror(ENOSPC))
-            except OSError as error:  # a part of a line would be refused later
-                os.ftruncate(descriptor, before)
-                raise OSError(error.errno, error.strerror, str(self.path)) from None
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        if new:
-            _sync_folder(self.path.parent)
-        self.entries += map(dict, entries)
-        self.digests += digests[1:]
-
-    def _digest(self, content: str, before: str) -> str:
-        return sha256(f"{before}{content}".encode()).hexdigest()
-
-
-class State:
-    """The folder of one node, which one process has at a time.
-
-    Raises:
-        InputError: another process has it, it is another node's, or it is damaged or older than
-            itself.
-    """
-
-    def __init__(self, folder: Path, node: str) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            problem = "is in use by another process of this node; a node is one process"
-            raise InputError("--state", shown(folder), problem) from None
-        try:
-            self._check_owner(folder / "node.json", node)
-            self.budget, self.places = Log(folder / "budget.log"), Log(folder / "places.log")
-            self._check_age()
-        except InputError:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Let another process have it."""
-        os.close(self._lock)
-
-    def kept(self, name: str) -> bytes | None:
-        """What was kept under a name.
-
-        Raises:
-            InputError: it is damaged.
-        """
-        path = self.folder / "kept" / name
-        if not path.exists():
-            return None
-        content = unsealed(path.read_bytes())
-        if content is None:
-            raise InputError("state", shown(path), "is damaged; nobody can answer as before")
-        return content
-
-    def keep(self, name: str, content: bytes) -> None:
-        """Keep it, on the disk when this returns."""
-        with replacing(self.folder / "kept" / name) as unfinished:
-            unfinished.write_bytes(sealed(content))
-
-    def forget(self, but: str) -> None:
-        """Remove what is kept, but names that begin so."""
-        folder = self.folder / "kept"
-        for path in folder.iterdir() if folder.exists() else ():
-            if not path.name.startswith(but):
-                path.unlink()
-
-    def _check_owner(self, file: Path, node: str) -> None:
-        """The folder is this node's, or becomes so."""
-        if file.exists():
-            try:
-                name = json.loads(file.read_text())["name"]
-            except (ValueError, KeyError, TypeError):
-                raise InputError("state", shown(file), "is damaged") from None
-            if name != node:
-                problem = f"is that of {name}, not of {node}"
-                raise InputError("--state", shown(self.folder), problem)
-        elif any(each.name != "lock" for each in self.folder.iterdir()):
-            raise InputError("state", shown(file), "is missing from a state that was begun")
-        else:
-            with replacing(file) as unfinished:
-                unfinished.write_text(json.dumps({"name": node}) + "\n")
-
-    def _check_age(self) -> None:
-        """Each file names the other's last digest at the time that it was written."""
-        for log, other in ((self.budget, self.places), (self.places, self.budget)):
-            for entry in log.entries:
-                if entry["beside"] not in other.digests:
-                    problem = f"is older than {shown(log.path)}; what was spent since is not in it"
-                    raise InputError("state", shown(other.path), problem)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+_OF_PLACE = ("plan", "round", "first", "last", "kind", "question")
 
 
 class Below:
@@ -205,7 +42,8 @@ class Below:
         except ValueError:
             return "is none"
         noise = self._node.plan.deviations(child)
-        added = noise.in_answer(self._node.top(question.place))
+        place = question.place
+        added = noise.in_answer(self._node.top(place)) if place.gives else 0.0
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return wrong
         former = self._latest.get(child)
@@ -256,11 +94,12 @@ class Guard(Keeper):
         budget: float | None = None,
         below: Below | None = None,
     ) -> None:
+        super().__init__()
         self.node, self.state, self._identity = node, state, identity
         self._budget, self._below = budget, below
         self._run = node.plan.digest.hex()
 
-    def answer(self, question: Question, compute: Callable[[Question], Tensor]) -> Answer | Refusal:
+    def answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer | Refusal:
         """The answer of a question, computed once; what is refused, and why."""
         try:
             return self._answer(question, compute)
@@ -276,36 +115,32 @@ class Guard(Keeper):
 
     def begin(self, round_: int) -> None:
         """Keep nothing of other rounds any longer."""
-        self.state.forget(self._name(round_, ""))
+        self.state.forget(self._book(round_))
 
-    def kept(self, round_: int, step: int) -> Tensor | None:
+    def kept(self, round_: int, what: str) -> bytes | None:
         """See `Keeper`."""
-        content = self.state.kept(self._name(round_, f"down-{step}"))
-        return None if content is None else from_bytes(content)
+        return self.state.kept(self._book(round_), what)
 
-    def keep(self, round_: int, step: int, vector: Tensor) -> None:
+    def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
         """See `Keeper`."""
-        self.state.keep(self._name(round_, f"down-{step}"), to_bytes(vector))
+        self.state.keep(self._book(round_), what, content, waits)
 
-    def _answer(self, question: Question, compute: Callable[[Question], Tensor]) -> Answer:
+    def _answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer:
         place = question.place
         self._check(question)
-        name = self._name(place.round, f"up-{place.first}")
+        name = f"up-{place.first}-{place.kind}"
         last = None
         for entry in reversed(self.state.places.entries):
             if entry["plan"] != self._run:
                 continue
             last = last or entry
-            if (entry["round"], entry["first"]) == (place.round, place.first):
+            if _place_of(entry) == place:
                 return self._again(name, entry["question"], question)
             if entry["round"] < place.round:
                 break
-        if last and (last["round"], last["last"]) >= (place.round, place.first):
-            raise RefusedError(
-                f"{place} is before what was answered last, round {last['round']}, steps "
-                f"{last['first']} to {last['last']}"
-            )
-        kept = self.state.kept(name)
+        if last and _place_of(last).position >= place.position:
+            raise RefusedError(f"{place} is before what was answered last, {_place_of(last)}")
+        kept = self.kept(place.round, name)
         if kept is not None:  # killed between the answer's file and its line
             answer = _unpacked(kept)
             self._note(answer)
@@ -313,9 +148,9 @@ class Guard(Keeper):
         self.begin(place.round)
         if self._budget is not None:
             self._spend(place.round, self._budget)
-        content = to_bytes(compute(question))
+        content = compute(question)
         answer = Answer(content, self._said(question, content).encode())
-        self.state.keep(name, _packed(answer))
+        self.keep(place.round, name, _packed(answer))
         self._note(answer)
         return answer
 
@@ -326,8 +161,9 @@ class Guard(Keeper):
         if not 1 <= place.round <= len(node.rounds) or place not in node.places(place.round):
             raise RefusedError(f"the plan has no question of {place} for this node")
         n_parameters = node.recomputed.experiment.model.n_parameters
-        vector = question.vector
-        if vector.shape != (1, n_parameters) or not vector.isfinite().all():
+        if place.begins and not (
+            len(question.content) == 4 * n_parameters and question.vector.isfinite().all()
+        ):
             raise RefusedError(f"the question's vector is not {n_parameters} finite numbers")
 
     def _again(self, name: str, answered: str, question: Question) -> Answer:
@@ -337,7 +173,7 @@ class Guard(Keeper):
                 f"{question.place} was answered for another question; a second answer would be a "
                 "second release"
             )
-        kept = self.state.kept(name)
+        kept = self.kept(question.place.round, name)
         if kept is None:
             raise RefusedError(f"the answer of {question.place} is no longer kept")
         return _unpacked(kept)
@@ -345,7 +181,8 @@ class Guard(Keeper):
     def _said(self, question: Question, content: bytes) -> str:
         """The signed line of an answer."""
         entries = self.state.places.entries
-        added = self.node.deviations.in_answer(self.node.top(question.place))
+        place = question.place
+        added = self.node.deviations.in_answer(self.node.top(place)) if place.gives else 0.0
         previous = read(entries[-1]["said"]).digest if entries else ""
         # After the answer is computed: it rests on what they hold.
         below = "" if self._below is None else self._below.seal()
@@ -386,8 +223,12 @@ class Guard(Keeper):
             }
         )
 
-    def _name(self, round_: int, what: str) -> str:
-        return f"{self._run[:16]}-{round_:06d}-{what}"
+    def _book(self, round_: int) -> str:
+        return f"{self._run[:16]}-{round_:06d}"
+
+
+def _place_of(entry: Mapping[str, Any]) -> Place:
+    return Place(entry["round"], entry["first"], entry["last"], entry["kind"])
 
 
 def _packed(answer: Answer) -> bytes:

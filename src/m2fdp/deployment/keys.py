@@ -149,6 +149,17 @@ def read_identity(name: str, folder: Path) -> Identity:
     return identity
 
 
+def issued(certificate: bytes, authority: bytes, name: str) -> bool:
+    """Whether a certificate that somebody shows is that of a node, by an authority, and valid."""
+    try:
+        loaded = x509.load_pem_x509_certificate(certificate)
+        loaded.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    valid = loaded.not_valid_before_utc <= datetime.now(UTC) <= loaded.not_valid_after_utc
+    return valid and name_of(certificate) == name
+
+
 def name_of(certificate: bytes) -> str:
     """Whose certificate it is."""
     subject = x509.load_pem_x509_certificate(certificate).subject

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-# A model after local steps, or the gradient of one local step, weighed for the head that adds it.
-Kind = Literal["model", "gradient"]
-_KINDS: tuple[Kind, ...] = ("model", "gradient")
-# Plan digest, round, first and last step, kind.
-_PLACE = struct.Struct("<32sIIIB")
+# A model after local steps; the gradient of one local step, weighed for the head that adds it; or a
+# step of a sum that hides its terms, to which the model is put in as masked words.
+Kind = Literal["model", "gradient", "keys", "shares", "masked", "survivors", "unmasking"]
+STEPS: tuple[Kind, ...] = ("keys", "shares", "masked", "survivors", "unmasking")
+_KINDS: tuple[Kind, ...] = ("model", "gradient", *STEPS)
+# Plan digest, round, first and last step, kind, and how many bytes follow.
+_PLACE = struct.Struct("<32sIIIBQ")
 
 
 @dataclass(frozen=True, order=True)
@@ -27,36 +30,62 @@ class Place:
     last: int
     kind: Kind
 
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """Grows in the order in which a node is asked."""
+        return self.round, self.first, _KINDS.index(self.kind)
+
+    @property
+    def begins(self) -> bool:
+        """Whether the question is a model to start from."""
+        return self.kind in ("model", "gradient", "keys")
+
+    @property
+    def gives(self) -> bool:
+        """Whether the answer holds what records have made, with the node's noise."""
+        return self.kind in ("model", "gradient", "masked")
+
     def __str__(self) -> str:
         return f"round {self.round}, steps {self.first} to {self.last}, {self.kind}"
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a parent asks each of its children.
+    """What a parent asks a child.
 
     Attributes:
         plan: SHA-256 of the plan.
-        vector: (1, M), the model to start from.
+        content: the model to start from, as `to_bytes` has it; or, after the first step of a sum
+            that hides its terms, what `masked_messages` makes.
     """
 
     plan: bytes
     place: Place
-    vector: Tensor
+    content: bytes
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 of all of it."""
-        return sha256(self.head() + to_bytes(self.vector)).digest()
+        return sha256(self.head() + self.content).digest()
+
+    @cached_property
+    def vector(self) -> Tensor:
+        """(1, M), the model to start from.
+
+        Raises:
+            ValueError: it is none.
+        """
+        return from_bytes(self.content)
 
     def head(self) -> bytes:
-        """All but the vector."""
+        """All but the content."""
         at = self.place
-        return _PLACE.pack(self.plan, at.round, at.first, at.last, _KINDS.index(at.kind))
+        kind, size = _KINDS.index(at.kind), len(self.content)
+        return _PLACE.pack(self.plan, at.round, at.first, at.last, kind, size)
 
     def of(self, place: Place, vector: Tensor) -> Question:
         """Another question under the same plan."""
-        return replace(self, place=place, vector=vector)
+        return Question(self.plan, place, to_bytes(vector))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +93,7 @@ class Answer:
     """What a child answers.
 
     Attributes:
-        content: the vector (1, M), as `to_bytes` has it.
+        content: the vector (1, M), as `to_bytes` has it, or what `masked_messages` makes.
         statement: its signed line, UTF-8.
     """
 
@@ -110,6 +139,9 @@ class Links(Protocol):
         """Ask all at once; what they reply, in the tree's order, each as soon as it is its turn,
         so that one reply is held at a time."""
 
+    def ask_each(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
+        """The same with a question for each child; None = it is not asked, and replies nothing."""
+
     def end(self, reason: str | None) -> None:
         """Tell all of them that the run is over; None = that it is not, and this node will be
         back."""
@@ -129,9 +161,14 @@ class LocalLinks:
     children: Sequence[Answering]
 
     def ask(self, question: Question) -> Iterator[Reply]:
-        """What each of them replies."""
-        for child in self.children:
-            yield child.answer(question)
+        """See `Links`."""
+        return self.ask_each([question] * len(self.children))
+
+    def ask_each(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
+        """See `Links`."""
+        for child, question in zip(self.children, questions, strict=True):
+            if question is not None:
+                yield child.answer(question)
 
     def end(self, reason: str | None) -> None:
         """Nobody waits."""
@@ -151,15 +188,16 @@ def from_bytes(content: bytes) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.float32)[None]
 
 
-def read_head(head: bytes) -> tuple[bytes, Place]:
-    """The plan's digest and the place, of the first `HEAD` bytes of a question.
+def read_head(head: bytes) -> tuple[bytes, Place, int]:
+    """The plan's digest, the place, and the content's size, of the first `HEAD` bytes of a
+    question.
 
     Raises:
         ValueError: bytes of no question.
     """
     try:
-        plan, round_, first, last, kind = _PLACE.unpack(head)
-        return plan, Place(round_, first, last, _KINDS[kind])
+        plan, round_, first, last, kind, size = _PLACE.unpack(head)
+        return plan, Place(round_, first, last, _KINDS[kind]), size
     except (struct.error, IndexError):
         raise ValueError("no question") from None
 

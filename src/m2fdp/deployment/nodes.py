@@ -7,24 +7,29 @@ noise of its own and servers add up gradients by device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.deployment.entropy import CipherStreams
-from m2fdp.deployment.links import Kind, Links, Missing, Place, Question, Refusal, Reply
-from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
-from m2fdp.errors import InputError
+from m2fdp.deployment.links import (
+    Links,
+    Missing,
+    Place,
+    Question,
+    Refusal,
+    Reply,
+    from_bytes,
+    to_bytes,
+)
+from m2fdp.deployment.masked import Asking, masked_sum
+from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, message_noise, spans
 from m2fdp.privacy.mechanisms import LockStep, Protection
-from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.backends import Backend, build_backend
 from m2fdp.simulation.executor import ALIGNED_ROWS
 from m2fdp.simulation.learner import (
-    Clip,
     StepRules,
     Units,
     gradient_step,
@@ -32,171 +37,12 @@ from m2fdp.simulation.learner import (
     unit_gradients,
 )
 from m2fdp.simulation.learners import Learners, draw_minibatches, minibatch_law
-from m2fdp.simulation.local_rules import LocalRule, ProximalStep
 from m2fdp.simulation.minibatches import Minibatches, Shards
-from m2fdp.simulation.noise import RoundNoise
 from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.simulation.workers import shared_tensor
-from m2fdp.streams import KeyedStreams, Randomness
+from m2fdp.streams import Randomness
 
 _ONE = np.zeros(1, dtype=np.int64)
-
-
-class RefusedError(Exception):
-    """A node does not answer; the text is its reason."""
-
-
-class ChildrenError(Exception):
-    """A child has refused, or is missed, so that there is nothing to answer."""
-
-
-@dataclass(frozen=True, eq=False)
-class NodePlan:
-    """What one node must know.
-
-    Attributes:
-        plan: the signed one.
-        recomputed: the run as this node has computed it.
-        layer, index: its place in the tree.
-    """
-
-    plan: PublicPlan
-    recomputed: Recomputed
-    name: str
-    layer: int
-    index: int
-
-    @property
-    def depth(self) -> int:
-        """L."""
-        return self.recomputed.network.tree.depth
-
-    @property
-    def parent(self) -> str | None:
-        """By name; None for the cloud."""
-        tree = self.recomputed.network.tree
-        if self.layer == 0:
-            return None
-        return tree.names[self.layer - 1][tree.parents[self.layer - 1][self.index]]
-
-    @cached_property
-    def children(self) -> tuple[str, ...]:
-        """By name, in the tree's order."""
-        tree = self.recomputed.network.tree
-        if self.layer == self.depth:
-            return ()
-        found = np.flatnonzero(tree.parents[self.layer] == self.index)
-        return tuple(tree.names[self.layer + 1][child] for child in found)
-
-    @cached_property
-    def weights(self) -> Tensor:
-        """rho of the children, float32 (n, 1, 1)."""
-        network = self.recomputed.network
-        rho = network.weights[self.layer][network.tree.parents[self.layer] == self.index]
-        return torch.as_tensor(rho).to(torch.float32)[:, None, None]
-
-    @property
-    def mechanism(self) -> Protection:
-        """What is clipped and noised."""
-        return self.recomputed.experiment.calibration.mechanism
-
-    @cached_property
-    def rounds(self) -> tuple[RoundPlan, ...]:
-        """t = 1…T."""
-        return self.recomputed.experiment.run_plan.rounds[: self.recomputed.rounds]
-
-    @cached_property
-    def deviations(self) -> Deviations:
-        """The noise that it adds."""
-        return self.plan.deviations(self.name)
-
-    @cached_property
-    def is_head(self) -> bool:
-        """Whether it steps for all devices below it, or, of a device, for itself."""
-        heads = self.mechanism.lock_step.nodes
-        return bool((heads == (self.layer, self.index)).all(axis=1).any())
-
-    @cached_property
-    def gives(self) -> Kind:
-        """What its parent asks it for."""
-        tree, heads = self.recomputed.network.tree, self.mechanism.lock_step
-        below = tree.ancestors[self.layer] == self.index
-        (head_layer,) = np.unique(heads.nodes[heads.group_of[below], 0].min())
-        return "gradient" if head_layer < self.layer else "model"
-
-    def places(self, round_: int) -> tuple[Place, ...]:
-        """All questions of a round that the plan has for it, in order."""
-        layers = self.rounds[round_ - 1].layers
-        if self.gives == "gradient":
-            return tuple(Place(round_, k, k, "gradient") for k in range(1, len(layers) + 1))
-        asked_by = self.layer - 1
-        return tuple(
-            Place(round_, *span, "model") for span in spans(layers, 1, len(layers), asked_by)
-        )
-
-    def top(self, place: Place) -> int | None:
-        """The layer that models travel up to after a question's steps; None = they do not."""
-        return self.rounds[place.round - 1].layers[place.last - 1]
-
-    def step_size(self, round_: int) -> float:
-        """eta^t."""
-        return self.rounds[round_ - 1].step_size
-
-    def randomness(self) -> Randomness:
-        """Entropy; in a rehearsal the simulator's own draws."""
-        config, release = self.recomputed.experiment.config, self.plan.release
-        if release is None:
-            return Randomness(CipherStreams(), CipherStreams())
-        return Randomness(KeyedStreams(config.seed), KeyedStreams(config.seed, release))
-
-    def noise(self, streams: Randomness, round_: int) -> RoundNoise:
-        """Its draws of a round."""
-        scale = self.mechanism.noise.scale(self.step_size(round_))
-        # As the first node of a part of the tree, it has its own place in the streams.
-        return RoundNoise(streams.noise, round_, scale, (self.index,) * (self.depth + 1))
-
-    def local_rule(self, round_: int) -> LocalRule:
-        """One local step."""
-        rule, mu = self.recomputed.experiment.plan.rules.local, self.rounds[round_ - 1].proximal
-        return ProximalStep(mu, rule) if mu else rule
-
-    def clip(self) -> Clip:
-        """What bounds gradients, updates and models."""
-        experiment, norms = self.recomputed.experiment, self.mechanism.clipping
-        layers = experiment.model.layers if norms.by_layer else None
-        return Clip(norms, layers, experiment.plan.rules.clip_factor)
-
-
-def node_plan(plan: PublicPlan, recomputed: Recomputed, name: str) -> NodePlan:
-    """What a node must know.
-
-    Raises:
-        InputError: the plan has no such node.
-    """
-    for layer, names in enumerate(recomputed.network.tree.names):
-        if name in names:
-            return NodePlan(plan, recomputed, name, layer, names.index(name))
-    every = [name for names in recomputed.network.tree.names for name in names]
-    raise InputError("--as", name, f"is no node of the plan; it has {', '.join(every[:12])}")
-
-
-def spans(
-    layers: Sequence[int | None], first: int, last: int, layer: int
-) -> Iterator[tuple[int, int]]:
-    """Steps `first` to `last`, cut where models travel up to a layer or further."""
-    for step in range(first, last + 1):
-        top = layers[step - 1]
-        if step == last or (top is not None and top <= layer):
-            yield first, step
-            first = step + 1
-
-
-def sent(node: NodePlan, noise: RoundNoise, place: Place, vector: Tensor) -> Tensor:
-    """A message (1, M) as it leaves a node, with its noise."""
-    added = node.deviations.sent(node.top(place))
-    drawn = torch.zeros_like(vector)
-    noise.add(place.last, "message-noise", node.layer, np.array([added]), drawn, _ONE)
-    return vector.add_(drawn)
 
 
 class Device:
@@ -240,11 +86,18 @@ class Device:
     def compute(self, question: Question) -> Tensor:
         """What it sends, (1, M)."""
         place = question.place
-        batches = self._minibatches(place)
         if place.kind == "gradient":
+            batches = self._minibatches(place)
             units = Units(_ONE, self._share)
             vector = question.vector.clone()
             return unit_gradients(self._backend, self.node.clip(), batches[0], vector, units)
+        vector = self.result(question)
+        noise = self.node.noise(self._streams, place.round)
+        return vector.add_(message_noise(self.node, noise, place, vector))
+
+    def result(self, question: Question) -> Tensor:
+        """The model (1, M) that the question's steps end in here, before it is sent."""
+        place = question.place
         models = self._room[self._row : self._row + 1]
         models.copy_(question.vector)
         node, noise = self.node, self.node.noise(self._streams, place.round)
@@ -261,8 +114,8 @@ class Device:
             add_noise,
         )
         anchors = question.vector if rule.anchored else None
-        local_steps(rules, models, anchors, batches, place.first)
-        return sent(node, noise, place, models.clone())
+        local_steps(rules, models, anchors, self._minibatches(place), place.first)
+        return models.clone()
 
     def _descend(self, eta: float, step: int, batches: Minibatches, models: Tensor) -> None:
         gradient_step(self._backend, self.node.clip(), eta, batches, models)
@@ -289,17 +142,6 @@ class Device:
             self._first_record,
         )
         return drawn[place.first - 1 : place.last]
-
-
-class Keeper:
-    """What a server keeps before its children read it; a subclass keeps it on a disk."""
-
-    def kept(self, round_: int, step: int) -> Tensor | None:
-        """The model (1, M) that was handed down after a step, if there is one."""
-        return None
-
-    def keep(self, round_: int, step: int, vector: Tensor) -> None:
-        """Keep it, before it is handed down."""
 
 
 class Server:
@@ -332,7 +174,7 @@ class Server:
             return self._added_up(question, None)
         vector = self.result(question)
         noise = self.node.noise(self._streams, question.place.round)
-        return sent(self.node, noise, question.place, vector)
+        return vector.add_(message_noise(self.node, noise, question.place, vector))
 
     def result(self, question: Question) -> Tensor:
         """The model (1, M) that the question's steps end in here, before it is sent."""
@@ -342,16 +184,16 @@ class Server:
         layers = node.rounds[place.round - 1].layers
         noise, deviation = node.noise(self._streams, place.round), node.deviations.broadcast
         for first, last in spans(layers, place.first, place.last, node.layer):
-            kept = self._keeper.kept(place.round, last)
+            kept = self._keeper.kept(place.round, f"down-{last}")
             if kept is not None:
-                vector = kept
+                vector = from_bytes(kept)
                 continue
             asked = question.of(Place(place.round, first, last, "model"), vector)
             vector = self._added_up(asked, node.weights)
             if last < place.last and deviation:
                 scales = np.array([deviation])
                 noise.add(last, "downlink-noise", node.layer, scales, vector, _ONE)
-                self._keeper.keep(place.round, last, vector)
+                self._keeper.keep(place.round, f"down-{last}", to_bytes(vector))
         return vector
 
     def _stepped(self, question: Question) -> Tensor:
@@ -361,9 +203,9 @@ class Server:
         noise, deviation = node.noise(self._streams, place.round), np.array([node.deviations.step])
         anchors = question.vector if rule.anchored else None
         for step in range(place.first, place.last + 1):
-            kept = self._keeper.kept(place.round, step)
+            kept = self._keeper.kept(place.round, f"down-{step}")
             if kept is not None:
-                vector = kept
+                vector = from_bytes(kept)
                 continue
 
             def descend(models: Tensor, step: int = step) -> None:
@@ -374,12 +216,18 @@ class Server:
             rule.step(vector, anchors, eta, descend)
             if node.deviations.step:
                 noise.add(step, "step-noise", node.layer, deviation, vector, _ONE)
-                self._keeper.keep(place.round, step, vector)
+                self._keeper.keep(place.round, f"down-{step}", to_bytes(vector))
         return vector
 
     def _added_up(self, question: Question, weights: Tensor | None) -> Tensor:
-        """The children's answers, weighed and added in the tree's order as they come, (1, M)."""
+        """The children's answers, weighed and added in the tree's order as they come, (1, M); or
+        the sum of what they put in, added to what they began with."""
         total = torch.zeros_like(question.vector)
+        if self.node.adds_masked:
+            total.add_(question.vector)
+            asking = Asking(self.node, self.links, question, self._keeper, self._on_missing)
+            values = masked_sum(asking)
+            return total if values is None else total.add_(values)
         lacking = 0.0
         for number, reply in enumerate(self.links.ask(question)):
             weight = None if weights is None else weights[number]

@@ -11,11 +11,14 @@ from pathlib import Path
 from m2fdp.data.arrays import read_records
 from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
-from m2fdp.deployment.guard import Below, Guard, State, spent_before
+from m2fdp.deployment.guard import Below, Guard, spent_before
 from m2fdp.deployment.keys import Identity, read_identity
 from m2fdp.deployment.links import Answer, Question, Refusal
-from m2fdp.deployment.nodes import ChildrenError, Device, NodePlan, Server, node_plan
+from m2fdp.deployment.masked import answering
+from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
+from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import PublicPlan, load_plan, own_inputs, recompute
+from m2fdp.deployment.state import State
 from m2fdp.errors import InputError
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.training import Listener, RoundRecord
@@ -136,21 +139,18 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
     records = read_records("--data", data, opened.plan.facts.classes)
     device = Device(node, *own_inputs(node.recomputed, node.index, records))
     guard = Guard(node, opened.state, opened.identity, budget)
+    compute = answering(node, opened.identity, device, guard)
     refusal = _refused(node, guard, budget, trusts)
     started, refused = [0.0], list[str]()
 
     def answer(question: Question) -> Answer | Refusal:
         place, began = question.place, time.perf_counter()
-        reply: Answer | Refusal
-        if refusal is None:
-            reply = guard.answer(question, device.compute)
-        else:
-            reply = Refusal(node.name, refusal)
+        reply = Refusal(node.name, refusal) if refusal else guard.answer(question, compute)
         if isinstance(reply, Refusal):
             refused.append(reply.reason)
             tell(f"round {place.round}: refused: {reply.reason}")
             return reply
-        if place.first == 1 or not started[0]:
+        if place == node.places(place.round)[0] or not started[0]:
             started[0] = began
         if place == node.places(place.round)[-1]:
             seconds, spent = time.perf_counter() - started[0], guard.spent(place.round)
@@ -192,15 +192,16 @@ def run_server(opened: Opened, listen: str | None) -> str:
     guard = Guard(node, opened.state, opened.identity, below=below)
     links = opened.links(below, listen)
     server = Server(node, links, guard, missing.append)
+    compute = answering(node, opened.identity, server, guard)
     started = [0.0]
 
     def answer(question: Question) -> Answer | Refusal:
         place, began = question.place, time.perf_counter()
-        reply = guard.answer(question, server.compute)
+        reply = guard.answer(question, compute)
         if isinstance(reply, Refusal):
             tell(f"round {place.round}: {reply.reason}")
             return reply
-        if place.first == 1 or not started[0]:
+        if place == node.places(place.round)[0] or not started[0]:
             started[0] = began
         if place == node.places(place.round)[-1]:
             seconds = time.perf_counter() - started[0]

@@ -61,6 +61,7 @@ def said(
         "round": place.round,
         "first": place.first,
         "last": place.last,
+        "kind": place.kind,
         "added": added,
         "question": question.digest.hex(),
         "answer": sha256(answer).hexdigest(),
@@ -103,6 +104,7 @@ def fault(
         "node": keys.name_of(certificate),
         "plan": question.plan.hex(),
         "round": question.place.round,
+        "kind": question.place.kind,
         "question": question.digest.hex(),
         "answer": sha256(answer).hexdigest(),
     }

@@ -120,16 +120,30 @@ class Ledger:
             unseen = None
             if position.joins is not None and line.joins_unseen:
                 unseen = joined_unseen(laws, position.joins, self.adjacency)
-            if unseen is not None:
-                yield AlikeRounds(plan, unseen, times, deviation, joins_unseen=True)
-            elif position.joins is None or self.attendance is None:
-                yield AlikeRounds(plan, laws, times, deviation)
-            else:
-                its_rounds = self._rounds_of[plan]
-                its_rounds = its_rounds[: np.searchsorted(its_rounds, rounds)]
-                joined = self.attendance[its_rounds][:, list(position.members)]
-                if joined_rounds := int(joined.sum(axis=0).max()):
-                    yield AlikeRounds(plan, laws, joined_rounds, deviation)
+            joined = times
+            if position.joins is not None:
+                joined = self._known_to_join(position, plan, rounds, unseen is not None)
+            if joined:
+                yield AlikeRounds(plan, laws, joined, deviation)
+            if unseen is not None and joined < times:
+                hidden = times - joined
+                yield AlikeRounds(plan, unseen, hidden, deviation, joins_unseen=True)
+
+    def _known_to_join(self, position: Position, plan: RoundPlan, rounds: int, unseen: bool) -> int:
+        """The most of a plan's rounds that a device of the position joins for all that an observer
+        knows: those that were drawn, or, where nobody tells, those that it serves, for who is
+        elected is public. Not having been elected only makes it less likely that it joined."""
+        its_rounds = self._rounds_of[plan]
+        its_rounds = its_rounds[: np.searchsorted(its_rounds, rounds)]
+        members = list(position.members)
+        if unseen and not position.network.elected:
+            return 0
+        if unseen and self.offices is not None:
+            served = self.offices.exposure(tuple(its_rounds.tolist())).served
+            return int(served[members].max())
+        if unseen or self.attendance is None:
+            return len(its_rounds)
+        return int(self.attendance[its_rounds][:, members].sum(axis=0).max())
 
     def _least_told(self, line: Release, rounds: int) -> Sequence[AlikeRounds]:
         """Of the ways to count what an observer is shown, that with the least epsilon."""

@@ -96,11 +96,13 @@ def _who_joins(line: Release, rounds_shown: Sequence[AlikeRounds], rounds: int) 
     joins = line.position.joins
     if joins is None or line.by_turns:
         return []
+    known = sum(alike.times for alike in rounds_shown if not alike.joins_unseen)
     if any(same_rounds.joins_unseen for same_rounds in rounds_shown):
-        return [f"never told who joins a round, each with chance {joins:.3g}"]
-    times = sum(same_rounds.times for same_rounds in rounds_shown)
+        serving = f", but who serves: {known} of {rounds}, the most of any of these devices"
+        told = f"never told who joins a round, each with chance {joins:.3g}"
+        return [told + serving * bool(known)]
     return [
-        f"as if told who joins a round: counted are {times} of {rounds}, the most of any of these "
+        f"as if told who joins a round: counted are {known} of {rounds}, the most of any of these "
         f"devices; {joins * rounds:.3g} are expected"
     ]
 

@@ -31,7 +31,8 @@ their links are told who does, and learn of a record in the rounds that its devi
 counted. Others learn that it joined only if something shows it. Noise of the device does, for it
 comes with it; noise of servers is there in every round, and then a release is one in which the
 record has a part with the chance of its device (`joined_unseen`). Of other devices' noise nothing
-is counted, for how many join is not certain.
+is counted, for how many join is not certain. Who is elected is public, and joins: rounds that a
+device serves itself are counted for everybody.
 
 An elected super-node is a sibling that reads, in the rounds that it serves, what the lowest server
 reads: the message of the record's device, or the sum, of which it drew some. In all other rounds

@@ -142,10 +142,11 @@ def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
     """What epsilon rests on where devices join rounds by chance."""
     if ledger.chance is None:
         return []
+    but = ", but of who is elected" if ledger.lines[0].position.network.elected else ""
     lines = [
         "who joins a round is known to the device's own server, the other devices of that server, "
-        "and whoever listens on their links, and to nobody else; the numbers of rounds that the "
-        "ledger counts for them give nothing away"
+        f"and whoever listens on their links, and to nobody else{but}; the numbers of rounds that "
+        "the ledger counts give nothing away"
     ]
     if privacy.unit == "device":
         lines.append(

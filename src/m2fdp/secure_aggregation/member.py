@@ -36,7 +36,7 @@ class Member:
 
     def __init__(self, terms: Terms, number: int, entropy: Callable[[int], bytes]) -> None:
         self.number = number
-        self._terms = terms
+        self.terms = terms
         self._entropy = entropy
         self._next: Stage | None = Stage.KEYS
         self._sealing = keys.key_pair(entropy(keys.KEY_BYTES))
@@ -70,10 +70,10 @@ class Member:
         others = self._others(self._roster)
         for other in others:
             secret = keys.agree(self._sealing, self._roster[other].sealing, other)
-            self._sealing_keys[other] = keys.derive(secret, "share", self._terms)
+            self._sealing_keys[other] = keys.derive(secret, "share", self.terms)
         held = shares.split(
             (self._own_seed, self._masking.secret()),
-            self._terms.group.threshold,
+            self.terms.group.threshold,
             [point(member) for member in self._roster],
             self._entropy,
         )
@@ -86,6 +86,22 @@ class Member:
         )
         return SealedShares(tuple(sealed), self.number)
 
+    def receive(self, mailbox: Mailbox) -> None:
+        """What the others have sealed for it. By itself it is for a member that has masked its
+        vector before and is rebuilt from the same entropy: it masks nothing any more.
+
+        Raises:
+            OutOfTurn, TamperedShare, BelowThreshold: see `mask`.
+        """
+        self._turn(Stage.VECTOR)
+        for sender, sealed in mailbox.parcels:
+            if sender not in self._sealing_keys:
+                raise TamperedShare(sender, self.number)
+            text = keys.unseal(self._sealing_keys[sender], sender, self.number, sealed)
+            self._held[sender] = (text[: shares.SHARE_BYTES], text[shares.SHARE_BYTES :])
+        self.terms.group.require(len(self._held))
+        self._next = Stage.UNMASKING
+
     def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
         """Its vector and noise under its own mask and one for each other who has shared.
 
@@ -95,21 +111,16 @@ class Member:
             BelowThreshold: too few have shared.
             InputRefused: see `encoding.refusal`.
         """
-        self._turn(Stage.VECTOR)
-        for sender, sealed in mailbox.parcels:
-            if sender not in self._sealing_keys:
-                raise TamperedShare(sender, self.number)
-            text = keys.unseal(self._sealing_keys[sender], sender, self.number, sealed)
-            self._held[sender] = (text[: shares.SHARE_BYTES], text[shares.SHARE_BYTES :])
-        self._terms.group.require(len(self._held))
-        reason = encoding.refusal(entry, self._terms)
+        self.receive(mailbox)
+        self._next = None
+        reason = encoding.refusal(entry, self.terms)
         if reason is not None:
             raise InputRefused(self.number, reason)
-        words = encoding.encode(entry, self._terms)
-        masks.add_own_mask(words, masks.own_key(self._own_seed, self._terms))
+        words = encoding.encode(entry, self.terms)
+        masks.add_own_mask(words, masks.own_key(self._own_seed, self.terms))
         for other in self._others(self._held):
             public = self._roster[other].masking
-            key = masks.pair_key(self._masking, public, other, self._terms)
+            key = masks.pair_key(self._masking, public, other, self.terms)
             masks.add_pair_mask(words, key, self.number, other)
         self._next = Stage.UNMASKING
         return MaskedVector(self.number, words)
@@ -124,6 +135,18 @@ class Member:
         if self._next is not Stage.UNMASKING:
             raise UnmaskRefused(self.number, "it does so once, after its vector")
         self._next = None
+        self.check(request)
+        return UnmaskShares(
+            self.number,
+            {member: self._held[member][0] for member in sorted(request.survivors)},
+            {member: self._held[member][1] for member in sorted(request.silent)},
+        )
+
+    def check(self, request: UnmaskRequest) -> None:
+        """
+        Raises:
+            UnmaskRefused: see `unmask`; whoever sees less than the other members can't find more.
+        """
         survivors, silent = set(request.survivors), set(request.silent)
         if survivors & silent:
             raise UnmaskRefused(self.number, "both shares of one member would show its vector")
@@ -131,13 +154,8 @@ class Member:
             raise UnmaskRefused(self.number, "not those who have shared")
         if self.number not in survivors:
             raise UnmaskRefused(self.number, "it is said to have fallen silent")
-        if len(survivors) < self._terms.group.threshold:
+        if len(survivors) < self.terms.group.threshold:
             raise UnmaskRefused(self.number, "a sum of too few")
-        return UnmaskShares(
-            self.number,
-            {member: self._held[member][0] for member in sorted(survivors)},
-            {member: self._held[member][1] for member in sorted(silent)},
-        )
 
     def _turn(self, stage: Stage) -> None:
         if self._next is not stage:
@@ -146,7 +164,7 @@ class Member:
 
     def _read(self, roster: Roster) -> None:
         self._roster = {one.sender: one for one in roster.keys}
-        self._terms.group.require(len(self._roster))
+        self.terms.group.require(len(self._roster))
         on_roster = self._roster.get(self.number)
         if on_roster != PublicKeys(self.number, self._sealing.public, self._masking.public):
             raise KeyRefused(self.number, "not its own on the roster")

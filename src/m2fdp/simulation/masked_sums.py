@@ -33,22 +33,32 @@ _ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
+class Spread:
+    """How large what the nodes of a layer put in can be, as anybody can tell; float64 (N_l,) each.
+
+    Attributes:
+        bounds: largest norms of the vectors.
+        deviations: the noise's standard deviations.
+        held: the deviations of what noise vectors hold already, at least.
+    """
+
+    bounds: np.ndarray
+    deviations: np.ndarray
+    held: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Messages:
     """What the nodes of a layer put in, already weighed by what it counts with in the sum.
 
     Attributes:
         vectors: (N_l, M).
         noise: (N_l, M).
-        bounds: float64 (N_l,), of the vectors' norms.
-        deviations: float64 (N_l,), of the noise.
-        held: float64 (N_l,), the deviations of what noise vectors hold already, at least.
     """
 
     vectors: Tensor
     noise: Tensor
-    bounds: np.ndarray
-    deviations: np.ndarray
-    held: np.ndarray
+    spread: Spread
 
 
 def masked_sums(
@@ -72,23 +82,17 @@ def masked_sums(
     n_parameters = vectors.shape[1]
     put_in = vectors.cpu().numpy()
     noise = messages.noise.cpu().numpy()
-    draws = messages.deviations > 0
+    draws = messages.spread.deviations > 0
     result = vectors.new_zeros(tree.n_nodes(top), n_parameters)
     for reader in range(tree.n_nodes(top)):
         members = np.flatnonzero((of_node == reader) & present)
         if len(members) < 2 or not alive[members].any():
             continue
-        threshold = int(sums.least_members(np.array([len(members)]))[0])
-        group = Group(tree.names[top][reader], len(members), threshold)
-        scale = Scale(
-            float(messages.bounds[members].max()), float(messages.deviations[members].max())
-        )
         inputs = [
             Input(put_in[node], noise[node] if draws[node] else None) if alive[node] else None
             for node in members.tolist()
         ]
-        terms = Terms(group, scale, n_parameters, f"{label}, layer {layer}")
-        _check_grid(terms, float(np.hypot(messages.deviations, messages.held)[members].max()))
+        terms = group_terms(network, layer, members, messages.spread, n_parameters, label)
         try:
             values = secure_sum(terms, inputs).values
         except BelowThreshold as lost:
@@ -96,6 +100,33 @@ def masked_sums(
             continue
         result[reader] = torch.as_tensor(values, dtype=vectors.dtype, device=vectors.device)
     return result
+
+
+def group_terms(
+    network: Network,
+    layer: int,
+    members: np.ndarray,
+    spread: Spread,
+    n_parameters: int,
+    label: str,
+) -> Terms:
+    """What all parties of one sum know before it begins.
+
+    Args:
+        members: int64 (n,), nodes of the layer with one reader.
+        label: see `masked_sums`.
+
+    Raises:
+        InputError: a sum that hides nothing, no grid for it, or one that its noise does not cover.
+    """
+    sums, tree = network.sums, network.tree
+    threshold = int(sums.least_members(np.array([len(members)]))[0])
+    reader = tree.names[sums.reader_layer(layer)][readers(tree, sums, layer)[members[0]]]
+    group = Group(reader, len(members), threshold)
+    scale = Scale(float(spread.bounds[members].max()), float(spread.deviations[members].max()))
+    terms = Terms(group, scale, n_parameters, f"{label}, layer {layer}")
+    _check_grid(terms, float(np.hypot(spread.deviations, spread.held)[members].max()))
+    return terms
 
 
 def _check_grid(terms: Terms, deviation: float) -> None:

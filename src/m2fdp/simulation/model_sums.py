@@ -6,10 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.privacy.mechanisms import Protection
 from m2fdp.privacy.variance import mean_variances
+from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.aggregation import References
-from m2fdp.simulation.masked_sums import Messages, masked_sums, noise_bound, step_bound
+from m2fdp.simulation.masked_sums import Messages, Spread, masked_sums, noise_bound, step_bound
 from m2fdp.simulation.stretches import Round
+from m2fdp.topology.network import Network
 from m2fdp.topology.sums import readers
 
 
@@ -25,17 +28,21 @@ def model_sums(
         noise: (N_l, M), what they add to it.
         references: the models that updates are counted from.
     """
-    network, eta = current.network, current.plan.step_size
+    network = current.network
     top = network.sums.reader_layer(layer)
-    share = network.shares(layer, top)
-    weights = torch.as_tensor(share).to(models)[:, None]
+    weights = torch.as_tensor(network.shares(layer, top)).to(models)[:, None]
     of_node = torch.as_tensor(readers(network.tree, network.sums, layer), device=models.device)
     messages = Messages(
         (models - references.of(top)[of_node]) * weights,
         noise * weights,
-        share * _bounds(current, layer, models.shape[1]),
-        share * eta * current.mechanism.noise.messages[layer],
-        share * eta * np.sqrt(_held(current, layer)),
+        model_spread(
+            network,
+            current.mechanism,
+            current.plan,
+            current.simulation.shards.rates,
+            layer,
+            models.shape[1],
+        ),
     )
     alive, present = current.alive[step][layer], _sends(current, layer)
     label = current.simulation.sums.label(current.number, step)
@@ -54,22 +61,37 @@ def _sends(current: Round, layer: int) -> np.ndarray:
     return sends
 
 
-def _bounds(current: Round, layer: int, n_parameters: int) -> np.ndarray:
-    """Bounds of the norm of each node's update, with the noise that it holds already:
-    (N_layer,)."""
-    network, steps, eta = current.network, len(current.plan.layers), current.plan.step_size
-    clipping, rates = current.mechanism.clipping, current.simulation.shards.rates
-    of_device = steps * eta * step_bound(clipping, rates)
+def model_spread(
+    network: Network,
+    mechanism: Protection,
+    plan: RoundPlan,
+    rates: np.ndarray,
+    layer: int,
+    n_parameters: int,
+) -> Spread:
+    """How large the updates and the noise that nodes of a layer put in can be, weighed.
+
+    Args:
+        rates: float64 (N_L,), q_j.
+    """
+    steps, eta = len(plan.layers), plan.step_size
+    of_device = steps * eta * step_bound(mechanism.clipping, rates)
     weights = network.shares(network.tree.depth, layer) * of_device
     clipped = np.bincount(network.tree.ancestors[layer], weights=weights)
-    deviation = eta * np.sqrt(steps * _held(current, layer))
-    return clipped + noise_bound(deviation, n_parameters)
+    held = _held(network, mechanism, layer)
+    bounds = clipped + noise_bound(eta * np.sqrt(steps * held), n_parameters)
+    share = network.shares(layer, network.sums.reader_layer(layer))
+    return Spread(
+        share * bounds,
+        share * eta * mechanism.noise.messages[layer],
+        share * eta * np.sqrt(held),
+    )
 
 
-def _held(current: Round, layer: int) -> np.ndarray:
+def _held(network: Network, mechanism: Protection, layer: int) -> np.ndarray:
     """The variance over eta^2 of the noise that one local step, with messages and broadcasts after
     it, leaves in each node's model before it adds to its message: (N_layer,)."""
-    network, noise = current.network, current.mechanism.noise
+    noise = mechanism.noise
     drawn = [np.hypot(*of_layer) for of_layer in zip(noise.heads, noise.messages, strict=True)]
     for at, broadcast in enumerate(noise.broadcasts):
         drawn[at] = np.hypot(drawn[at], broadcast)

@@ -15,7 +15,7 @@ from torch import Tensor
 from m2fdp.privacy.mechanisms import Protection
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.masked_sums import Messages, masked_sums, noise_bound, step_bound
+from m2fdp.simulation.masked_sums import Messages, Spread, masked_sums, noise_bound, step_bound
 from m2fdp.simulation.noise import add_noise
 from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.simulation.simulation import Simulation
@@ -156,7 +156,7 @@ def summed_step(
     for layer in range(tree.depth, top, -1):
         members, deviations, noise = drawn(layer)
         if masks and layer in current.members and network.sums.reader_layer(layer) >= top:
-            messages = Messages(vectors, noise, bounds, deviations, held)
+            messages = Messages(vectors, noise, Spread(bounds, deviations, held))
             present = np.isin(tree.ancestors_of(layer, top), nodes)
             if layer == tree.depth:
                 present = present & current.present

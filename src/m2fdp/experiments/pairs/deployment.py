@@ -24,6 +24,16 @@ def _row(
     return Pair(key, values, beside, clashes, text)
 
 
+def _masked(key: str, values: str, clashes: Callable[[Request], bool], text: str) -> Pair:
+    return _row(
+        f"secure_aggregation.{key}",
+        values,
+        lambda request: bool(request.network.sums.layers) and clashes(request),
+        text,
+        f"{_PLANNED}, secure_aggregation.layers",
+    )
+
+
 DEPLOYED = (
     _row(
         "algorithm",
@@ -85,11 +95,30 @@ DEPLOYED = (
         lambda request: request.config.control.enabled,
         "decides rounds while they run, and nodes know them from the plan; use false",
     ),
-    _row(
-        "secure_aggregation.layers",
-        "any",
-        lambda request: bool(request.network.sums.layers),
-        "are sums that hide their terms, which are simulated only; use []",
+    _masked(
+        "protocol",
+        "ideal",
+        lambda request: request.config.secure_aggregation.protocol == "ideal",
+        "adds up in clear, which no node but one that all trust could do; use masks",
+    ),
+    _masked(
+        "layers",
+        "any, under privacy.mechanism: gradient",
+        lambda request: request.privacy.mechanism == "gradient",
+        "are sums of gradients at every local step (privacy.mechanism: gradient), and nodes mask "
+        "models; use upload",
+    ),
+    _masked(
+        "decode",
+        "cloud",
+        lambda request: request.network.sums.decode == "cloud",
+        "has servers pass on what they can't read, and nodes answer their parents; use parent",
+    ),
+    _masked(
+        "dropout",
+        "above 0",
+        lambda request: request.network.sums.dropout > 0,
+        "draws who falls silent, and nodes do so by themselves (deployment.on_missing); use 0",
     ),
     _row(
         "partition.held_out_by",

@@ -1,0 +1,342 @@
+"""Sums that hide their terms, between real nodes: a parent and its children in five steps.
+
+| step | the parent asks with | a child answers |
+|---|---|---|
+| `keys` | the model to start from | its public keys, signed, and its certificate |
+| `shares` | all children's keys | shares of its two secrets, sealed for each other child |
+| `masked` | what the others have sealed for it | its update and noise, as masked words |
+| `survivors` | whose words have arrived, and whose not | its signature of that list |
+| `unmasking` | all signatures | its shares for that list |
+
+The protocol itself is `m2fdp.secure_aggregation`'s, in the variant for servers that lie (`active`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from torch import Tensor
+
+from m2fdp.deployment import keys
+from m2fdp.deployment import masked_messages as messages
+from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal, to_bytes
+from m2fdp.deployment.node_plan import (
+    ChildrenError,
+    Keeper,
+    NodePlan,
+    RefusedError,
+    message_noise,
+)
+from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
+from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, ProtocolError
+from m2fdp.secure_aggregation.member import Member
+from m2fdp.secure_aggregation.messages import Roster
+from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.terms import Group, Input, Terms
+from m2fdp.simulation.masked_sums import group_terms
+from m2fdp.simulation.model_sums import model_spread
+
+_SEED_BYTES = 32
+
+
+def sum_terms(node: NodePlan, layer: int, members: np.ndarray, place: Place) -> Terms:
+    """What all parties of one sum know, each of its own.
+
+    Args:
+        layer: the members'.
+        members: int64 (n,), them, in the tree's order.
+
+    Raises:
+        InputError: see `group_terms`.
+    """
+    recomputed, plan = node.recomputed, node.rounds[place.round - 1]
+    network, experiment = recomputed.network, recomputed.experiment
+    n_parameters = experiment.model.n_parameters
+    rates = experiment.sampling_rates
+    spread = model_spread(network, node.mechanism, plan, rates, layer, n_parameters)
+    run = f"plan {node.plan.digest.hex()}, round {place.round}, steps {place.first} to {place.last}"
+    return group_terms(network, layer, members, spread, n_parameters, run)
+
+
+def survivors_counted_on(node: NodePlan, group: Group) -> int:
+    """How many survivors a list must have: where nobody is done without, all; else a quorum."""
+    recomputed = node.recomputed
+    if recomputed.settings.on_missing != "skip":
+        return group.n_members
+    return quorum(group, recomputed.experiment.config.threat.colluding)
+
+
+class Worker(Protocol):
+    """What makes models: a device, or a server."""
+
+    def compute(self, question: Question) -> Tensor:
+        """What it sends, (1, M)."""
+
+    def result(self, question: Question) -> Tensor:
+        """The model (1, M) that the question's steps end in, before it is sent."""
+
+
+def answering(
+    node: NodePlan, identity: keys.Identity, worker: Worker, keeper: Keeper
+) -> Callable[[Question], bytes]:
+    """What a node answers with: its message, or the steps of a sum that hides it."""
+    if node.masked:
+        return MaskingChild(node, identity, worker.result, keeper).answer
+    return lambda question: to_bytes(worker.compute(question))
+
+
+class MaskingChild:
+    """A child's side: what it answers its parent at each step.
+
+    It is rebuilt from a seed and from the questions that it has answered, which it keeps, so that
+    a child that is started again goes on as if it had not been killed.
+
+    Args:
+        result: what makes its model (1, M) of a question, before it is sent.
+        keeper: where seed and questions are kept; they are secret.
+    """
+
+    def __init__(
+        self,
+        node: NodePlan,
+        identity: keys.Identity,
+        result: Callable[[Question], Tensor],
+        keeper: Keeper,
+    ) -> None:
+        self.node, self._identity, self._result, self._keeper = node, identity, result, keeper
+        self._streams = node.randomness()
+        self._number = int(np.searchsorted(node.siblings, node.index))
+        self._certificates: dict[int, bytes] = {}
+        # The member whose next step is there, with the place of that step.
+        self._ready: tuple[Place, ActiveMember] | None = None
+
+    def answer(self, question: Question) -> bytes:
+        """What it answers, the question being the plan's.
+
+        Raises:
+            RefusedError: a step of the protocol is refused, or was not come to.
+        """
+        place = question.place
+        try:
+            member = self._member(place)
+            self._ready = None  # a member that fails is lost, and rebuilt
+            content = self._take(member, place, question.content)
+        except (ProtocolError, BelowThreshold) as error:
+            raise RefusedError(f"{place}: {error}") from None
+        if place.kind != STEPS[-1]:
+            self._keeper.keep(place.round, _asked(place), question.content, waits=False)
+            self._ready = _step(place, STEPS[STEPS.index(place.kind) + 1]), member
+        return content
+
+    def _take(self, member: ActiveMember, place: Place, content: bytes) -> bytes:
+        """One step."""
+        number = self._number
+        match place.kind:
+            case "keys":
+                public, signature = member.announce()
+                return messages.pack_keys(public, signature, self._identity.certificate)
+            case "shares":
+                return messages.pack(member.share(*self._roster(content)).parcels)
+            case "masked":
+                mailbox = messages.unpack_mailbox(number, content)
+                return messages.pack_words(member.mask(mailbox, self._input(place)))
+            case "survivors":
+                return member.confirm(messages.unpack_request(content))
+            case _:
+                return messages.pack_unmasking(
+                    member.unmask(messages.unpack(content, "signatures"))
+                )
+
+    def _member(self, place: Place) -> ActiveMember:
+        """The member that is at a step; rebuilt, unless it is there."""
+        if self._ready is not None and self._ready[0] == place:
+            return self._ready[1]
+        terms = sum_terms(self.node, self.node.layer, self.node.siblings, place)
+        member = Member(terms, self._number, self._entropy(place))
+        signing = Signing(self._identity.sign, self._verify)
+        active = ActiveMember(member, signing, survivors_counted_on(self.node, terms.group))
+        for kind in STEPS[: STEPS.index(place.kind)]:
+            before = _step(place, kind)
+            content = self._keeper.kept(place.round, _asked(before))
+            if content is None:
+                raise RefusedError(f"{place}: nobody has asked for {kind} before")
+            if kind == "masked":
+                active.receive(messages.unpack_mailbox(self._number, content))
+            else:
+                self._take(active, before, content)
+        return active
+
+    def _entropy(self, place: Place) -> Callable[[int], bytes]:
+        """All that it draws for one sum: ChaCha20's keystream of a seed, which is kept."""
+        name = f"seed-{place.first}"
+        seed = self._keeper.kept(place.round, name)
+        if seed is None:
+            seed = os.urandom(_SEED_BYTES)
+            self._keeper.keep(place.round, name, seed, waits=False)
+        stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor()
+        return lambda size: stream.update(bytes(size))
+
+    def _roster(self, content: bytes) -> tuple[Roster, Mapping[int, bytes]]:
+        """Keys and their signatures, by those whom the plan has as its parent's children.
+
+        Raises:
+            KeyRefused: with a certificate of somebody else.
+        """
+        tree, public, signatures = self.node.recomputed.network.tree, [], {}
+        for number, part in messages.unpack(content, "roster").items():
+            shown, signatures[number], certificate = messages.unpack_keys(number, part)
+            if number >= len(self.node.siblings):
+                raise KeyRefused(number, "no child of this node's parent in the plan")
+            name = tree.names[self.node.layer][self.node.siblings[number]]
+            if not keys.issued(certificate, self._identity.authority, name):
+                raise KeyRefused(number, f"not with a certificate of {name} by the authority")
+            self._certificates[number] = certificate
+            public.append(shown)
+        return Roster(tuple(public)), signatures
+
+    def _verify(self, number: int, signature: bytes, text: bytes) -> bool:
+        certificate = self._certificates.get(number)
+        return certificate is not None and keys.verify(certificate, signature, text)
+
+    def _input(self, place: Place) -> Input:
+        """Its update, weighed by what it counts with, and its noise: the simulator's."""
+        node, start = self.node, self._keeper.kept(place.round, _asked(_step(place, "keys")))
+        assert start is not None  # else there is no member
+        asked = Question(node.plan.digest, _step(place, "model"), start)
+        vector = self._result(asked)
+        noise = message_noise(node, node.noise(self._streams, place.round), place, vector)
+        share = node.recomputed.network.shares(node.layer, node.layer - 1)[node.index]
+        weight = torch.as_tensor(share).to(vector)
+        put_in = (vector - asked.vector) * weight
+        draws = node.mechanism.noise.messages[node.layer][node.index] * share > 0
+        return Input(put_in[0].numpy(), (noise * weight)[0].numpy() if draws else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """A parent that asks its children for a sum.
+
+    Attributes:
+        question: what each would be asked for its model.
+        keeper: where it keeps what it decides, before any child hears it.
+        on_missing: what to call with the name of who, or what, is done without.
+    """
+
+    node: NodePlan
+    links: Links
+    question: Question
+    keeper: Keeper
+    on_missing: Callable[[str], None]
+
+    def ask(self, kind: Kind, contents: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        """Ask children, by number; the answers of those who are there, as they come.
+
+        Raises:
+            ChildrenError: one refuses.
+        """
+        place = _step(self.question.place, kind)
+        asked = {one: Question(self.question.plan, place, one) for one in set(contents.values())}
+        replies = self.links.ask_each(
+            [
+                asked[contents[number]] if number in contents else None
+                for number in range(len(self.node.children))
+            ]
+        )
+        for number, reply in zip(sorted(contents), replies, strict=True):
+            if isinstance(reply, Refusal):
+                raise ChildrenError(str(reply))
+            if isinstance(reply, Missing):
+                self.on_missing(reply.node)
+            else:
+                yield number, reply.content
+
+    def decided(self, kind: Kind, make: Callable[[], bytes]) -> bytes:
+        """What a step is asked with: what was kept, or what is made now."""
+        round_, name = self.question.place.round, f"decided-{kind}-{self.question.place.first}"
+        content = self.keeper.kept(round_, name)
+        if content is None:
+            content = make()
+            if self.node.recomputed.settings.on_missing == "skip":  # else all are there, always
+                self.keeper.keep(round_, name, content)
+        return content
+
+
+def masked_sum(asking: Asking) -> Tensor | None:
+    """What the children put in, added up: (M,); None = too few are left, and the run goes on.
+
+    Raises:
+        ChildrenError: a child refuses, breaks the protocol, or is missed.
+    """
+    node = asking.node
+    try:
+        return _masked_sum(asking)
+    except BelowThreshold as lost:
+        if node.recomputed.experiment.config.secure_aggregation.on_loss == "stop":
+            raise ChildrenError(str(lost)) from None
+        asking.on_missing(f"the sum of {lost.alive} senders")
+        return None
+    except ProtocolError as error:
+        raise ChildrenError(f"the sum of {node.name}: {error}") from None
+
+
+def _masked_sum(asking: Asking) -> Tensor:
+    node, place = asking.node, asking.question.place
+    members = np.flatnonzero(node.recomputed.network.tree.parents[node.layer] == node.index)
+    terms = sum_terms(node, node.layer + 1, members, place)
+    group, server = terms.group, Server(terms)
+    least = survivors_counted_on(node, group)
+
+    def pack_answers(kind: Kind, contents: Mapping[int, bytes]) -> bytes:
+        return messages.pack(asking.ask(kind, contents))
+
+    start = asking.question.content
+    roster = asking.decided(
+        "shares", lambda: pack_answers("keys", dict.fromkeys(range(group.n_members), start))
+    )
+    announced = messages.unpack(roster, "roster")
+    listed = server.roster(messages.unpack_keys(*one)[0] for one in announced.items())
+    for member, reason in server.refused.items():
+        raise KeyRefused(member, reason)
+
+    takes_part = dict.fromkeys((one.sender for one in listed.keys), roster)
+    sealed = asking.decided("masked", lambda: pack_answers("shares", takes_part))
+    parcels = messages.unpack(sealed, "sealed shares")
+    boxes = server.mailboxes(messages.unpack_shares(*one) for one in parcels.items())
+
+    before = asking.keeper.kept(place.round, f"decided-survivors-{place.first}")
+    expected = None if before is None else messages.unpack_request(before).survivors
+    asked = {
+        box.recipient: messages.pack(box.parcels)
+        for box in boxes
+        if expected is None or box.recipient in expected
+    }
+    request = server.request(messages.unpack_words(*one) for one in asking.ask("masked", asked))
+    if len(request.survivors) < least:
+        raise BelowThreshold(group.name, len(request.survivors), least)
+    list_ = asking.decided("survivors", lambda: messages.pack_request(request))
+    if list_ != messages.pack_request(request):
+        raise ChildrenError(f"the sum of {node.name}: one who has survived is not there any more")
+
+    survived = dict.fromkeys(request.survivors, list_)
+    signatures = asking.decided("unmasking", lambda: pack_answers("survivors", survived))
+    signed = messages.unpack(signatures, "signatures")
+    if len(signed) < least:
+        raise BelowThreshold(group.name, len(signed), least)
+    answers = asking.ask("unmasking", dict.fromkeys(signed, signatures))
+    values = server.read(messages.unpack_unmasking(u, one, request) for u, one in answers)
+    return torch.as_tensor(values, dtype=torch.float32)
+
+
+def _step(place: Place, kind: Kind) -> Place:
+    return Place(place.round, place.first, place.last, kind)
+
+
+def _asked(place: Place) -> str:
+    return f"asked-{place.kind}-{place.first}"

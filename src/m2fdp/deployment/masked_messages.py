@@ -1,0 +1,152 @@
+"""The messages of a sum that hides its terms, as bytes: numbered parts, by member's number."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from m2fdp.secure_aggregation.failures import ProtocolError
+from m2fdp.secure_aggregation.keys import KEY_BYTES
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    PublicKeys,
+    SealedShares,
+    UnmaskRequest,
+    UnmaskShares,
+)
+
+# Number of a member, or of a field; how many bytes follow.
+_PART = struct.Struct("<II")
+_SURVIVED, _SILENT = b"+", b"-"
+
+
+class NoMessage(ProtocolError):  # noqa: N818 (named as the event that it is)
+    """Bytes that are none of the protocol's messages."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"bytes that are no {what}")
+
+
+def pack(parts: Iterable[tuple[int, bytes]]) -> bytes:
+    """Numbered parts, one after the other."""
+    return b"".join(_PART.pack(number, len(part)) + part for number, part in parts)
+
+
+def unpack(content: bytes, what: str) -> dict[int, bytes]:
+    """The parts by number, in order.
+
+    Args:
+        what: the message's name, for who reads that it is none.
+
+    Raises:
+        NoMessage: they are no parts, or two have one number.
+    """
+    parts: dict[int, bytes] = {}
+    at = 0
+    while at < len(content):
+        if at + _PART.size > len(content):
+            raise NoMessage(what)
+        number, size = _PART.unpack_from(content, at)
+        at += _PART.size
+        part = content[at : at + size]
+        if len(part) != size or number in parts:
+            raise NoMessage(what)
+        parts[number] = part
+        at += size
+    return parts
+
+
+def pack_keys(keys: PublicKeys, signature: bytes, certificate: bytes) -> bytes:
+    """A member's public keys, its signature of them, and its certificate in PEM."""
+    return pack(enumerate((keys.sealing + keys.masking, signature, certificate)))
+
+
+def unpack_keys(sender: int, content: bytes) -> tuple[PublicKeys, bytes, bytes]:
+    """Keys, signature and certificate.
+
+    Raises:
+        NoMessage: they are none.
+    """
+    parts = unpack(content, "keys")
+    if list(parts) != [0, 1, 2] or len(parts[0]) != 2 * KEY_BYTES:
+        raise NoMessage("keys")
+    keys = PublicKeys(sender, parts[0][:KEY_BYTES], parts[0][KEY_BYTES:])
+    return keys, parts[1], parts[2]
+
+
+def unpack_shares(sender: int, content: bytes) -> SealedShares:
+    """What `pack` has made of a member's parcels.
+
+    Raises:
+        NoMessage: they are none.
+    """
+    return SealedShares(tuple(unpack(content, "sealed shares").items()), sender)
+
+
+def unpack_mailbox(recipient: int, content: bytes) -> Mailbox:
+    """What `pack` has made of a mailbox's parcels.
+
+    Raises:
+        NoMessage: it is none.
+    """
+    return Mailbox(tuple(unpack(content, "mailbox").items()), recipient)
+
+
+def pack_words(vector: MaskedVector) -> bytes:
+    """Masked words, little endian."""
+    return vector.words.astype("<u4", copy=False).tobytes()
+
+
+def unpack_words(sender: int, content: bytes) -> MaskedVector:
+    """Masked words.
+
+    Raises:
+        NoMessage: they are none.
+    """
+    if len(content) % 4:
+        raise NoMessage("masked words")
+    return MaskedVector(sender, np.frombuffer(content, "<u4").astype(np.uint32, copy=False))
+
+
+def pack_request(request: UnmaskRequest) -> bytes:
+    """Who survived and who did not, in order of their numbers."""
+    states = dict.fromkeys(request.survivors, _SURVIVED) | dict.fromkeys(request.silent, _SILENT)
+    return pack(sorted(states.items()))
+
+
+def unpack_request(content: bytes) -> UnmaskRequest:
+    """Who survived and who did not.
+
+    Raises:
+        NoMessage: it does not say so.
+    """
+    states = unpack(content, "list of survivors")
+    if not set(states.values()) <= {_SURVIVED, _SILENT}:
+        raise NoMessage("list of survivors")
+    survivors, silent = (
+        tuple(u for u, state in states.items() if state == which) for which in (_SURVIVED, _SILENT)
+    )
+    return UnmaskRequest(survivors, silent)
+
+
+def pack_unmasking(shares: UnmaskShares) -> bytes:
+    """A share of the one secret of each member that was asked about."""
+    held: Mapping[int, bytes] = {**shares.own_masks, **shares.masking_keys}
+    return pack(sorted(held.items()))
+
+
+def unpack_unmasking(sender: int, content: bytes, request: UnmaskRequest) -> UnmaskShares:
+    """Shares, of what the request has asked for.
+
+    Raises:
+        NoMessage: they are none, or of others.
+    """
+    held = unpack(content, "shares")
+    if set(held) != {*request.survivors, *request.silent}:
+        raise NoMessage("shares of those who were asked about")
+    return UnmaskShares(
+        sender, {u: held[u] for u in request.survivors}, {u: held[u] for u in request.silent}
+    )

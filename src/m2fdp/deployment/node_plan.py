@@ -1,0 +1,221 @@
+"""What a node knows of a run, of its own place in it, and of what it has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.deployment.entropy import CipherStreams
+from m2fdp.deployment.links import STEPS, Kind, Place
+from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
+from m2fdp.errors import InputError
+from m2fdp.privacy.mechanisms import Protection
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.learner import Clip
+from m2fdp.simulation.local_rules import LocalRule, ProximalStep
+from m2fdp.simulation.noise import RoundNoise
+from m2fdp.streams import KeyedStreams, Randomness
+
+_ONE = np.zeros(1, dtype=np.int64)
+
+
+class RefusedError(Exception):
+    """A node does not answer; the text is its reason."""
+
+
+class ChildrenError(Exception):
+    """A child has refused, or is missed, so that there is nothing to answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodePlan:
+    """What one node must know.
+
+    Attributes:
+        plan: the signed one.
+        recomputed: the run as this node has computed it.
+        layer, index: its place in the tree.
+    """
+
+    plan: PublicPlan
+    recomputed: Recomputed
+    name: str
+    layer: int
+    index: int
+
+    @property
+    def depth(self) -> int:
+        """L."""
+        return self.recomputed.network.tree.depth
+
+    @property
+    def parent(self) -> str | None:
+        """By name; None for the cloud."""
+        tree = self.recomputed.network.tree
+        if self.layer == 0:
+            return None
+        return tree.names[self.layer - 1][tree.parents[self.layer - 1][self.index]]
+
+    @cached_property
+    def children(self) -> tuple[str, ...]:
+        """By name, in the tree's order."""
+        tree = self.recomputed.network.tree
+        if self.layer == self.depth:
+            return ()
+        found = np.flatnonzero(tree.parents[self.layer] == self.index)
+        return tuple(tree.names[self.layer + 1][child] for child in found)
+
+    @cached_property
+    def siblings(self) -> np.ndarray:
+        """Its parent's children, itself among them, by index: int64 (n,)."""
+        parents = self.recomputed.network.tree.parents[self.layer - 1]
+        return np.flatnonzero(parents == parents[self.index])
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """rho of the children, float32 (n, 1, 1)."""
+        network = self.recomputed.network
+        rho = network.weights[self.layer][network.tree.parents[self.layer] == self.index]
+        return torch.as_tensor(rho).to(torch.float32)[:, None, None]
+
+    @property
+    def masked(self) -> bool:
+        """Whether its models are read as a part of a sum only."""
+        return self.layer in self.recomputed.network.sums.layers
+
+    @property
+    def adds_masked(self) -> bool:
+        """Whether it reads its children's models as a sum only."""
+        return self.layer + 1 in self.recomputed.network.sums.layers
+
+    @property
+    def mechanism(self) -> Protection:
+        """What is clipped and noised."""
+        return self.recomputed.experiment.calibration.mechanism
+
+    @cached_property
+    def rounds(self) -> tuple[RoundPlan, ...]:
+        """t = 1…T."""
+        return self.recomputed.experiment.run_plan.rounds[: self.recomputed.rounds]
+
+    @cached_property
+    def deviations(self) -> Deviations:
+        """The noise that it adds."""
+        return self.plan.deviations(self.name)
+
+    @cached_property
+    def is_head(self) -> bool:
+        """Whether it steps for all devices below it, or, of a device, for itself."""
+        heads = self.mechanism.lock_step.nodes
+        return bool((heads == (self.layer, self.index)).all(axis=1).any())
+
+    @cached_property
+    def gives(self) -> Kind:
+        """What its parent asks it for."""
+        tree, heads = self.recomputed.network.tree, self.mechanism.lock_step
+        below = tree.ancestors[self.layer] == self.index
+        (head_layer,) = np.unique(heads.nodes[heads.group_of[below], 0].min())
+        return "gradient" if head_layer < self.layer else "model"
+
+    def places(self, round_: int) -> tuple[Place, ...]:
+        """All questions of a round that the plan has for it, in order."""
+        layers = self.rounds[round_ - 1].layers
+        if self.gives == "gradient":
+            return tuple(Place(round_, k, k, "gradient") for k in range(1, len(layers) + 1))
+        kinds: Sequence[Kind] = STEPS if self.masked else ("model",)
+        asked_by = self.layer - 1
+        return tuple(
+            Place(round_, *span, kind)
+            for span in spans(layers, 1, len(layers), asked_by)
+            for kind in kinds
+        )
+
+    def top(self, place: Place) -> int | None:
+        """The layer that models travel up to after a question's steps; None = they do not."""
+        return self.rounds[place.round - 1].layers[place.last - 1]
+
+    def step_size(self, round_: int) -> float:
+        """eta^t."""
+        return self.rounds[round_ - 1].step_size
+
+    def randomness(self) -> Randomness:
+        """Entropy; in a rehearsal the simulator's own draws."""
+        config, release = self.recomputed.experiment.config, self.plan.release
+        if release is None:
+            return Randomness(CipherStreams(), CipherStreams())
+        return Randomness(KeyedStreams(config.seed), KeyedStreams(config.seed, release))
+
+    def noise(self, streams: Randomness, round_: int) -> RoundNoise:
+        """Its draws of a round."""
+        scale = self.mechanism.noise.scale(self.step_size(round_))
+        # As the first node of a part of the tree, it has its own place in the streams.
+        return RoundNoise(streams.noise, round_, scale, (self.index,) * (self.depth + 1))
+
+    def local_rule(self, round_: int) -> LocalRule:
+        """One local step."""
+        rule, mu = self.recomputed.experiment.plan.rules.local, self.rounds[round_ - 1].proximal
+        return ProximalStep(mu, rule) if mu else rule
+
+    def clip(self) -> Clip:
+        """What bounds gradients, updates and models."""
+        experiment, norms = self.recomputed.experiment, self.mechanism.clipping
+        layers = experiment.model.layers if norms.by_layer else None
+        return Clip(norms, layers, experiment.plan.rules.clip_factor)
+
+
+def node_plan(plan: PublicPlan, recomputed: Recomputed, name: str) -> NodePlan:
+    """What a node must know.
+
+    Raises:
+        InputError: the plan has no such node.
+    """
+    for layer, names in enumerate(recomputed.network.tree.names):
+        if name in names:
+            return NodePlan(plan, recomputed, name, layer, names.index(name))
+    every = [name for names in recomputed.network.tree.names for name in names]
+    raise InputError("--as", name, f"is no node of the plan; it has {', '.join(every[:12])}")
+
+
+def message_noise(node: NodePlan, noise: RoundNoise, place: Place, like: Tensor) -> Tensor:
+    """What a node adds to a message (1, M) as it leaves it."""
+    added = node.deviations.sent(node.top(place))
+    drawn = torch.zeros_like(like)
+    noise.add(place.last, "message-noise", node.layer, np.array([added]), drawn, _ONE)
+    return drawn
+
+
+def spans(
+    layers: Sequence[int | None], first: int, last: int, layer: int
+) -> Iterator[tuple[int, int]]:
+    """Steps `first` to `last`, cut where models travel up to a layer or further."""
+    for step in range(first, last + 1):
+        top = layers[step - 1]
+        if step == last or (top is not None and top <= layer):
+            yield first, step
+            first = step + 1
+
+
+class Keeper:
+    """What a node keeps of a round before others read what follows from it; a subclass keeps it on
+    a disk."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, str], bytes] = {}
+
+    def kept(self, round_: int, what: str) -> bytes | None:
+        """What was kept under a name in a round, if there is something."""
+        return self._held.get((round_, what))
+
+    def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
+        """Keep it, and nothing of other rounds.
+
+        Args:
+            waits: whether it must be safe when this returns; else once the node's answer is.
+        """
+        self._held = {at: held for at, held in self._held.items() if at[0] == round_}
+        self._held[round_, what] = content

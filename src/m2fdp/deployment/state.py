@@ -1,0 +1,221 @@
+"""A node's memory: a folder that is what it was, or refused.
+
+`node.json` (whose it is), `budget.log` (a device's spending, a line a round, appended),
+`places.log` (what was answered, with the signed line), and `kept/` (the bytes of the round, one
+after the other). Each line ends in a digest of it and the line before, and names the last digest of
+the other file: what was changed, cut, or put back from an earlier day is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from errno import ENOSPC
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from m2fdp.errors import InputError
+from m2fdp.files import replacing, sealed, shown, unsealed
+
+_START = "0" * 64
+# Lengths of a record's name and of its content.
+_RECORD = struct.Struct("<HQ")
+
+
+class Log:
+    """A file of lines, each of which holds a digest of the one before; only ever appended to.
+
+    Raises:
+        InputError: a line of it was changed, or is cut.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.entries = path, list[dict[str, Any]]()
+        self.digests = [_START]
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        for number, line in enumerate(text.splitlines(keepends=True), start=1):
+            content, _, digest = line.rstrip("\n").rpartition("  ")
+            whole = line.endswith("\n") and digest == self._digest(content, self.last)
+            try:
+                entry = json.loads(content) if whole else None
+            except ValueError:
+                entry = None
+            if not isinstance(entry, dict):
+                problem = (
+                    "is not as this node has written it; nobody but you can know what is spent"
+                )
+                raise InputError("state", f"{shown(path)}, line {number}", problem)
+            self.entries.append(entry)
+            self.digests.append(digest)
+
+    @property
+    def last(self) -> str:
+        """The digest of the last line."""
+        return self.digests[-1]
+
+    def append(self, *entries: Mapping[str, Any]) -> None:
+        """Write a line for each entry, and wait until they are on the disk."""
+        lines, digests = "", [self.last]
+        for entry in entries:
+            content = json.dumps(entry, ensure_ascii=False)
+            digests.append(self._digest(content, digests[-1]))
+            lines += f"{content}  {digests[-1]}\n"
+        new = not self.path.exists()
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            written = lines.encode()
+            before = os.fstat(descriptor).st_size
+            try:
+                if os.write(descriptor, written) != len(written):
+                    raise OSError(ENOSPC, os.strerror(ENOSPC))
+            except OSError as error:  # a part of a line would be refused later
+                os.ftruncate(descriptor, before)
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if new:
+            _sync_folder(self.path.parent)
+        self.entries += map(dict, entries)
+        self.digests += digests[1:]
+
+    def _digest(self, content: str, before: str) -> str:
+        return sha256(f"{before}{content}".encode()).hexdigest()
+
+
+class State:
+    """The folder of one node, which one process has at a time.
+
+    Raises:
+        InputError: another process has it, it is another node's, or it is damaged or older than
+            itself.
+    """
+
+    def __init__(self, folder: Path, node: str) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            problem = "is in use by another process of this node; a node is one process"
+            raise InputError("--state", shown(folder), problem) from None
+        try:
+            self._check_owner(folder / "node.json", node)
+            self.budget, self.places = Log(folder / "budget.log"), Log(folder / "places.log")
+            self._check_age()
+        except InputError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let another process have it."""
+        os.close(self._lock)
+
+    def kept(self, book: str, what: str) -> bytes | None:
+        """What was last kept under a name in a book.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        path, written = self.folder / "kept" / book, None
+        if path.exists():
+            with path.open("rb") as file:
+                for name, start, size in _records(file):
+                    if name == what:
+                        written = start, size
+                if written is None:
+                    return None
+                file.seek(written[0])
+                content = unsealed(file.read(written[1]))
+            if content is None:
+                raise InputError("state", shown(path), "is damaged; nobody can answer as before")
+            return content
+        return None
+
+    def keep(self, book: str, what: str, content: bytes, waits: bool = True) -> None:
+        """Keep it in a book.
+
+        Args:
+            waits: whether it is on the disk when this returns; else it is once something is kept
+                there that waits.
+        """
+        path, held = self.folder / "kept" / book, sealed(content)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
+        new = not path.exists()
+        try:
+            with path.open("w+b" if new else "r+b") as file:
+                end = max((start + size for _, start, size in _records(file)), default=0)
+                file.seek(end)
+                file.truncate()  # a record that a crash has cut
+                file.write(_RECORD.pack(len(what), len(held)) + what.encode() + held)
+                file.flush()
+                if waits:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        if new:
+            _sync_folder(path.parent)
+
+    def forget(self, but: str) -> None:
+        """Remove all that is kept, but one book."""
+        folder = self.folder / "kept"
+        for path in folder.iterdir() if folder.exists() else ():
+            if path.name != but:
+                path.unlink()
+
+    def _check_owner(self, file: Path, node: str) -> None:
+        """The folder is this node's, or becomes so."""
+        if file.exists():
+            try:
+                name = json.loads(file.read_text())["name"]
+            except (ValueError, KeyError, TypeError):
+                raise InputError("state", shown(file), "is damaged") from None
+            if name != node:
+                problem = f"is that of {name}, not of {node}"
+                raise InputError("--state", shown(self.folder), problem)
+        elif any(each.name != "lock" for each in self.folder.iterdir()):
+            raise InputError("state", shown(file), "is missing from a state that was begun")
+        else:
+            with replacing(file) as unfinished:
+                unfinished.write_text(json.dumps({"name": node}) + "\n")
+
+    def _check_age(self) -> None:
+        """Each line of answers says of which step it is, as those of an older version do not; and
+        each file names the other's last digest at the time that it was written."""
+        if any("kind" not in entry for entry in self.places.entries):
+            problem = (
+                "is of an older version, which named no kinds of answers; begin another "
+                "state, with a budget less what budget.log says is spent"
+            )
+            raise InputError("state", shown(self.places.path), problem)
+        for log, other in ((self.budget, self.places), (self.places, self.budget)):
+            for entry in log.entries:
+                if entry["beside"] not in other.digests:
+                    problem = f"is older than {shown(log.path)}; what was spent since is not in it"
+                    raise InputError("state", shown(other.path), problem)
+
+
+def _records(file: BinaryIO) -> Iterator[tuple[str, int, int]]:
+    """Of what is in a book: name, where it starts, how long it is; but for what was cut."""
+    end, at = os.fstat(file.fileno()).st_size, 0
+    while at + _RECORD.size <= end:
+        file.seek(at)
+        length, size = _RECORD.unpack(file.read(_RECORD.size))
+        start = at + _RECORD.size + length
+        if start + size > end:
+            return
+        yield file.read(length).decode(errors="replace"), start, size
+        at = start + size
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

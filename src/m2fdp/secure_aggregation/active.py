@@ -1,0 +1,171 @@
+"""Against a server that lies: signed keys, and one list of survivors (Bonawitz et al. 2017, Fig. 4,
+for active adversaries).
+
+What `member` and `server` do is lost to such a server in three ways. It makes up the keys of all
+others, and reads a member's vector by itself. It says of a member to some that it has survived and
+to others that it fell silent: with c >= 2t - n colluders it gets t shares of both secrets. And with
+fewer it tells each member of other silent ones, until what it has unmasks a sum of less than t.
+
+So each member signs its keys, and shares with nobody whose keys are unsigned; and it gives shares
+for one list of survivors, that it has signed itself, once a quorum has signed the same. Honest
+members sign once and c colluders for every list: two lists take 2q <= (n - c) + 2c signatures, and
+there are none for a quorum q > (n + c)/2. It is t that keeps secrets from t - 1 members, and q that
+keeps the server to one list; q > t where 2t <= n + c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, UnmaskRefused
+from m2fdp.secure_aggregation.keys import info
+from m2fdp.secure_aggregation.member import Member
+from m2fdp.secure_aggregation.messages import (
+    Mailbox,
+    MaskedVector,
+    PublicKeys,
+    Roster,
+    SealedShares,
+    UnmaskRequest,
+    UnmaskShares,
+)
+from m2fdp.secure_aggregation.terms import Group, Input, Terms
+
+
+@dataclass(frozen=True)
+class Signing:
+    """How members know each other.
+
+    Attributes:
+        sign: a member's own signature of a text.
+        verify: whether a signature of a text is that of a member, by number; it is given the
+            member, the signature and the text.
+    """
+
+    sign: Callable[[bytes], bytes]
+    verify: Callable[[int, bytes, bytes], bool]
+
+
+def quorum(group: Group, colluding: int) -> int:
+    """q, the fewest signatures under a list of survivors: at least t, and above (n + c)/2, so that
+    c colluders of a server that lies sign no second list."""
+    return max(group.threshold, (group.n_members + colluding) // 2 + 1)
+
+
+def text_of_keys(terms: Terms, keys: PublicKeys) -> bytes:
+    """What a member signs with its keys: them, its number, round, group and grid."""
+    grid = keys.sender.to_bytes(4) + terms.points.to_bytes(8)
+    return info("signed keys", terms) + grid + keys.sealing + keys.masking
+
+
+def text_of_survivors(terms: Terms, request: UnmaskRequest) -> bytes:
+    """What a survivor signs before it unmasks: who survived and who did not, round and group."""
+    lists = [sorted(request.survivors), sorted(request.silent)]
+    numbers = (len(one).to_bytes(4) + b"".join(u.to_bytes(4) for u in one) for one in lists)
+    return info("signed survivors", terms) + b"".join(numbers)
+
+
+def check_keys(
+    terms: Terms, roster: Roster, signatures: Mapping[int, bytes], signing: Signing
+) -> None:
+    """
+    Args:
+        signatures: those of the keys, by member.
+
+    Raises:
+        KeyRefused: keys that their owner has not signed for this round, group and grid.
+    """
+    for one in roster.keys:
+        text = text_of_keys(terms, one)
+        if not signing.verify(one.sender, signatures.get(one.sender, b""), text):
+            raise KeyRefused(one.sender, "not signed by it for this round and grid")
+
+
+def signers(
+    terms: Terms, request: UnmaskRequest, signatures: Mapping[int, bytes], signing: Signing
+) -> frozenset[int]:
+    """The survivors who have signed a list of survivors."""
+    text = text_of_survivors(terms, request)
+    signed = (u for u in request.survivors if signing.verify(u, signatures.get(u, b""), text))
+    return frozenset(signed)
+
+
+class ActiveMember:
+    """A member's side of one round with a server that may lie: five messages, each once.
+
+    Args:
+        member: the same member's side of the protocol for a server that does not lie.
+        least: fewest survivors, and signatures under their list: q of `quorum`, or more where more
+            are counted on.
+    """
+
+    def __init__(self, member: Member, signing: Signing, least: int) -> None:
+        self._member, self._signing, self._least = member, signing, least
+        self._confirmed: UnmaskRequest | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """The member's."""
+        return self._member.terms
+
+    def announce(self) -> tuple[PublicKeys, bytes]:
+        """Its public keys, and its signature of them.
+
+        Raises:
+            OutOfTurn: asked again.
+        """
+        keys = self._member.announce()
+        return keys, self._signing.sign(text_of_keys(self.terms, keys))
+
+    def share(self, roster: Roster, signatures: Mapping[int, bytes]) -> SealedShares:
+        """Shares of its two secrets for the others of a roster that all have signed.
+
+        Raises:
+            BelowThreshold: fewer than q are on it.
+            KeyRefused, OutOfTurn: see `check_keys` and `Member.share`.
+        """
+        if len(roster.keys) < self._least:
+            raise BelowThreshold(self.terms.group.name, len(roster.keys), self._least)
+        check_keys(self.terms, roster, signatures, self._signing)
+        return self._member.share(roster)
+
+    def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
+        """See `Member.mask`."""
+        return self._member.mask(mailbox, entry)
+
+    def receive(self, mailbox: Mailbox) -> None:
+        """See `Member.receive`."""
+        self._member.receive(mailbox)
+
+    def confirm(self, request: UnmaskRequest) -> bytes:
+        """Its signature of the one list of survivors that it will unmask.
+
+        Raises:
+            UnmaskRefused: a second list, one of fewer than q, or see `Member.unmask`.
+        """
+        if self._confirmed is not None:
+            raise UnmaskRefused(self._member.number, "it has signed another list of survivors")
+        self._member.check(request)
+        if len(request.survivors) < self._least:
+            reason = f"{len(request.survivors)} survivors, and {self._least} are counted on"
+            raise UnmaskRefused(self._member.number, reason)
+        self._confirmed = request
+        return self._signing.sign(text_of_survivors(self.terms, request))
+
+    def unmask(self, signatures: Mapping[int, bytes]) -> UnmaskShares:
+        """Its shares for the list that it has signed.
+
+        Args:
+            signatures: those of the list, by survivor.
+
+        Raises:
+            UnmaskRefused: it has signed none, fewer than q have, or see `Member.unmask`.
+        """
+        if self._confirmed is None:
+            raise UnmaskRefused(self._member.number, "it has signed no list of survivors")
+        signed = signers(self.terms, self._confirmed, signatures, self._signing)
+        if len(signed) < self._least:
+            reason = f"{len(signed)} have signed its list of survivors, not {self._least}"
+            raise UnmaskRefused(self._member.number, reason)
+        return self._member.unmask(self._confirmed)

@@ -1,0 +1,425 @@
+"""Sums that hide their terms, between nodes: the simulator's bytes, whoever is killed; who lies, or
+is missed, ends in a line; and no server reads what one child puts in."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.deployment.test_nodes import check_equal
+from tests.deployment.trees import REHEARSAL, guarded_tree, identity, planned, tree_of
+
+from m2fdp.deployment import keys, masked, masked_messages
+from m2fdp.deployment.checking import told_of
+from m2fdp.deployment.cloud import promised
+from m2fdp.deployment.links import STEPS, Place, Question, Refusal, to_bytes
+from m2fdp.deployment.masked_messages import pack, unpack
+from m2fdp.deployment.node_plan import ChildrenError
+from m2fdp.deployment.plan import recompute
+from m2fdp.errors import InputError
+from m2fdp.secure_aggregation import active, masks
+from m2fdp.secure_aggregation.active import text_of_keys
+from m2fdp.secure_aggregation.messages import UnmaskRequest
+
+FULL = pytest.mark.full
+MASKS = {"secure_aggregation.layers": [1, 2], "secure_aggregation.protocol": "masks"}
+STAR = {
+    **MASKS,
+    "topology.fanouts": [4],
+    "topology.trust.ratios": [],
+    "training.local_aggregation": None,
+    "secure_aggregation.layers": [1],
+}
+DEEP = {
+    **MASKS,
+    "topology.fanouts": [2, 3, 2],
+    "topology.trust.ratios": [0.5, 0.5],
+    "secure_aggregation.layers": [1, 2, 3],
+}
+ONE = {**STAR, "training.rounds": 1}
+# Below an edge server; half of them are trusted, so that each device's own noise, or its server's,
+# meets the target alone.
+SKIP = {
+    **MASKS,
+    "topology.fanouts": [2, 4],
+    "training.local_aggregation": None,
+    "training.rounds": 1,
+    "secure_aggregation.layers": [2],
+    "deployment.on_missing": "skip",
+}
+NAMES = [f"device-{j}" for j in range(4)]
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["m2fdp", *(pytest.param(one, marks=FULL) for one in ("hfl_dp", "ldp"))]
+)
+@pytest.mark.parametrize("tree", [MASKS, DEEP, STAR], ids=["1-2-4", "1-2-6-12", "star"])
+def test_bytes_and_ledger_are_the_simulator_s(algorithm, tree):
+    nodes = check_equal({**tree, "algorithm": algorithm})
+    kinds = {
+        asked.place.kind for server in nodes.servers.values() for _, asked, _ in server.links.heard
+    }
+    assert kinds == set(STEPS), "nobody was asked for a model in clear"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {**MASKS, "secure_aggregation.layers": [2]},
+        {**MASKS, "secure_aggregation.layers": [1]},
+        {**STAR, "secure_aggregation.noise": "shared"},
+        {**STAR, "algorithm": "pedpfl"},
+        {**STAR, "topology.weights": "samples", "threat.colluding": 1},
+        {**MASKS, "privacy.downlink_noise": True},
+        {**MASKS, "training.proximal": 0.1},
+        {**STAR, "training.step_size": "inverse_sqrt", "privacy.unit": "device"},
+    ],
+    ids=str,
+)
+def test_other_sums_are_the_simulator_s_too(changes):
+    check_equal(changes)
+
+
+def parent_of(nodes):
+    """The server of devices 0 to 3."""
+    return nodes.servers[nodes.node(NAMES[0]).parent]
+
+
+def summed(nodes):
+    """What the devices' parent ends in after the steps of the first round, (M,)."""
+    start = nodes.experiment.model.initial_vector()[None]
+    place = Place(1, 1, 4, "model")
+    return parent_of(nodes).result(Question(nodes.plan.digest, place, to_bytes(start)))[0]
+
+
+def plain_messages(nodes, start):
+    """What each device would have sent, with its noise: (n, M); the draws of a rehearsal repeat."""
+    asked = Question(nodes.plan.digest, Place(1, 1, 4, "model"), to_bytes(start[None]))
+    return torch.cat([nodes.of[name].worker.compute(asked) for name in NAMES])
+
+
+def words_of(nodes):
+    return {
+        number: np.frombuffer(reply.content, "<u4")
+        for number, asked, reply in parent_of(nodes).links.heard
+        if asked.place.kind == "masked"
+    }
+
+
+def reads_a_child():
+    """Whether a parent that looks at all that it hears finds one child's update in its words."""
+    nodes = tree_of(REHEARSAL, ONE)
+    start = nodes.experiment.model.initial_vector()
+    summed(nodes)
+    updates = (plain_messages(nodes, start) - start).numpy()
+    words = {number: one.view(np.int32).astype(float) for number, one in words_of(nodes).items()}
+    return any(abs(np.corrcoef(words[u], updates[u])[0, 1]) > 0.5 for u in range(4))
+
+
+def test_a_parent_reads_no_child_in_its_words_and_of_a_build_without_masks_each(monkeypatch):
+    """640 words: a correlation of 0.5 with uniform ones has a chance below 1e-40."""
+    assert not reads_a_child()
+    monkeypatch.setattr(masks, "keystream", lambda key, n_words: np.zeros(n_words, np.uint32))
+    assert reads_a_child()
+
+
+# Who is missed.
+
+
+def missing(nodes, *gone):
+    """The parent's children are not there, by number, from a step on."""
+    since = {number: STEPS.index(kind) for number, kind in gone}
+
+    def meddle(number, question):
+        kind = STEPS.index(question.place.kind)
+        return question if kind < since.get(number, len(STEPS)) else None
+
+    parent_of(nodes).links.meddle = meddle
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_who_is_missed_before_its_words_is_done_without_and_after_them_in_the_sum(kind):
+    nodes = tree_of(REHEARSAL, SKIP)
+    start = nodes.experiment.model.initial_vector()
+    missing(nodes, (1, kind))
+    got = summed(nodes)
+    updates = plain_messages(nodes, start) - start
+    if kind in ("keys", "shares", "masked"):
+        updates[1] = 0
+    torch.testing.assert_close(got, start + 0.25 * updates.sum(0), atol=1e-4, rtol=0)
+    assert set(nodes.missed) == {"device-1"}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_a_sum_of_too_few_is_not_read(kind):
+    nodes = tree_of(REHEARSAL, SKIP)
+    start = nodes.experiment.model.initial_vector()
+    missing(nodes, (1, kind), (3, kind))
+    torch.testing.assert_close(summed(nodes), start)
+    assert nodes.missed[-1] == "the sum of 2 senders"
+    stopping = tree_of(REHEARSAL, SKIP, {"secure_aggregation.on_loss": "stop"})
+    missing(stopping, (1, kind), (3, kind))
+    with pytest.raises(ChildrenError, match="2 senders are left in server-1-0"):
+        summed(stopping)
+
+
+def test_noise_that_all_share_is_not_done_without():
+    """Nor does a list of survivors pass that lacks somebody whose noise is counted on."""
+    with pytest.raises(InputError, match="deployment.on_missing = 'skip': does without"):
+        planned({**ONE, "secure_aggregation.noise": "shared", "deployment.on_missing": "skip"})
+    nodes = tree_of(REHEARSAL, {**ONE, "secure_aggregation.noise": "shared"})
+    without = UnmaskRequest((0, 1, 2), (3,))
+
+    def leave_out(number, question):
+        if question.place.kind != "survivors":
+            return question
+        return replace(question, content=masked_messages.pack_request(without))
+
+    parent_of(nodes).links.meddle = leave_out
+    with pytest.raises(ChildrenError, match="3 survivors, and 4 are counted on"):
+        summed(nodes)
+
+
+# Who lies.
+
+
+def lying(nodes, kind, change):
+    """The first child is asked something else at a step; what the round ends in."""
+
+    def meddle(number, question):
+        if number or question.place.kind != kind:
+            return question
+        return replace(question, content=change(question.content))
+
+    parent_of(nodes).links.meddle = meddle
+    with pytest.raises(ChildrenError) as caught:
+        summed(nodes)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def false_roster(nodes, folder, how):
+    """A server's own keys in the place of device-1's."""
+    server = identity(folder, "cloud")
+    node = nodes.node("device-1")
+    terms = masked.sum_terms(node, 1, np.arange(4), Place(1, 1, 4, "keys"))
+
+    def change(roster):
+        parts = unpack(roster, "roster")
+        public, signature, certificate = masked_messages.unpack_keys(1, parts[1])
+        own = replace(public, sealing=bytes(range(32)), masking=bytes(range(1, 33)))
+        if how == "unsigned":
+            parts[1] = masked_messages.pack_keys(own, signature, certificate)
+        elif how == "signed by the server":
+            made = server.sign(text_of_keys(terms, own))
+            parts[1] = masked_messages.pack_keys(own, made, server.certificate)
+        elif how == "of another round":
+            other = masked.sum_terms(node, 1, np.arange(4), Place(2, 1, 4, "keys"))
+            made = identity(folder, "device-1").sign(text_of_keys(other, public))
+            parts[1] = masked_messages.pack_keys(public, made, certificate)
+        elif how == "one less":
+            del parts[1]
+        elif how == "one more":
+            parts[4] = parts[1]
+        else:
+            return roster[:-1]
+        return pack(parts.items())
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("unsigned", "the keys of member 1: not signed by it for this round and grid"),
+        ("signed by the server", "not with a certificate of device-1 by the authority"),
+        ("of another round", "the keys of member 1: not signed by it"),
+        ("one less", "3 senders are left in cloud"),
+        ("one more", "no child of this node's parent"),
+        ("cut", "bytes that are no roster"),
+    ],
+)
+def test_a_false_roster_is_refused_in_one_line(tmp_path, how, words):
+    nodes = guarded_tree(tmp_path, {**STAR, "training.rounds": 2})
+    line = lying(nodes, "shares", false_roster(nodes, tmp_path, how))
+    assert words in line and line.startswith("device-0 refuses: round 1")
+
+
+def test_a_build_that_does_not_look_at_signatures_shares_with_the_server(tmp_path, monkeypatch):
+    """The sealed shares then open for who has made up the key."""
+    monkeypatch.setattr(active, "check_keys", lambda *_: None)
+    nodes = guarded_tree(tmp_path, {**STAR, "training.rounds": 2})
+    line = lying(nodes, "shares", false_roster(nodes, tmp_path, "unsigned"))
+    assert "not signed" not in line
+    (shared,) = [
+        reply
+        for number, asked, reply in parent_of(nodes).links.heard
+        if number == 0 and asked.place.kind == "shares"
+    ]
+    assert set(unpack(shared.content, "sealed shares")) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (
+            "survivors",
+            lambda content: masked_messages.pack_request(UnmaskRequest((0, 1, 2), (3,))),
+            "have signed its list of survivors",
+        ),
+        (
+            "survivors",
+            lambda content: masked_messages.pack_request(UnmaskRequest((0, 1), (2, 3))),
+            "a sum of too few",
+        ),
+        (
+            "survivors",
+            lambda content: masked_messages.pack_request(UnmaskRequest((1, 2, 3), (0,))),
+            "it is said to have fallen silent",
+        ),
+        ("survivors", lambda content: b"no list", "bytes that are no list of survivors"),
+        ("unmasking", lambda content: pack([]), "0 have signed its list of survivors, not 3"),
+        ("unmasking", lambda content: content[:-1], "bytes that are no signatures"),
+        ("masked", lambda content: content.replace(content[10:30], bytes(20)), "sealed for member"),
+    ],
+)
+def test_a_server_that_lies_to_one_child_is_refused_in_one_line(tmp_path, kind, change, words):
+    """With 4 senders of whom 3 must be left, nobody being counted on for all."""
+    line = lying(guarded_tree(tmp_path, SKIP), kind, change)
+    assert words in line and line.startswith("device-0 refuses: round 1")
+
+
+def test_a_child_that_lies_ends_the_run_in_one_line(tmp_path):
+    nodes = guarded_tree(tmp_path, SKIP)
+    compute = nodes.of["device-2"].compute
+
+    def cut(question):
+        return compute(question)[: -4 if question.place.kind == "masked" else None]
+
+    nodes.of["device-2"].compute = cut
+    with pytest.raises(ChildrenError, match="server-1-0: the message of member 2: its words"):
+        summed(nodes)
+
+
+# What is asked again, and who is started again.
+
+
+def test_each_step_gets_the_same_bytes_again_and_no_other_question(tmp_path):
+    nodes = guarded_tree(tmp_path, ONE)
+    summed(nodes)
+    heard = [each for each in parent_of(nodes).links.heard if each[0] == 0]
+    assert [asked.place.kind for _, asked, _ in heard] == list(STEPS)
+    for again in (False, True):
+        if again:
+            nodes.again("device-0")
+        for _, asked, reply in heard:
+            answered = nodes.of["device-0"].answer(asked)
+            assert (answered.content, answered.statement) == (reply.content, reply.statement)
+            changed = bytearray(asked.content)
+            changed[0] ^= 1
+            other = nodes.of["device-0"].answer(replace(asked, content=bytes(changed)))
+            assert isinstance(other, Refusal) and "would be a second release" in other.reason
+    spent = nodes.states["device-0"].budget.entries
+    assert [entry["round"] for entry in spent] == [1]
+
+
+@pytest.mark.parametrize("kind", STEPS[1:])
+def test_a_step_that_was_not_come_to_is_refused(tmp_path, kind):
+    nodes = guarded_tree(tmp_path, ONE)
+    summed(nodes)
+    (asked,) = [
+        asked
+        for number, asked, _ in parent_of(nodes).links.heard
+        if number == 0 and asked.place.kind == kind
+    ]
+    fresh = guarded_tree(tmp_path / "fresh", ONE)
+    reply = fresh.of["device-0"].answer(asked)
+    assert isinstance(reply, Refusal) and "nobody has asked for keys before" in reply.reason
+
+
+def test_a_model_is_not_sent_to_who_is_to_read_a_sum(tmp_path):
+    nodes = guarded_tree(tmp_path, ONE)
+    start = to_bytes(nodes.experiment.model.initial_vector()[None])
+    reply = nodes.of["device-0"].answer(Question(nodes.plan.digest, Place(1, 1, 4, "model"), start))
+    assert isinstance(reply, Refusal) and "the plan has no question of" in reply.reason
+
+
+@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize("name", ["device-0", "server-1-0", "cloud"])
+def test_who_is_killed_between_steps_goes_on_to_the_same_bytes(tmp_path, kind, name):
+    """A member before it is asked; a server while it asks."""
+    changes = (MASKS, {"training.rounds": 1}, REHEARSAL)
+    start = planned(*changes)[0].model.initial_vector()
+    undisturbed = tree_of(*changes).round(1, start)
+    nodes, killed = guarded_tree(tmp_path, *changes), []
+    parent = "server-1-0" if name == "device-0" else name
+
+    def meddle(number, question):
+        if question.place.kind == kind and not killed and number == (name != "device-0"):
+            killed.append(name)
+            if name != "device-0":
+                raise KeyboardInterrupt
+            nodes.again(name)
+        return question
+
+    nodes.servers[parent].links.meddle = meddle
+    if name == "device-0":
+        got = nodes.round(1, start)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            nodes.round(1, start)
+        nodes.again(name)
+        got = nodes.round(1, start)
+    assert killed and to_bytes(got[None]) == to_bytes(undisturbed[None])
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_a_server_that_is_started_again_keeps_to_who_was_done_without(tmp_path, kind):
+    """device-3 is back, and is not asked for what the others have done without it."""
+    nodes = guarded_tree(tmp_path, SKIP, REHEARSAL)
+    undisturbed = tree_of(SKIP, REHEARSAL)
+    missing(undisturbed, (3, "masked"))
+    expected, killed = summed(undisturbed), []
+
+    def meddle(number, question):
+        if number == 0 and question.place.kind == kind and not killed:
+            killed.append(kind)
+            raise KeyboardInterrupt
+        after = STEPS.index(kind) > STEPS.index("masked")
+        gone = number == 3 and question.place.kind == "masked" and (not killed or not after)
+        return None if gone else question
+
+    parent_of(nodes).links.meddle = meddle
+    with pytest.raises(KeyboardInterrupt):
+        summed(nodes)
+    nodes.again(parent_of(nodes).node.name)
+    assert torch.equal(summed(nodes), expected)
+
+
+# What its operator knows before.
+
+
+def test_a_certificate_is_of_its_name_and_authority(tmp_path):
+    own, other = identity(tmp_path, "a"), identity(tmp_path / "other", "a")
+    assert keys.issued(own.certificate, own.authority, "a")
+    assert not keys.issued(own.certificate, own.authority, "b")
+    assert not keys.issued(other.certificate, own.authority, "a")
+    assert not keys.issued(b"no certificate", own.authority, "a")
+    expired = keys.sign(keys.request("late", tmp_path / "late"), tmp_path / "authority", days=0)
+    assert not keys.issued(expired.read_bytes(), own.authority, "late")
+
+
+@pytest.mark.parametrize(("changes", "least"), [(ONE, "4 of 4"), (SKIP, "3 of 4")])
+def test_an_operator_is_told_of_how_many_a_sum_is(changes, least):
+    node = tree_of(changes).node("device-0")
+    told = list(told_of(node))
+    assert f"sends models to {node.parent}, as masked words, 1 in the first round" in told
+    assert f"{node.parent} reads their sum, of at least {least} senders" in told
+    assert any("believe no server about keys" in line for line in promised(node)["assumptions"])
+
+
+def test_a_grid_that_its_noise_does_not_cover_is_refused_with_the_plan():
+    """At plan time, and by every node that computes it anew."""
+    with pytest.raises(InputError, match="grid"):
+        planned({**ONE, "privacy.clipping_norm": 1e8})
+    recompute(planned(ONE)[1])
