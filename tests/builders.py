@@ -15,13 +15,14 @@ from torch import nn
 from m2fdp.config import DatasetConfig, ModelConfig, load_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.sources import load_dataset
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.models.registry import Model
 from m2fdp.models.split import SplitModel, build_split_model
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.process import State
-from m2fdp.simulation.simulation import Rules, Simulation
+from m2fdp.simulation.rules import Rules
+from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, seeded
 

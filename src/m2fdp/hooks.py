@@ -37,10 +37,10 @@ from m2fdp.experiments.checks import (
     check_audit,
     check_bound,
     check_config,
-    surprises,
 )
 from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.request import Request
+from m2fdp.experiments.surprises import surprises
 from m2fdp.files import check_folders, replacing, shown
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking

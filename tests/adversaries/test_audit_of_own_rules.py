@@ -20,7 +20,7 @@ from m2fdp.errors import InputError
 from m2fdp.experiments import calibrating
 from m2fdp.simulation import stretches
 from m2fdp.simulation.local_rules import OwnRule, ProximalStep, adds_up
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 
 SMALL = {
     "topology.fanouts": [2, 2],

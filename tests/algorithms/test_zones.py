@@ -7,7 +7,7 @@ from tests.builders import digits
 from m2fdp.algorithms import build_plan
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.privacy.variance import mean_variances
 from m2fdp.topology.network import exposed_devices, heads_of
 

@@ -19,8 +19,8 @@ from m2fdp.control.problem import Choice, ChoiceGrid, plan_problem, solve, terms
 from m2fdp.convergence.descent import round_noise
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
 from m2fdp.experiments.control import prices_of
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.smoothness import smoothness_of
 from m2fdp.models.registry import build_model
 from m2fdp.schedule.schedule import Schedule

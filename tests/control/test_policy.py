@@ -13,7 +13,7 @@ from m2fdp.control import policy as policies
 from m2fdp.control.controller import before_training, plan_round
 from m2fdp.costs.resources import Links
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.process import State

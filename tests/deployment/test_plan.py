@@ -97,6 +97,18 @@ def test_who_does_without_nodes_counts_no_noise_of_theirs():
     planned({**far, "deployment.on_missing": "stop"})
 
 
+def test_the_ledger_of_who_does_without_nodes_says_so_to_every_observer():
+    """What the cloud writes at the end, too."""
+    experiment, plan = planned({"deployment.on_missing": "skip", "algorithm": "hfl_dp"})
+    told, simulated = recompute(plan).experiment.ledger(), experiment.ledger()
+    assert list(told.observer) == list(simulated.observer)
+    assert (told.epsilon >= simulated.epsilon * (1 - 1e-9)).all()
+    # A mean of noises is larger than one device's, and none of them is sure to be in it.
+    (public,) = told[told.kind == "public"].epsilon.unique()
+    assert public == pytest.approx(4.0, rel=1e-3)
+    assert simulated[simulated.kind == "public"].epsilon.max() < 3
+
+
 def test_servers_and_the_cloud_count_whomever_threat_distrusts():
     far = {"threat.distrusted": ["far_devices"], "algorithm": "hfl_dp"}
     experiment, plan = planned(far)

@@ -22,7 +22,7 @@ from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
 from m2fdp.deployment.nodes import Device, Server, final_noise
 from m2fdp.deployment.plan import Facts, PublicPlan, Recomputed, make_plan, recompute
 from m2fdp.deployment.state import State
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 
 BASE = {
     "topology.fanouts": [2, 2],

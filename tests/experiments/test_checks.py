@@ -6,7 +6,9 @@ import pytest
 from m2fdp.config import parse_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
-from m2fdp.experiments.checks import check_config, check_data, surprises
+from m2fdp.experiments.checks import check_config
+from m2fdp.experiments.data_checks import check_data
+from m2fdp.experiments.surprises import surprises
 
 TRAINING = {"rounds": 2, "local_steps": 4, "learning_rate": 1, "local_aggregation": {1: 2}}
 VALID = {

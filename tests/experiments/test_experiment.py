@@ -15,7 +15,7 @@ from tests.builders import digits, experiment_of
 from m2fdp.config import load_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.progress import progress_bar
 from m2fdp.privacy.mechanisms import silence
 from m2fdp.simulation.evaluation import Evaluation

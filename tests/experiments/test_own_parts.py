@@ -14,7 +14,7 @@ from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.algorithms.scaffold import CorrectedStep
 from m2fdp.errors import InputError
 from m2fdp.reporting.cards import privacy_card, subject_of
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 
 PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"
 SMALL = {

@@ -32,7 +32,7 @@ from m2fdp.experiments.pairs import (
     page,
 )
 from m2fdp.experiments.request import Request
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 
 BASE = {
     "topology.fanouts": [2, 3],

@@ -13,7 +13,7 @@ from m2fdp.algorithms import ALGORITHMS, Algorithm
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.config import Config, recorded, released
 from m2fdp.errors import InputError
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 from m2fdp.simulation.training import Checkpointing, Progress
 
 UPLOAD = {"privacy.mechanism": "upload"}

@@ -17,7 +17,7 @@ from m2fdp.algorithms import ALGORITHMS, Algorithm, Given, Plan
 from m2fdp.algorithms.hfl import HFL
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.errors import InputError
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 from m2fdp.topology.network import Network, noise_plan
 
 PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"

@@ -13,8 +13,8 @@ from tests.builders import digits, records_of
 
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
-from m2fdp.experiments.checks import surprises
+from m2fdp.experiments.experiment import Experiment
+from m2fdp.experiments.surprises import surprises
 from m2fdp.simulation.training import Checkpointing
 
 SMALL = {

@@ -13,7 +13,7 @@ import pandas as pd
 from m2fdp.adversaries.views import Vantage, place_of
 from m2fdp.config import parse_config
 from m2fdp.data.dataset import Dataset
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.privacy.sight import OBSERVERS
 from m2fdp.simulation.tree_process import TreeProcess
 

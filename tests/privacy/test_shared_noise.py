@@ -7,7 +7,7 @@ import pytest
 from tests.builders import records_of
 
 from m2fdp.config import load_config
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 
 BASE = {
     "topology.fanouts": [10, 5],

@@ -17,7 +17,8 @@ from matplotlib.patches import Rectangle
 
 from m2fdp.reporting.network_drawing import NOISE, draw_network
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, network_table, no_noise, noise_plan
+from m2fdp.topology.network import Network, no_noise, noise_plan
+from m2fdp.topology.tables import network_table
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import draw_trust
 

@@ -11,7 +11,7 @@ from tests.simulation.test_backends import problem, sums
 from m2fdp.errors import InputError
 from m2fdp.simulation.backends import build_backend
 from m2fdp.simulation.clipping import OneByOne, check_clip_factor, clip_rows, flat_clip
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 
 
 def by_the_largest(norms, clipping_norm):

@@ -15,7 +15,7 @@ from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation import workers
 from m2fdp.simulation.local_rules import GradientStep, ProximalStep
 from m2fdp.simulation.minibatches import Shards
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 from m2fdp.streams import seeded
 from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.topology.network import Network, no_noise

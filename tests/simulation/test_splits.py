@@ -11,7 +11,7 @@ from torch import nn
 from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.models.losses import cross_entropy
 from m2fdp.models.split import SplitChain, SplitModel
 from m2fdp.privacy.mechanisms import splits

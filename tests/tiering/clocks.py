@@ -8,7 +8,8 @@ import numpy as np
 
 from m2fdp.config import ClockConfig
 from m2fdp.tiering.clock import Clients, RoundTimes, clients_of, round_times
-from m2fdp.tiering.costs import resnet_costs, tier_costs
+from m2fdp.tiering.costs import tier_costs
+from m2fdp.tiering.module_costs import resnet_costs
 
 RECORDS = np.full(10, 5000.0)
 START = np.arange(10) // 2

@@ -8,7 +8,8 @@ from tests.tiering.clocks import RECORDS, START, clock, start_clients, start_tim
 
 from m2fdp.config import TieringConfig
 from m2fdp.tiering.clock import clients_of, round_times
-from m2fdp.tiering.costs import fedavg_costs, resnet_costs
+from m2fdp.tiering.costs import fedavg_costs
+from m2fdp.tiering.module_costs import resnet_costs
 from m2fdp.tiering.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 # Tiers of two clients of each of D's profiles.

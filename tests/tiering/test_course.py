@@ -9,8 +9,8 @@ import torch
 from m2fdp.config import ModelConfig, PlateauConfig, load_config
 from m2fdp.experiments.tiers import trained_costs
 from m2fdp.simulation.training import RoundRecord
-from m2fdp.tiering.costs import resnet_costs
 from m2fdp.tiering.course import plan_course, reductions
+from m2fdp.tiering.module_costs import resnet_costs
 from m2fdp.tiering.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 SIZES = np.full(10, 5000)

@@ -11,7 +11,7 @@ from tests.builders import experiment_of, last_state
 from m2fdp.algorithms import ALGORITHMS, Algorithm
 from m2fdp.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.splits import Splits
 from m2fdp.streams import seeded

@@ -8,7 +8,7 @@ import torch
 from tests.builders import records_of
 
 from m2fdp.config import load_config
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.tiering.local import Client
 
 SMALL = {

@@ -14,7 +14,8 @@ from tests.tiering.clocks import RECORDS, START, clock, start_clients, start_tim
 from m2fdp.config import TieringConfig
 from m2fdp.tiering import scheduler
 from m2fdp.tiering.clock import Clients, clients_of, round_times
-from m2fdp.tiering.costs import fedavg_costs, resnet_costs, tier_costs
+from m2fdp.tiering.costs import fedavg_costs, tier_costs
+from m2fdp.tiering.module_costs import resnet_costs
 from m2fdp.tiering.ways import DTFL
 
 COSTS = tier_costs(resnet_costs(56, 16), 7, 8.0)

@@ -13,12 +13,13 @@ from tests.builders import records_of, split_resnet
 from torch.utils.flop_counter import FlopCounterMode
 
 from m2fdp.config import ModelConfig, load_config
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.models.losses import distillation
 from m2fdp.models.split import build_split_model
 from m2fdp.models.transfer import build_transfer_model
 from m2fdp.simulation.backends.layout import channels_last
-from m2fdp.tiering.costs import fedgkt_costs, module_costs, resnet_costs
+from m2fdp.tiering.costs import fedgkt_costs
+from m2fdp.tiering.module_costs import module_costs, resnet_costs
 from m2fdp.tiering.transfer import SCORES, whole_batches
 
 SMALL = {

@@ -7,7 +7,8 @@ from m2fdp.config import ClockConfig, Config, ResourcesConfig, TieringConfig
 from m2fdp.costs.resources import LinkClock, Links, watts
 from m2fdp.privacy.mechanisms import step_together
 from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.tiering.costs import costs_of_cuts, resnet_costs
+from m2fdp.tiering.costs import costs_of_cuts
+from m2fdp.tiering.module_costs import resnet_costs
 from m2fdp.tiering.tree_plan import billed_cuts, plan_tree_tiers, tree_course
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, noise_plan

@@ -12,7 +12,7 @@ from m2fdp.algorithms import ALGORITHMS, Algorithm
 from m2fdp.algorithms.in_tiers import star_in_tiers
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.tiers import seen_in_tiers
 from m2fdp.tiering.costs import TierCosts
 from m2fdp.tiering.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, Way

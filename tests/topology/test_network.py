@@ -15,10 +15,10 @@ from m2fdp.topology.network import (
     check_network,
     exposed_devices,
     heads_of,
-    network_table,
     no_noise,
     noise_plan,
 )
+from m2fdp.topology.tables import network_table
 from m2fdp.topology.tree import Tree
 from m2fdp.topology.trust import all_untrusted, draw_trust, explicit_trust
 

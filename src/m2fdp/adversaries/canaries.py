@@ -36,8 +36,9 @@ from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.local_rules import keeping
 from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.rules import Rules
 from m2fdp.simulation.server_rules import TakeAggregate
-from m2fdp.simulation.simulation import Rules, Simulation
+from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.tree_process import TreeProcess, build_process
 from m2fdp.streams import Randomness, from_entropy, seeded
 from m2fdp.topology.network import Network, heads_of

@@ -8,7 +8,7 @@ from typing import Literal
 
 from m2fdp.config import Block, TieringConfig, ZonesConfig
 from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 from m2fdp.tiering.ways import Way
 from m2fdp.topology.network import Network
 from m2fdp.topology.tree import Tree

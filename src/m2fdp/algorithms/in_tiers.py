@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from m2fdp.algorithms.base import Given, Plan
+from m2fdp.simulation.rules import Rules
 from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
-from m2fdp.simulation.simulation import Rules
 from m2fdp.topology.builders import star
 from m2fdp.topology.network import Network, no_noise
 from m2fdp.topology.trust import all_untrusted

@@ -9,18 +9,20 @@ aggregations move models in between. Gradients are clipped and noised before any
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from m2fdp.algorithms.base import Algorithm, Given, Plan
 from m2fdp.config import Block, Positive
 from m2fdp.privacy.taint import Drift
 from m2fdp.simulation.local_rules import Descend
 from m2fdp.simulation.process import Named
-from m2fdp.simulation.simulation import Rules
+from m2fdp.simulation.rules import Rules
 from m2fdp.topology.network import Network, no_noise, noise_plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ScaffoldOptions(Block):
@@ -41,13 +43,13 @@ class CorrectedStep:
     """
 
     device: Named = field(default_factory=dict)
-    correction: Tensor = field(default_factory=lambda: torch.zeros(1))
+    correction: Tensor | float = 0.0
     anchored: bool = False
     drifts: frozenset[Drift] = frozenset()
     reports: frozenset[str] = frozenset({"c"})
 
     def first(self, weights: Tensor) -> Named:
-        return {"c": torch.zeros_like(weights), "moved": torch.zeros_like(weights)}
+        return {name: weights.new_zeros(weights.shape) for name in ("c", "moved")}
 
     def of(self, device: Named, server: Named) -> CorrectedStep:
         return replace(self, device=device, correction=server["c"] - device["c"])
@@ -76,13 +78,13 @@ class ScaffoldServer:
     step_size: float = 1.0
 
     def start(self, weights: Tensor) -> Named:
-        return {"c": torch.zeros_like(weights)}
+        return {"c": weights.new_zeros(weights.shape)}
 
     def hear(self, slots: Named, reported: Named) -> Named:
         return {"c": slots["c"] + reported["c"]}
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
-        return torch.lerp(weights, aggregate, self.step_size), slots
+        return weights.lerp(aggregate, self.step_size), slots
 
 
 def _plan(given: Given) -> Plan:

@@ -9,6 +9,7 @@ docs/configuration.md and the comments in conf/base are made from the texts here
 from m2fdp.config.costs import ControlConfig, ResourcesConfig
 from m2fdp.config.data import (
     DATASETS,
+    PIXELS,
     SCHEMES,
     DatasetConfig,
     FeaturesConfig,
@@ -60,6 +61,7 @@ from m2fdp.config.types import (
 
 __all__ = [
     "DATASETS",
+    "PIXELS",
     "INCIDENTAL",
     "SCHEMES",
     "SINCE",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -30,6 +30,7 @@ DATASETS = (
     "synthetic",
 )
 SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid")
+PIXELS: Final = "pixels"  # the map that leaves images as they are
 
 
 def _grey_or_coloured(shape: list[int]) -> list[int]:
@@ -125,7 +126,7 @@ class FeaturesConfig(Block):
     """What models see of a record: its pixels, or fixed features that no record has shaped."""
 
     map: Literal["pixels", "scattering", "patches", "both"] = Field(
-        default="pixels",
+        default=PIXELS,
         description="pixels; scattering, fixed wavelets; patches, answers to patches of public "
         "images; or both. All but pixels are projected to few numbers by statistics of public "
         "images, and have length one.",

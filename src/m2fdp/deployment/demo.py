@@ -22,6 +22,7 @@ from torch.nn.utils import parameters_to_vector
 from m2fdp.config import Config, load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import reference, simulated
+from m2fdp.deployment.missing import experiment_of
 from m2fdp.deployment.plan import Facts, PublicPlan, make_plan, recompute
 from m2fdp.errors import InputError
 from m2fdp.experiments.experiment import Experiment
@@ -128,7 +129,7 @@ def prepare(config: Config, folder: Path) -> Rehearsal:
     Raises:
         InputError: what a run of nodes or of the simulator is refused for.
     """
-    experiment = Experiment.from_config(simulated(config))
+    experiment = experiment_of(config).from_config(simulated(config))
     tree, samples = experiment.network.tree, experiment.samples
     servers = [name for names in tree.names[:-1] for name in names]
     records = dict(zip(tree.names[-1], map(int, samples.sizes), strict=True))

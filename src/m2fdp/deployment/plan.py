@@ -26,12 +26,13 @@ from m2fdp.config import Config, DeploymentConfig, parse_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import CLOUD, COLUMNS
 from m2fdp.deployment import keys
+from m2fdp.deployment.missing import ROUNDING, experiment_of
 from m2fdp.errors import InputError, among
 from m2fdp.experiments.checks import check_deployment
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.files import replacing, shown
-from m2fdp.privacy.ledger import Ledger, behind_own_heads
+from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import Noise
 from m2fdp.simulation.masked_sums import group_terms
 from m2fdp.simulation.model_sums import model_spread
@@ -41,8 +42,6 @@ from m2fdp.yaml_files import read_block
 
 # Images (N, H, W, C) and labels (N,).
 Records = tuple[np.ndarray, np.ndarray]
-# Two machines may calibrate to numbers that differ by so much of them.
-_ROUNDING = 1e-6
 # Whoever a device sends to, and who may read it next, counts whatever `threat` says.
 _ALWAYS = frozenset({"servers", "cloud"})
 
@@ -200,12 +199,10 @@ class Recomputed:
         """How nodes behave."""
         return self.experiment.config.deployment
 
-    @cached_property
+    @property
     def ledger(self) -> Ledger:
-        """What every observer learns at most: where missing nodes are done without, no noise but
-        a head's own counts."""
-        ledger = self.experiment.calibration.mechanism.ledger
-        return behind_own_heads(ledger) if self.settings.on_missing == "skip" else ledger
+        """What every observer learns at most."""
+        return self.experiment.calibration.mechanism.ledger
 
     @property
     def rounds(self) -> int:
@@ -291,7 +288,6 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
         if records < 1:
             raise InputError(f"--nodes: devices.{name}", records, "a device has records")
     recomputed = _recompute(config, facts)
-    _check_skip(recomputed)
     edges = None
     if config.topology.edges is not None:
         edges = [list(edge) for edge in read_edges(Path(config.topology.edges))]
@@ -330,11 +326,10 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
             topology = config.topology.model_copy(update={"edges": str(file)})
             config = config.model_copy(update={"topology": topology})
         recomputed = _recompute(config, plan.facts, held_out)
-    _check_skip(recomputed)
     for name, own in recomputed.noise().items():
         for kind, value in asdict(own).items():
             planned = getattr(plan.deviations(name), kind)
-            if not planned >= value * (1 - _ROUNDING):
+            if not planned >= value * (1 - ROUNDING):
                 problem = f"is less noise than its facts ask for, {value:.6g}; refused"
                 raise InputError(f"plan: noise.{name}.{kind}", planned, problem)
     for device, name in enumerate(recomputed.network.tree.names[-1]):
@@ -342,7 +337,7 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
             plan.content["epsilon"].get(name),
             recomputed.epsilon(device, recomputed.rounds),
         )
-        if planned is None or not value <= float(planned) * (1 + _ROUNDING):
+        if planned is None or not value <= float(planned) * (1 + ROUNDING):
             problem = f"is less than follows from its facts, {value:.6g}; refused"
             raise InputError(f"plan: epsilon.{name}", planned, problem)
     return recomputed
@@ -373,7 +368,7 @@ def _recompute(config: Config, facts: Facts, held_out: Records | None = None) ->
         },
         columns=COLUMNS,
     )
-    experiment = Experiment(config, dataset, manifest, plan)
+    experiment = experiment_of(config)(config, dataset, manifest, plan)
     _ = experiment.manifest  # reads the tree's file
     mechanism = experiment.calibration.mechanism
     if mechanism.noise.past:
@@ -419,23 +414,6 @@ def _check_shape(key: str, records: Records, facts: Facts) -> None:
     if (channels, height, width) != facts.shape:
         valid = f"the plan's have (C, H, W) = {facts.shape}"
         raise InputError(key, f"images of (C, H, W) = {(channels, height, width)}", valid)
-
-
-def _check_skip(recomputed: Recomputed) -> None:
-    """Who goes on without a node goes on without its noise."""
-    experiment, rounds = recomputed.experiment, recomputed.rounds
-    if recomputed.settings.on_missing != "skip" or not experiment.plan.private:
-        return
-    without, promised = (
-        recomputed.ledger.verified(rounds),
-        experiment.calibration.mechanism.epsilon(rounds),
-    )
-    if without > promised * (1 + _ROUNDING):
-        problem = (
-            f"does without missing nodes' noise, behind which epsilon is {promised:.4g} and "
-            f"without which it is {without:.4g}; use wait or stop, or distrust servers and cloud"
-        )
-        raise InputError("deployment.on_missing", "skip", problem)
 
 
 def _plain(value: float) -> float | str:

@@ -33,6 +33,7 @@ from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.simulation.tree_process import build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
+from m2fdp.tiering.building import build_process_of
 from m2fdp.tiering.course import PlannedTiers, TierCourse
 from m2fdp.tiering.tree_plan import TreeTiers, tree_course
 
@@ -132,7 +133,7 @@ class Assembly(Parts):
         workers = self.config.threads or available_cores()
         way = get_algorithm(self.config.algorithm).tiers
         if way is not None and self.course is not None:
-            return way.process(self.config, simulation, self.course.cuts, workers)
+            return build_process_of(way, self.config, simulation, self.course.cuts, workers)
         settings = ExecutionSettings(training.backend, training.chunk_size, workers)
         return build_process(simulation, settings, sites)
 

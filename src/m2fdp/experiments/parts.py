@@ -23,7 +23,8 @@ from m2fdp.data.manifest import (
     shards_of,
 )
 from m2fdp.data.sources import load_dataset
-from m2fdp.experiments.checks import check_config, check_data
+from m2fdp.experiments.checks import check_config
+from m2fdp.experiments.data_checks import check_data
 from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.models.checks import Shape
 from m2fdp.simulation.minibatches import Shards

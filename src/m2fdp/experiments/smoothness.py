@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from m2fdp.config import Config
-from m2fdp.data.features.mapping import PIXELS
+from m2fdp.config import PIXELS, Config
 from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape

@@ -8,37 +8,16 @@ from m2fdp.algorithms import get_algorithm
 from m2fdp.config import Config, ModelConfig
 from m2fdp.errors import InputError
 from m2fdp.models.checks import FEW, Shape
+from m2fdp.models.names import SPLIT_MODELS
 from m2fdp.models.registry import Model, build_model, resnet_plan
-from m2fdp.models.split import SPLIT_MODELS, build_split_model
+from m2fdp.models.split import build_split_model
 from m2fdp.simulation.sampling import draw_participants
 from m2fdp.streams import seeded
-from m2fdp.tiering.costs import ModuleCosts, module_costs
+from m2fdp.tiering.building import build_model_of
+from m2fdp.tiering.costs import ModuleCosts
 from m2fdp.tiering.course import TierCourse, plan_course
-from m2fdp.tiering.printed import TABLE_TIERS
+from m2fdp.tiering.module_costs import module_costs
 from m2fdp.topology.network import Network
-
-_LARGE_FOR_ADAM = 0.05
-
-
-def surprises_in_tiers(config: Config) -> list[str]:
-    """A line for each thing that is allowed in tiers and is seldom what was meant."""
-    way, training, tiering = get_algorithm(config.algorithm).tiers, config.training, config.tiering
-    lines: list[str] = []
-    if way is None:
-        return lines
-    if training.optimizer == "adam" and training.learning_rate > _LARGE_FOR_ADAM:
-        lines.append(
-            f"training.learning_rate = {training.learning_rate:g} is far above D's 0.001: steps of "
-            "Adam are of that length whatever the gradient (training.optimizer)"
-        )
-    believed = tiering.profile == "paper" and tiering.schedule == "dynamic"
-    if way.tiered and believed and tiering.tiers > TABLE_TIERS:
-        lines.append(
-            f"tiering.profile = paper: D's Table 2 has {TABLE_TIERS} tiers, and the times of the "
-            f"lowest of tiering.tiers = {tiering.tiers} are a guess of this code's; use "
-            f"{TABLE_TIERS}, or profile: clock"
-        )
-    return lines
 
 
 def model_of(config: Config, shape: Shape, n_classes: int, seed: int, at_once: int = FEW) -> Model:
@@ -54,7 +33,7 @@ def model_of(config: Config, shape: Shape, n_classes: int, seed: int, at_once: i
     way = get_algorithm(config.algorithm).tiers
     if way is None:
         return build_model(config.model, shape, n_classes, seed, at_once)
-    return way.model(config, shape, n_classes, seed)
+    return build_model_of(way, config, shape, n_classes, seed)
 
 
 def check_batches(config: Config, shape: Shape, sizes: np.ndarray) -> None:

@@ -15,8 +15,9 @@ from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.splits import Splits
 from m2fdp.streams import Randomness
-from m2fdp.tiering.costs import TierCosts, costs_of_cuts, module_costs
+from m2fdp.tiering.costs import TierCosts, costs_of_cuts
 from m2fdp.tiering.course import clock_costs
+from m2fdp.tiering.module_costs import module_costs
 from m2fdp.tiering.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers
 
 

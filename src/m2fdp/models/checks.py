@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from m2fdp.errors import InputError
 from m2fdp.models.losses import Loss, OneByOne
+from m2fdp.models.names import KEY
 from m2fdp.own_code import guarded
 
 Shape = tuple[int, int, int]  # of one image: (C, H, W)
 
-_KEY = "model.name"
 _LOSS = "model.loss"
 # What own code is tried on at once, unless training has more; and those of them that it sees alone.
 FEW, _N_ALONE = 5, 8
@@ -43,7 +43,7 @@ def check_module(
             per-record clipping, mixes records, or makes scores that are random.
     """
     if not isinstance(module, nn.Module):
-        raise InputError(_KEY, name, f"must return a torch.nn.Module, not {type(module).__name__}")
+        raise InputError(KEY, name, f"must return a torch.nn.Module, not {type(module).__name__}")
     _check_trainable(name, module)
     _check_fits(name, module, shape, n_classes)
     _check_repeatable(name, module, shape)
@@ -64,7 +64,7 @@ def check_one_by_one(name: str, module: nn.Module, shape: Shape) -> None:
 
     parameters = {key: parameter.detach() for key, parameter in module.named_parameters()}
     with guarded(
-        _KEY,
+        KEY,
         name,
         "can't be vectorised over records by torch.func.vmap, as a private run needs, in which "
         "each passes it alone",
@@ -140,7 +140,7 @@ def _losses(
 def _check_trainable(name: str, module: nn.Module) -> None:
     from opacus.validators import ModuleValidator  # seconds to import, needed only here
 
-    refuse = partial(InputError, _KEY, name)
+    refuse = partial(InputError, KEY, name)
     errors = ModuleValidator.validate(module, strict=False)
     if errors:
         reason = str(errors[0]).split("\n")[0]
@@ -156,7 +156,7 @@ def _check_trainable(name: str, module: nn.Module) -> None:
 
 def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> None:
     """Send some records through the module, as training will."""
-    refuse = partial(InputError, _KEY, name)
+    refuse = partial(InputError, KEY, name)
     parameters = dict(module.named_parameters())
     if not parameters:
         raise refuse("has no parameters to train")
@@ -177,7 +177,7 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
             raise refuse(f"starts with the parameter {key} that is not finite; give it numbers")
     records = _some_records(shape)
     sent = records.clone()
-    with guarded(_KEY, name, f"can't take records of shape {shape}"):
+    with guarded(KEY, name, f"can't take records of shape {shape}"):
         scores = module(sent)
     if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
         output = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
@@ -204,7 +204,7 @@ def _check_alone(name: str, module: nn.Module, shape: Shape, n_records: int) -> 
         at_once = module(records)[some]
         by_record = torch.cat([module(one[None]) for one in records[some]])
     if not torch.allclose(at_once, by_record, rtol=1e-3, atol=1e-4, equal_nan=True):
-        raise InputError(_KEY, name, f"makes other scores of a record {_MIXES}")
+        raise InputError(KEY, name, f"makes other scores of a record {_MIXES}")
 
 
 def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
@@ -212,7 +212,7 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
 
     torch's own draws are no stream of the run's: no run would repeat, nor end as it was trained.
     """
-    refuse = partial(InputError, _KEY, name)
+    refuse = partial(InputError, KEY, name)
     for place, part in module.named_modules():
         if isinstance(part, nn.RReLU) or (isinstance(part, DROPOUTS) and part.p > 0):
             layer = f" (layer {place})" if place else ""
@@ -240,7 +240,7 @@ def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
     _, height, width = shape
     if min(height, width) < fewest:
         size = f"{fewest} x {fewest} pixels; these have {height} x {width}"
-        raise InputError(_KEY, name, f"{need} at least {size}")
+        raise InputError(KEY, name, f"{need} at least {size}")
 
 
 def _some_records(shape: Shape, n_records: int = 3) -> Tensor:

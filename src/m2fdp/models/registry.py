@@ -12,17 +12,16 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.config import ModelConfig
-from m2fdp.errors import InputError, among
+from m2fdp.errors import InputError
 from m2fdp.models import losses
 from m2fdp.models.checks import FEW, Shape, check_loss, check_module, check_pixels
 from m2fdp.models.cnn12 import cnn12_modules
 from m2fdp.models.losses import Loss, OneByOne
+from m2fdp.models.names import KEY, check_model_name
 from m2fdp.models.resnet import ResnetPlan, resnet_modules
-from m2fdp.own_code import FORM, guarded, is_own, load
+from m2fdp.own_code import guarded, is_own, load
 from m2fdp.streams import torch_seed
 
-MODELS = ("svm", "softmax", "logistic", "dense", "lenet", "cnn2", "cnn12", "resnet")
-_KEY = "model.name"
 _HIDDEN = 100  # units of `dense`
 
 
@@ -130,14 +129,6 @@ def build_model(
         torch.manual_seed(torch_seed(seed, "initialisation"))
         model = _named(config, shape, n_classes, at_once)
     return model if config.loss is None else _with_own_loss(model, config.loss, n_classes, at_once)
-
-
-def check_model_name(name: str) -> None:
-    """Raises InputError unless the name is known or names an importable function."""
-    if is_own(name):
-        load(_KEY, name)
-    elif name not in MODELS:
-        raise InputError(_KEY, name, f"is none of {among(name, [*MODELS, FORM])}")
 
 
 def resnet_plan(config: ModelConfig) -> ResnetPlan:
@@ -262,8 +253,8 @@ def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
 
 
 def _imported(name: str, shape: Shape, n_classes: int, at_once: int) -> nn.Module:
-    function = load(_KEY, name)
-    with guarded(_KEY, name, f"can't be called with ({shape}, {n_classes})"):
+    function = load(KEY, name)
+    with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
         module = function(shape, n_classes)
     check_module(name, module, shape, n_classes, at_once)
     return module

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from m2fdp.config import ModelConfig, parse_block
 from m2fdp.models.checks import Shape
+from m2fdp.models.names import SPLIT_MODELS
 from m2fdp.models.registry import Model, build_model
-from m2fdp.models.split import SPLIT_MODELS, build_split_model
+from m2fdp.models.split import build_split_model
 from m2fdp.models.transfer import TransferModel, build_transfer_model
 
 WEIGHTS, DESCRIPTION = "model.pt", "model.json"

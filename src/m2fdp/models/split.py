@@ -20,12 +20,11 @@ from m2fdp.errors import InputError, among
 from m2fdp.models.checks import Shape
 from m2fdp.models.cnn12 import cnn12_channels, cnn12_modules
 from m2fdp.models.losses import cross_entropy
+from m2fdp.models.names import SPLIT_MODELS
 from m2fdp.models.registry import Model, resnet_plan
 from m2fdp.models.resnet import averaging_head, resnet_modules, small_network
 from m2fdp.streams import torch_seed
 
-# The places where each can be cut.
-SPLIT_MODELS = {"resnet": 7, "cnn12": 3}
 # A head of cnn12 keeps a quarter of the image apart from the others.
 _CNN12_POOL = 2
 _SCORED_AT_A_TIME, _SCORED_ON_A_GPU = 64, 512

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.routes import Route
@@ -15,6 +14,9 @@ from m2fdp.privacy.sight import BESIDE, COLLUDING, ELECTED, NOBODY
 from m2fdp.privacy.variance import certain_inside, family_variance, loudest_inside
 from m2fdp.topology.network import Network
 from m2fdp.topology.sums import readers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,9 @@ def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
 
     Noise and units are those of `m2fdp.privacy.ledger.build_ledger`.
     """
+    # Here, as mechanisms check configurations, which who is refused does not wait for pandas for.
+    import pandas as pd
+
     layers = np.unique(premises.head_layers)
     table = pd.concat([_of_layer(premises, noise, units, layer) for layer in layers]).sort_index()
     class_of = table.round(12).groupby(list(table), dropna=False, sort=False).ngroup()
@@ -102,6 +107,8 @@ def _of_layer(
     premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, layer: int
 ) -> pd.DataFrame:
     """What positions differ in: a row a device whose head is of a layer, which is its index."""
+    import pandas as pd
+
     network, depth = premises.network, premises.network.tree.depth
     members = np.flatnonzero(premises.head_layers == layer)
     path, unit = [nodes[members] for nodes in network.tree.ancestors], units[members]

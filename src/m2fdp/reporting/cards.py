@@ -13,7 +13,7 @@ import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.config import PrivacyConfig
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.formatting import counted, nominal, promised_epsilon, quantity, upper_bound
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.sight import KINDS

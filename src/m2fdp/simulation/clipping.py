@@ -1,4 +1,8 @@
-"""Clipping: factors that bound norms, whatever the gradients are."""
+"""Clipping: factors that bound norms, whatever the gradients are.
+
+An algorithm's plan names its clip factor, and a plan that is refused needs no torch: functions here
+import it.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, TypeAlias
 
 from m2fdp.errors import InputError
 from m2fdp.own_code import guarded
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # From norms (…) and the clipping norm C to factors (…): no norm times its factor is above C.
-ClipFactor = Callable[[Tensor, float], Tensor]
+ClipFactor: TypeAlias = "Callable[[Tensor, float], Tensor]"
 
 # Rounding may add so much to a clipped norm.
 _ROUNDING = 1e-5
@@ -24,6 +29,8 @@ _SMALLEST = 1e-12
 
 def flat_clip(norms: Tensor, clipping_norm: float) -> Tensor:
     """min(1, clipping norm / norm), and 1 for a zero norm."""
+    import torch
+
     return (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
 
 
@@ -42,10 +49,12 @@ class OneByOne:
             return norms
         limits = clipping_norm / norms.clamp_min(_SMALLEST)
         factors = self.uncapped(norms.flatten(), clipping_norm).view_as(norms).to(norms)
-        return torch.where(factors > 0, factors.minimum(limits), 0.0)  # NaN is not above 0
+        return factors.minimum(limits).where(factors > 0, 0.0)  # NaN is not above 0
 
     def uncapped(self, norms: Tensor, clipping_norm: float) -> Tensor:
         """What the own code makes of each of the norms (n,)."""
+        import torch
+
         return torch.func.vmap(lambda norm: self.factor(norm, clipping_norm))(norms.clone())
 
 
@@ -60,6 +69,8 @@ def unbounded(norms: Tensor, clipping_norm: float) -> Tensor | None:
     Their norm is not finite, or so large that the factor has hardly a digit left. They count as
     zero, but not by a factor of 0: that leaves what is not finite as it is.
     """
+    import torch
+
     largest = clipping_norm / torch.finfo(norms.dtype).tiny
     if float(norms.sum()) <= largest:
         return None
@@ -107,6 +118,8 @@ def check_clip_factor(factor: ClipFactor, algorithm: str) -> None:
     """
     if not isinstance(factor, OneByOne):
         return
+    import torch
+
     refuse = partial(InputError, "algorithm", algorithm)
     norms = torch.cat([torch.zeros(1), torch.logspace(-12, 30, 2001)])
     for clipping_norm in (1e-3, 0.5, 1.0, 7.3, 1e3):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from m2fdp import own_code
 from m2fdp.errors import InputError
 from m2fdp.privacy.taint import Drift
 from m2fdp.simulation.process import Named
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # Takes models (n, M) one clipped gradient step down, in place.
-Descend = Callable[[Tensor], None]
+Descend: TypeAlias = "Callable[[Tensor], None]"
 # What a rule has, in the order in which errors name them.
 RULE_MEMBERS = ("anchored", "drifts", "step")
 KEEPING_MEMBERS = ("reports", "first", "of", "report")
@@ -109,7 +109,7 @@ class ProximalStep:
         return self.local.drifts
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
-        pull = models - cast(Tensor, anchors)
+        pull = models - cast("Tensor", anchors)
         self.local.step(models, anchors if self.local.anchored else None, eta, descend)
         models.sub_(pull, alpha=eta * self.mu)
 
@@ -169,7 +169,8 @@ class OwnRule:
             if calls > 1:
                 raise _miscalled(self.name, "more than once")
             kind = (models.shape, models.dtype, models.device)
-            if not isinstance(model, Tensor) or (model.shape, model.dtype, model.device) != kind:
+            is_model = isinstance(model, type(models))
+            if not is_model or (model.shape, model.dtype, model.device) != kind:
                 raise _miscalled(self.name, "with another thing than a model like its own")
             descend(model)
 
@@ -195,10 +196,9 @@ def _miscalled(name: str, how: str) -> InputError:
     return InputError("algorithm", name, problem)
 
 
-def try_local_rule(rule: LocalRule, n_parameters: int, eta: float, server: Named) -> None:
+def try_local_rule(rule: LocalRule, model: Tensor, eta: float, server: Named) -> None:
     """One step of a rule of a user's own (`OwnRule.step`), on nobody's records, before anything is
-    written; `server` is what the server rule begins with."""
-    model = torch.zeros(1, n_parameters)
+    written: of the model (1, M), in place; `server` is what the server rule begins with."""
     if not isinstance(rule, OwnRule):
         return
     slots, with_slots = {}, keeping(rule)

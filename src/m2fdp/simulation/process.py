@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from m2fdp.schedule.rounds import RoundPlan
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # Called with what travels, for somebody who listens: the direction, the layer l of the senders,
 # and the models (N_l, M) as they are sent.
-Tap = Callable[[Literal["up", "down"], int, Tensor], None]
+Tap: TypeAlias = "Callable[[Literal['up', 'down'], int, Tensor], None]"
 
 # What somebody keeps, or sends beside a model, by name.
-Named = Mapping[str, Tensor]
+Named: TypeAlias = "Mapping[str, Tensor]"
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
 from m2fdp.config import ServerConfig
 from m2fdp.simulation.process import Named
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ServerRule(Protocol):
@@ -62,7 +62,7 @@ class Momentum:
 
     def start(self, weights: Tensor) -> Named:
         """The velocity v, (M,)."""
-        return {"velocity": torch.zeros_like(weights)}
+        return {"velocity": weights.new_zeros(weights.shape)}
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
         velocity = self.momentum * slots["velocity"] + (aggregate - weights)
@@ -85,13 +85,16 @@ class Yogi:
 
     def start(self, weights: Tensor) -> Named:
         """The moments m and v, (M,) each."""
-        return {"m": torch.zeros_like(weights), "v": torch.full_like(weights, self.tau**2)}
+        return {
+            "m": weights.new_zeros(weights.shape),
+            "v": weights.new_full(weights.shape, self.tau**2),
+        }
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
         update = aggregate - weights
         squared = update * update
         m = self.beta_1 * slots["m"] + (1 - self.beta_1) * update
-        v = slots["v"] - (1 - self.beta_2) * squared * torch.sign(slots["v"] - squared)
+        v = slots["v"] - (1 - self.beta_2) * squared * (slots["v"] - squared).sign()
         stepped = weights + self.learning_rate * m / (v.sqrt() + self.tau)
         return stepped, {"m": m, "v": v}
 

@@ -19,7 +19,8 @@ from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.process import State
 from m2fdp.simulation.training import CourseState, Decision, Progress, RoundRecord
 from m2fdp.tiering.clock import RoundTimes, clients_of, round_times
-from m2fdp.tiering.costs import ModuleCosts, resnet_costs
+from m2fdp.tiering.costs import ModuleCosts
+from m2fdp.tiering.module_costs import resnet_costs
 from m2fdp.tiering.plan import ABSENT, World, plan_tiers
 from m2fdp.tiering.ways import Way
 

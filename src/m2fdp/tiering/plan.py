@@ -11,7 +11,8 @@ from m2fdp.config import ClockConfig, TieringConfig
 from m2fdp.costs.profiles import draw_noise, draw_present, draw_profiles
 from m2fdp.tiering import scheduler
 from m2fdp.tiering.clock import GIGA, Clients, RoundTimes, clients_of, round_times
-from m2fdp.tiering.costs import ModuleCosts, TierCosts, resnet_costs, tier_costs
+from m2fdp.tiering.costs import ModuleCosts, TierCosts, tier_costs
+from m2fdp.tiering.module_costs import resnet_costs
 from m2fdp.tiering.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 ABSENT = -1

@@ -16,7 +16,8 @@ import pandas as pd
 from m2fdp.config import ClockConfig, Config, TieringConfig
 from m2fdp.tiering import printed, scheduler
 from m2fdp.tiering.clock import Clients, clients_of, round_times
-from m2fdp.tiering.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_costs
+from m2fdp.tiering.costs import ModuleCosts, fedavg_costs, tier_costs
+from m2fdp.tiering.module_costs import resnet_costs
 from m2fdp.tiering.plan import TierPlan, baseline_seconds, draw_world, plan_tiers
 from m2fdp.tiering.ways import DTFL
 

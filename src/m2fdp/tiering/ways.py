@@ -10,15 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from m2fdp.config import ClockConfig, Config, TieringConfig
-from m2fdp.models.checks import Shape
-from m2fdp.models.registry import Model
-from m2fdp.models.split import SPLIT_MODELS, build_split_model
-from m2fdp.models.transfer import build_transfer_model
+from m2fdp.config import ClockConfig, TieringConfig
 from m2fdp.privacy import sight
 from m2fdp.privacy.sight import KINDS
-from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.splits import Splits
 from m2fdp.tiering.clock import RoundTimes
 from m2fdp.tiering.costs import (
     ModuleCosts,
@@ -28,11 +22,6 @@ from m2fdp.tiering.costs import (
     splitfed_costs,
     tier_costs,
 )
-from m2fdp.tiering.local import local_training
-from m2fdp.tiering.private_local import build_private_trainer
-from m2fdp.tiering.process import TierProcess, build_tier_process
-from m2fdp.tiering.transfer import TransferProcess, build_transfer_process
-from m2fdp.topology.builders import build_tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,38 +57,6 @@ class Way:
         """
         chosen = times.at(tiers, clock.server == "shared" or not self.averaged)
         return (chosen.parallel() if self.tiered else chosen.sequential())[:, 0]
-
-    def model(self, config: Config, shape: Shape, n_classes: int, seed: int) -> Model:
-        """The configured model with its first weights, and the heads that are in use.
-
-        Raises:
-            InputError: see `build_split_model`.
-        """
-        if not self.averaged:
-            n_clients = build_tree(config.topology).n_devices
-            return build_transfer_model(config.model, shape, n_classes, seed, n_clients)
-        cuts = SPLIT_MODELS[config.model.name]
-        tiers = range(cuts - config.tiering.tiers + 1, cuts + 1) if self.tiered else ()
-        return build_split_model(config.model, shape, n_classes, seed, tiers)
-
-    def process(
-        self, config: Config, simulation: Simulation, cuts: np.ndarray, workers: int
-    ) -> TierProcess | TransferProcess:
-        """How rounds are computed.
-
-        Args:
-            cuts: int64 (R, K), the modules that each client trains itself; below 1 = absent.
-            workers: processes that share the clients, on a CPU.
-        """
-        tiering, privacy, trainer = config.tiering, config.privacy, None
-        settings = local_training(config, int(simulation.shards.sizes.max()))
-        if not self.averaged:
-            present, epochs = cuts > 0, tiering.server_epochs
-            return build_transfer_process(simulation, present, settings, epochs, workers)
-        if simulation.mechanisms[0].private:
-            splits = Splits(cuts, privacy.client_share, privacy.activation_clip)
-            trainer = build_private_trainer(simulation, splits, settings)
-        return build_tier_process(simulation, cuts, settings, tiering.aggregate, workers, trainer)
 
 
 _SENT = "activations{how} and labels of every record, and un-noised models"

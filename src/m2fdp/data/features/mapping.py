@@ -18,7 +18,7 @@ from filelock import FileLock
 from numpy.lib.format import header_data_from_array_1_0, read_array, write_array_header_1_0
 from torch import Tensor
 
-from m2fdp.config import FeaturesConfig
+from m2fdp.config import PIXELS, FeaturesConfig
 from m2fdp.data.dataset import Dataset, features
 from m2fdp.data.features.maps import Shape
 from m2fdp.data.features.projection import by_invariance, by_variance, whitened
@@ -27,7 +27,6 @@ from m2fdp.data.features.recipe import Fit, Recipe, chunk_of, recipe_of
 from m2fdp.errors import InputError, one_line
 from m2fdp.files import replacing, sealed, unsealed
 
-PIXELS = "pixels"
 Kept = TypeVar("Kept")
 
 

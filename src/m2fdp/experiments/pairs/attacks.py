@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from m2fdp.data.features.mapping import PIXELS
+from m2fdp.config import PIXELS
 from m2fdp.experiments.pairs.base import Pair, rows_where
 from m2fdp.experiments.request import Request
 from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC

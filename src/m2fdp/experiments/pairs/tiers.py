@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from m2fdp.config import TRAINED
 from m2fdp.experiments.pairs.base import Found, Pair, rows_where
 from m2fdp.experiments.request import Request
-from m2fdp.models.split import SPLIT_MODELS
+from m2fdp.models.names import SPLIT_MODELS
 from m2fdp.privacy.mechanisms.splits import exposed_splits
 
 _TIERS = "algorithms that train in tiers"

@@ -8,7 +8,7 @@ import pandas as pd
 from kedro.pipeline import Pipeline
 from matplotlib.figure import Figure
 
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.pipelines.naming import node
 from m2fdp.reporting.privacy_figures import audit_bounds
 from m2fdp.reporting.tables import print_audit

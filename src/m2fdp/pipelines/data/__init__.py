@@ -13,7 +13,7 @@ from m2fdp.config import Config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import label_counts
 from m2fdp.data.sources import load_dataset
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.parts import Parts
 from m2fdp.experiments.progress import so_far, telling
 from m2fdp.pipelines.naming import node

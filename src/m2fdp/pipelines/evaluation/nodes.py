@@ -16,7 +16,7 @@ from torch import Tensor
 from m2fdp.algorithms import get_algorithm
 from m2fdp.data.manifest import DIGEST, file_of
 from m2fdp.errors import InputError
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.cells import MODEL, check_trained_with
 from m2fdp.reporting import figures

@@ -8,8 +8,9 @@ import time
 from kedro.pipeline import Pipeline
 from rich.console import Console
 
-from m2fdp.data.features.mapping import PIXELS, fitted_on
-from m2fdp.experiments import Experiment
+from m2fdp.config import PIXELS
+from m2fdp.data.features.mapping import fitted_on
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.progress import items_bar
 from m2fdp.pipelines.naming import node
 

@@ -12,11 +12,10 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.cluster.sites import sites_of
-from m2fdp.config import Config, essentials
-from m2fdp.data.features.mapping import PIXELS
+from m2fdp.config import PIXELS, Config, essentials
 from m2fdp.errors import InputError
 from m2fdp.expectations.pending import settle
-from m2fdp.experiments import Experiment
+from m2fdp.experiments.experiment import Experiment
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT

@@ -1,0 +1,54 @@
+"""The rules that an algorithm brings: of a local step, of the server, and of clipping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from m2fdp.errors import InputError
+from m2fdp.simulation.clipping import ClipFactor, bounded, flat_clip
+from m2fdp.simulation.local_rules import (
+    KEEPING_MEMBERS,
+    RULE_MEMBERS,
+    GradientStep,
+    LocalRule,
+    OwnRule,
+    is_known,
+    keeping,
+)
+from m2fdp.simulation.server_rules import ServerRule, TakeAggregate
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an algorithm may do its own way, whatever the network.
+
+    Attributes:
+        local: one local step.
+        server: the step from the aggregate to the next global model.
+        clip_factor: how norms are bounded; one's own sees each alone, see `clipping.OneByOne`.
+    """
+
+    local: LocalRule = GradientStep()
+    server: ServerRule = TakeAggregate()
+    clip_factor: ClipFactor = flat_clip
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clip_factor", bounded(self.clip_factor))
+        if not is_known(self.local) and type(self.local) is not OwnRule:
+            local = OwnRule(self.local, type(self.local).__qualname__)
+            object.__setattr__(self, "local", local)
+
+    def named(self, algorithm: str) -> Rules:
+        """The rules, whose errors name the algorithm that brings them.
+
+        Raises:
+            InputError: a local rule of the user's own is none.
+        """
+        if not isinstance(self.local, OwnRule):
+            return self
+        members = (*RULE_MEMBERS, *(KEEPING_MEMBERS if keeping(self.local) else ()))
+        lacking = [name for name in members if not hasattr(self.local.rule, name)]
+        if lacking:
+            problem = f"has a local rule without {lacking[0]}; valid: {', '.join(members)}"
+            raise InputError("algorithm", algorithm, problem)
+        return replace(self, local=replace(self.local, name=algorithm))

@@ -1,0 +1,440 @@
+"""Drawn faults of a tree of processes: whatever happens, no device spends more than its
+budget, no hostile plan or parent gets an answer, and the node that it happens to says so in a line.
+
+Where and when a fault strikes is drawn; each kind of it comes once at least.
+"""
+
+import json
+import resource
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.deployment.relay import Relay
+from tests.deployment.test_processes import rounds_of, wait_for_round
+from tests.deployment.trees import configured
+
+from m2fdp.config import DeploymentConfig
+from m2fdp.deployment import keys
+from m2fdp.deployment.cloud import reference
+from m2fdp.deployment.demo import Rehearsal, prepare
+from m2fdp.deployment.grpc_links import GrpcLinks
+from m2fdp.deployment.links import Place, Question, Refusal, to_bytes
+from m2fdp.deployment.masked import Asking, masked_sum, sum_terms
+from m2fdp.deployment.masked_messages import pack, pack_keys, pack_request
+from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, node_plan
+from m2fdp.deployment.plan import PublicPlan, recompute
+from m2fdp.secure_aggregation.active import text_of_keys
+from m2fdp.secure_aggregation.messages import PublicKeys, UnmaskRequest
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+ROUNDS, PATIENCE = 40, 4.0
+DEVICES = tuple(f"device-{number}" for number in range(4))
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A run, and where and when something happens to it.
+
+    Attributes:
+        device: whom it happens to.
+        round: after which it happens.
+    """
+
+    run: Rehearsal
+    device: str
+    round: int
+    random: np.random.Generator
+
+    @property
+    def parent(self) -> str:
+        tree = self.run.experiment.network.tree
+        return tree.names[1][tree.parents[1][DEVICES.index(self.device)]]
+
+    @property
+    def settings(self) -> DeploymentConfig:
+        return DeploymentConfig(**self.run.plan.content["configuration"]["deployment"])
+
+    def node(self, name: str) -> NodePlan:
+        return node_plan(self.run.plan, recompute(self.run.plan), name)
+
+    @property
+    def state(self) -> Path:
+        return self.run.folder / "state" / self.device
+
+    @property
+    def sibling(self) -> str:
+        return next(name for name in DEVICES if name != self.device)
+
+    def reach(self) -> None:
+        """All are started, the round is over, and the run waits for another device."""
+        self.run.start_all()
+        wait_for_round(self.run, self.device, self.round)
+        self.run.processes[self.sibling].send_signal(signal.SIGSTOP)
+        assert max(rounds_of(self.run, self.device)) < ROUNDS - 1, "the run is in its middle"
+
+    def go_on(self) -> None:
+        self.run.processes[self.sibling].send_signal(signal.SIGCONT)
+
+    def kill(self, name: str) -> None:
+        self.run.processes[name].send_signal(signal.SIGKILL)
+        self.run.processes[name].wait()
+
+    def equal(self) -> None:
+        """The run goes on, and ends in the simulator's bytes."""
+        self.go_on()
+        assert self.run.wait(300) == 0, self.said(self.run.cloud)
+        assert torch.equal(self.run.weights(), reference(self.run.experiment)[0])
+
+    def said(self, name: str) -> str:
+        return self.run.log(name).read_text()
+
+    def says(self, name: str, words: str) -> None:
+        """A node says something, soon."""
+        deadline = time.monotonic() + 120
+        while words not in self.said(name):
+            assert time.monotonic() < deadline, f"{words!r} is not in:\n{self.said(name)}"
+            time.sleep(0.05)
+
+    def refuses(self, name: str, words: str) -> None:
+        """A node's process ends with a line that its operator can act on."""
+        assert self.run.processes[name].wait(120) == 2, self.said(name)
+        self.says(name, words)
+
+    def hears_nothing(self, name: str) -> None:
+        """A node has answered no question."""
+        assert not (self.run.folder / "state" / name / "places.log").exists()
+
+
+def killed(drawn: Drawn) -> None:
+    drawn.reach()
+    name = str(drawn.random.choice([drawn.device, drawn.parent, drawn.run.cloud]))
+    drawn.kill(name)
+    drawn.run.start(name)
+    drawn.equal()
+
+
+def cut_link(drawn: Drawn) -> None:
+    near, planned = free_address(), drawn.run.plan.facts.addresses[drawn.parent]
+    relay = Relay(near, int(planned.split(":")[1]))
+    drawn.run.more = {drawn.parent: ["--listen", near]}
+    drawn.reach()
+    relay.cut()
+    drawn.equal()
+    relay.listener.close()
+    assert f"{drawn.parent} is back" in drawn.said(drawn.device)
+
+
+def slow(drawn: Drawn) -> None:
+    """Under each `on_missing`."""
+    drawn.reach()
+    process = drawn.run.processes[drawn.device]
+    process.send_signal(signal.SIGSTOP)
+    drawn.go_on()
+    on_missing = drawn.settings.on_missing
+    words = f"{drawn.device} is there, and has not answered after {PATIENCE:g} s"
+    if on_missing == "wait":
+        drawn.says(drawn.parent, f"{words}; waiting")
+    else:
+        drawn.says(drawn.parent, words if on_missing == "stop" else f"without {drawn.device}")
+    process.send_signal(signal.SIGCONT)
+    if on_missing == "wait":
+        drawn.equal()
+        return
+    assert drawn.run.wait(300) == (on_missing == "stop")
+
+
+def asked_twice(drawn: Drawn) -> None:
+    """By a parent that hopes for fresh noise; then by one that changes its question."""
+    links, place, start = parent_of(drawn)
+    drawn.run.start(drawn.device)
+    first, again = (ask(drawn, links, place, start) for _ in range(2))
+    assert first.content == again.content and first.statement == again.statement
+    other = bytearray(start)
+    other[4 * int(drawn.random.integers(len(start) // 4))] ^= 1
+    changed = ask(drawn, links, place, bytes(other))
+    assert isinstance(changed, Refusal) and "a second release" in changed.reason
+    links.end("the test is over")
+    drawn.refuses(drawn.device, "a second answer would be a second release")
+
+
+def asked_out_of_turn(drawn: Drawn) -> None:
+    """By a parent that asks for what the plan does not have, and for an earlier round."""
+    links, place, start = parent_of(drawn)
+    drawn.run.start(drawn.device)
+    answer = ask(drawn, links, Place(drawn.round + 1, place.first, place.last, "model"), start)
+    assert not isinstance(answer, Refusal)
+    for asked, words in (
+        (place, "is before what was answered last"),
+        (Place(drawn.round + 2, 1, 1, "model"), "the plan has no question of"),
+    ):
+        refusal = ask(drawn, links, asked, start)
+        assert isinstance(refusal, Refusal) and words in refusal.reason
+    links.end("the test is over")
+    drawn.refuses(drawn.device, "was refused; the test is over")
+
+
+def plan_with_less_noise(drawn: Drawn) -> None:
+    content = json.loads(drawn.run.plan.signed_bytes)
+    name = str(drawn.random.choice(list(content["noise"])))
+    kind = next(kind for kind, value in content["noise"][name].items() if value)
+    content["noise"][name][kind] *= float(drawn.random.uniform(0, 0.99))
+    PublicPlan(content).save(drawn.run.folder / "plan.json", drawn.run.folder / "authority")
+    drawn.run.start_all()
+    for each in drawn.run.processes:
+        drawn.refuses(each, f"plan: noise.{name}.{kind}")
+        drawn.hears_nothing(each)
+
+
+def false_trust(drawn: Drawn) -> None:
+    drawn.run.trusted = False
+    drawn.run.start_all()
+    assert drawn.run.wait(300) == 1
+    for name in ("device-3", "server-1-1", "cloud"):
+        assert "server-1-1 would be sent un-noised vectors" in drawn.said(name)
+    drawn.hears_nothing("device-3")
+
+
+def wrong_authority(drawn: Drawn) -> None:
+    keys.make_authority(drawn.run.folder / "other")
+    shutil.rmtree(drawn.run.folder / "keys" / drawn.device)
+    signed(drawn, drawn.run.folder / "other")
+    drawn.run.start_all()
+    drawn.refuses(drawn.device, "is not signed by this node's authority")
+    drawn.says(drawn.parent, f"{drawn.device} is not there after")
+
+
+def wrong_name(drawn: Drawn) -> None:
+    """One device's keys under another's name."""
+    other = next(name for name in DEVICES if name != drawn.device)
+    own = drawn.run.folder / "keys" / drawn.device
+    shutil.rmtree(own)
+    shutil.copytree(drawn.run.folder / "keys" / other, own)
+    for ending in ("key", "pem"):
+        (own / f"{other}.{ending}").rename(own / f"{drawn.device}.{ending}")
+    drawn.run.start_all()
+    drawn.refuses(drawn.device, f"is the certificate of {other}, not of {drawn.device}")
+    drawn.says(drawn.parent, f"{drawn.device} is not there after")
+
+
+def expired_certificate(drawn: Drawn) -> None:
+    class Earlier(keys.datetime):
+        @classmethod
+        def now(cls, zone):
+            return super().now(zone) - keys.timedelta(days=int(drawn.random.integers(2, 300)))
+
+    shutil.rmtree(drawn.run.folder / "keys" / drawn.device)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keys, "datetime", Earlier)
+        signed(drawn, drawn.run.folder / "authority", days=1)
+    drawn.run.start_all()
+    drawn.refuses(drawn.device, "have a request signed anew")
+    drawn.says(drawn.parent, f"{drawn.device} is not there after")
+
+
+def full_disk(drawn: Drawn) -> None:
+    drawn.reach()
+    process = drawn.run.processes[drawn.device]
+    room = (drawn.state / "budget.log").stat().st_size + int(drawn.random.integers(1, 300))
+    # What it prints goes to a file, too, which is smaller than that of its budget.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (room, room))
+    drawn.go_on()
+    assert process.wait(120) == 1
+    assert f"Error: No space left on device: {drawn.state}" in drawn.said(drawn.device)
+    drawn.run.start(drawn.device)
+    drawn.equal()
+
+
+def damaged_state(drawn: Drawn) -> None:
+    drawn.reach()
+    drawn.kill(drawn.device)
+    file = drawn.state / str(drawn.random.choice(["budget.log", "places.log"]))
+    content = bytearray(file.read_bytes())
+    content[int(drawn.random.integers(len(content)))] ^= 1
+    file.write_bytes(content)
+    drawn.go_on()
+    drawn.run.start(drawn.device)
+    drawn.refuses(drawn.device, f"{file.name}, line ")
+    drawn.says(drawn.parent, f"{drawn.device} is not there after")
+
+
+def two_processes(drawn: Drawn) -> None:
+    """Of one name and one state: the second is refused, and the first goes on."""
+    drawn.reach()
+    former = drawn.run.processes[drawn.device]
+    second = drawn.run.start(drawn.device)
+    assert second.wait(120) == 2
+    drawn.says(drawn.device, "is in use by another process of this node")
+    drawn.run.processes[drawn.device] = former
+    drawn.equal()
+
+
+def copied_state(drawn: Drawn) -> None:
+    """A second process with its state of an earlier day: its parent knows it by its number."""
+    drawn.reach()
+    drawn.kill(drawn.device)
+    copy = drawn.run.folder / "copy"
+    shutil.copytree(drawn.state, copy)
+    drawn.run.start(drawn.device)
+    drawn.go_on()
+    wait_for_round(drawn.run, drawn.device, drawn.round + 2)
+    drawn.kill(drawn.device)
+    drawn.run.more = {drawn.device: ["--state", str(copy)]}
+    drawn.run.start(drawn.device)
+    assert drawn.run.wait(300) == 1
+    words = "two processes of its name, or one with an older state"
+    assert words in drawn.said(drawn.parent) and words in drawn.said(drawn.run.cloud)
+
+
+def small_budget(drawn: Drawn) -> None:
+    spent = float(drawn.run.plan.content["epsilon"][drawn.device])
+    drawn.run.more = {drawn.device: ["--budget", f"{spent * drawn.random.uniform(0.2, 0.9):.6g}"]}
+    drawn.run.start_all()
+    assert drawn.run.wait(300) == 1
+    for name in (drawn.device, drawn.parent, drawn.run.cloud):
+        assert "and its budget is" in drawn.said(name)
+
+
+def lying_roster(drawn: Drawn) -> None:
+    """By a parent that makes up the keys of the device's sibling, under its own certificate."""
+    links, place, start = parent_of(drawn)
+    drawn.run.start(drawn.device)
+    own = ask(drawn, links, replace(place, kind="keys"), start).content
+    node = drawn.node(drawn.device)
+    number = 1 - int(np.searchsorted(node.siblings, node.index))
+    made = PublicKeys(number, drawn.random.bytes(32), drawn.random.bytes(31) + b"\0")
+    signing = keys.read_identity(drawn.parent, drawn.run.folder / "keys" / drawn.parent)
+    text = text_of_keys(sum_terms(node, node.layer, node.siblings, place), made)
+    false = pack_keys(made, signing.sign(text), signing.certificate)
+    roster = pack(sorted({number: false, 1 - number: own}.items()))
+    refusal = ask(drawn, links, replace(place, kind="shares"), roster)
+    links.end("the test is over")
+    name = node.recomputed.network.tree.names[-1][node.siblings[number]]
+    words = f"not with a certificate of {name} by the authority"
+    assert isinstance(refusal, Refusal) and words in refusal.reason
+    drawn.refuses(drawn.device, words)
+
+
+def lying_survivors(drawn: Drawn) -> None:
+    """By a parent that tells the device that its sibling has fallen silent."""
+    node = drawn.node(drawn.parent)
+    links, place, start = parent_of(drawn, *node.children)
+    victim = node.children.index(drawn.device)
+
+    class Lying:
+        def ask_each(self, questions):
+            if questions[victim].place.kind == "survivors":
+                content = pack_request(UnmaskRequest((victim,), (1 - victim,)))
+                questions[victim] = replace(questions[victim], content=content)
+            return links.ask_each(questions)
+
+    for name in node.children:
+        drawn.run.start(name)
+    asked = Question(drawn.run.plan.digest, place, start)
+    with pytest.raises(ChildrenError, match=f"{drawn.device} refuses: .*a sum of too few"):
+        masked_sum(Asking(node, Lying(), asked, Keeper(), lambda name: None))
+    links.end("the test is over")
+    drawn.refuses(drawn.device, "a sum of too few")
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def signed(drawn: Drawn, authority: Path, days: int = 365) -> None:
+    """New keys for the device."""
+    own = drawn.run.folder / "keys" / drawn.device
+    keys.sign(keys.request(drawn.device, own), authority, days)
+
+
+def parent_of(drawn: Drawn, *children: str) -> tuple[GrpcLinks, Place, bytes]:
+    """This process, with the keys of the device's parent; what it may ask, from which model."""
+    name, plan = drawn.parent, drawn.run.plan
+    links = GrpcLinks(
+        children or (drawn.device,),
+        plan.facts.addresses[name],
+        keys.read_identity(name, drawn.run.folder / "keys" / name),
+        plan.digest,
+        drawn.settings.model_copy(update={"patience_s": 60.0}),
+        lambda child, certificate, question, answer: None,
+        lambda line: None,
+    )
+    steps = drawn.run.experiment.run_plan.rounds[drawn.round - 1].layers
+    last = next(step for step, top in enumerate(steps, start=1) if top is not None)
+    return (
+        links,
+        Place(drawn.round, 1, last, "model"),
+        to_bytes(drawn.run.experiment.model.initial_vector()[None]),
+    )
+
+
+def ask(drawn: Drawn, links: GrpcLinks, place: Place, content: bytes):
+    (reply,) = links.ask(Question(drawn.run.plan.digest, place, content))
+    return reply
+
+
+ON_MISSING = ("wait", "skip", "stop")
+FAULTS: list[tuple[Callable[[Drawn], None], str]] = [
+    *((slow, on_missing) for on_missing in ON_MISSING),
+    *(
+        (fault, "wait")
+        for fault in (
+            killed,
+            cut_link,
+            asked_twice,
+            asked_out_of_turn,
+            plan_with_less_noise,
+            false_trust,
+            wrong_authority,
+            wrong_name,
+            expired_certificate,
+            full_disk,
+            damaged_state,
+            two_processes,
+            copied_state,
+            small_budget,
+            lying_roster,
+            lying_survivors,
+            killed,
+            killed,
+            full_disk,
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "number", range(len(FAULTS)), ids=[f"{fault.__name__}-{when}" for fault, when in FAULTS]
+)
+def test_a_fault_costs_no_epsilon_and_says_what_it_was(number, tmp_path):
+    random = np.random.default_rng(38 + number)
+    fault, on_missing = FAULTS[number]
+    changes = {
+        "training.rounds": ROUNDS,
+        "deployment.rehearsal": True,
+        "deployment.on_missing": on_missing,
+        "deployment.patience_s": PATIENCE if fault is not killed else 60.0,
+    }
+    if fault in (lying_roster, lying_survivors):
+        changes |= {"secure_aggregation.layers": [2], "secure_aggregation.protocol": "masks"}
+    run = prepare(configured(changes), tmp_path)
+    drawn = Drawn(run, str(random.choice(DEVICES)), int(random.integers(1, ROUNDS // 3)), random)
+    try:
+        fault(drawn)
+    finally:
+        run.end()
+    for log in tmp_path.glob("*.log"):
+        assert "Traceback" not in log.read_text(), log.read_text()
+    for file in tmp_path.glob("**/budget.log"):
+        entries = [json.loads(line.rpartition("  ")[0]) for line in file.read_text().splitlines()]
+        rounds = [entry["round"] for entry in entries]
+        assert rounds == sorted(set(rounds)), "no round is spent twice"
+        assert all(entry["in_all"] <= entry["budget"] for entry in entries)
