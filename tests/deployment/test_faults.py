@@ -1,4 +1,4 @@
-"""Twenty drawn faults of a tree of processes: whatever happens, no device spends more than its
+"""Drawn faults of a tree of processes: whatever happens, no device spends more than its
 budget, no hostile plan or parent gets an answer, and the node that it happens to says so in a line.
 
 Where and when a fault strikes is drawn; each kind of it comes once at least.
@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +26,13 @@ from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.demo import Rehearsal, prepare
 from m2fdp.deployment.grpc_links import GrpcLinks
-from m2fdp.deployment.links import Place, Question, Refusal
-from m2fdp.deployment.plan import PublicPlan
+from m2fdp.deployment.links import Place, Question, Refusal, to_bytes
+from m2fdp.deployment.masked import Asking, masked_sum, sum_terms
+from m2fdp.deployment.masked_messages import pack, pack_keys, pack_request
+from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, node_plan
+from m2fdp.deployment.plan import PublicPlan, recompute
+from m2fdp.secure_aggregation.active import text_of_keys
+from m2fdp.secure_aggregation.messages import PublicKeys, UnmaskRequest
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 ROUNDS, PATIENCE = 40, 4.0
@@ -56,6 +61,9 @@ class Drawn:
     @property
     def settings(self) -> DeploymentConfig:
         return DeploymentConfig(**self.run.plan.content["configuration"]["deployment"])
+
+    def node(self, name: str) -> NodePlan:
+        return node_plan(self.run.plan, recompute(self.run.plan), name)
 
     @property
     def state(self) -> Path:
@@ -149,7 +157,9 @@ def asked_twice(drawn: Drawn) -> None:
     drawn.run.start(drawn.device)
     first, again = (ask(drawn, links, place, start) for _ in range(2))
     assert first.content == again.content and first.statement == again.statement
-    changed = ask(drawn, links, place, start + 1e-3 * float(drawn.random.uniform(0.5, 1)))
+    other = bytearray(start)
+    other[4 * int(drawn.random.integers(len(start) // 4))] ^= 1
+    changed = ask(drawn, links, place, bytes(other))
     assert isinstance(changed, Refusal) and "a second release" in changed.reason
     links.end("the test is over")
     drawn.refuses(drawn.device, "a second answer would be a second release")
@@ -292,6 +302,48 @@ def small_budget(drawn: Drawn) -> None:
         assert "and its budget is" in drawn.said(name)
 
 
+def lying_roster(drawn: Drawn) -> None:
+    """By a parent that makes up the keys of the device's sibling, under its own certificate."""
+    links, place, start = parent_of(drawn)
+    drawn.run.start(drawn.device)
+    own = ask(drawn, links, replace(place, kind="keys"), start).content
+    node = drawn.node(drawn.device)
+    number = 1 - int(np.searchsorted(node.siblings, node.index))
+    made = PublicKeys(number, drawn.random.bytes(32), drawn.random.bytes(31) + b"\0")
+    signing = keys.read_identity(drawn.parent, drawn.run.folder / "keys" / drawn.parent)
+    text = text_of_keys(sum_terms(node, node.layer, node.siblings, place), made)
+    false = pack_keys(made, signing.sign(text), signing.certificate)
+    roster = pack(sorted({number: false, 1 - number: own}.items()))
+    refusal = ask(drawn, links, replace(place, kind="shares"), roster)
+    links.end("the test is over")
+    name = node.recomputed.network.tree.names[-1][node.siblings[number]]
+    words = f"not with a certificate of {name} by the authority"
+    assert isinstance(refusal, Refusal) and words in refusal.reason
+    drawn.refuses(drawn.device, words)
+
+
+def lying_survivors(drawn: Drawn) -> None:
+    """By a parent that tells the device that its sibling has fallen silent."""
+    node = drawn.node(drawn.parent)
+    links, place, start = parent_of(drawn, *node.children)
+    victim = node.children.index(drawn.device)
+
+    class Lying:
+        def ask_each(self, questions):
+            if questions[victim].place.kind == "survivors":
+                content = pack_request(UnmaskRequest((victim,), (1 - victim,)))
+                questions[victim] = replace(questions[victim], content=content)
+            return links.ask_each(questions)
+
+    for name in node.children:
+        drawn.run.start(name)
+    asked = Question(drawn.run.plan.digest, place, start)
+    with pytest.raises(ChildrenError, match=f"{drawn.device} refuses: .*a sum of too few"):
+        masked_sum(Asking(node, Lying(), asked, Keeper(), lambda name: None))
+    links.end("the test is over")
+    drawn.refuses(drawn.device, "a sum of too few")
+
+
 def free_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"127.0.0.1:{free.getsockname()[1]}"
@@ -303,11 +355,11 @@ def signed(drawn: Drawn, authority: Path, days: int = 365) -> None:
     keys.sign(keys.request(drawn.device, own), authority, days)
 
 
-def parent_of(drawn: Drawn) -> tuple[GrpcLinks, Place, torch.Tensor]:
+def parent_of(drawn: Drawn, *children: str) -> tuple[GrpcLinks, Place, bytes]:
     """This process, with the keys of the device's parent; what it may ask, from which model."""
     name, plan = drawn.parent, drawn.run.plan
     links = GrpcLinks(
-        [drawn.device],
+        children or (drawn.device,),
         plan.facts.addresses[name],
         keys.read_identity(name, drawn.run.folder / "keys" / name),
         plan.digest,
@@ -320,12 +372,12 @@ def parent_of(drawn: Drawn) -> tuple[GrpcLinks, Place, torch.Tensor]:
     return (
         links,
         Place(drawn.round, 1, last, "model"),
-        drawn.run.experiment.model.initial_vector()[None],
+        to_bytes(drawn.run.experiment.model.initial_vector()[None]),
     )
 
 
-def ask(drawn: Drawn, links: GrpcLinks, place: Place, vector: torch.Tensor):
-    (reply,) = links.ask(Question(drawn.run.plan.digest, place, vector))
+def ask(drawn: Drawn, links: GrpcLinks, place: Place, content: bytes):
+    (reply,) = links.ask(Question(drawn.run.plan.digest, place, content))
     return reply
 
 
@@ -349,6 +401,8 @@ FAULTS: list[tuple[Callable[[Drawn], None], str]] = [
             two_processes,
             copied_state,
             small_budget,
+            lying_roster,
+            lying_survivors,
             killed,
             killed,
             full_disk,
@@ -369,6 +423,8 @@ def test_a_fault_costs_no_epsilon_and_says_what_it_was(number, tmp_path):
         "deployment.on_missing": on_missing,
         "deployment.patience_s": PATIENCE if fault is not killed else 60.0,
     }
+    if fault in (lying_roster, lying_survivors):
+        changes |= {"secure_aggregation.layers": [2], "secure_aggregation.protocol": "masks"}
     run = prepare(configured(changes), tmp_path)
     drawn = Drawn(run, str(random.choice(DEVICES)), int(random.integers(1, ROUNDS // 3)), random)
     try:

@@ -203,9 +203,7 @@ def check_wire(hosts: Hosts) -> None:
     assert pairs <= allowed | {(two, one) for one, two in allowed}
     (file,) = (hosts.home("cloud") / "data/06_models").glob("*/model.pt")
     model = torch.cat([value.flatten() for value in torch.load(file).values()]).numpy()
-    kept = [
-        path.read_bytes() for host in HOSTS for path in hosts.home(host).glob("state/*/kept/*up*")
-    ]
+    kept = [path.read_bytes() for host in HOSTS for path in hosts.home(host).glob("state/*/kept/*")]
     rounds = (hosts.home("cloud") / "log").read_text().count("round ")
     # Up and down, each round, on three links: all of it has passed the switch.
     assert len(kept) >= 3 and len(payload) > 6 * rounds * model.nbytes
