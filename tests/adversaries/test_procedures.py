@@ -3,10 +3,22 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
+import torch
+from tests.adversaries.test_joining import pulled
+from tests.builders import experiment_of, process_of
 
 from m2fdp.adversaries.audit import line_scores
-from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
+from m2fdp.adversaries.bounds import Rule, choose_rule, epsilon_bound
+from m2fdp.config import PrivacyConfig, ThreatConfig
+from m2fdp.privacy.calibration import build_mechanism
+from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.procedures import Procedure, split_target
+from m2fdp.schedule.schedule import Schedule
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.topology.builders import tree_from_fanouts
+from m2fdp.topology.network import Network, noise_plan
+from m2fdp.topology.trust import all_untrusted
 
 COPIES, DELTA = 6000, 1e-2
 
@@ -32,11 +44,57 @@ def test_who_reads_all_runs_stays_below_the_whole_and_beats_a_build_that_forgets
     lower = epsilon_bound(rule, scores[~present & ~half], scores[present & ~half], DELTA, 0.005)
 
     released, *searched = (system.mechanism.ledger for system in systems)
-    # Records of the search's runs are all trained on here.
-    as_trained = [
-        replace(each, lines=(*each.lines, *(replace(x, held_out=True) for x in each.lines)))
-        for each in searched
-    ]
-    whole = Procedure(released, tuple(as_trained))
+    whole = all_trained_on(released, searched)
     assert lower <= whole.epsilon(line.kind) <= 4.0
     assert lower > Procedure(released, ()).epsilon(line.kind)
+
+
+def all_trained_on(released, searched):
+    """The procedure whose searches hold no record out."""
+    lines_twice = (
+        replace(each, lines=(*each.lines, *(replace(x, held_out=True) for x in each.lines)))
+        for each in searched
+    )
+    return Procedure(released, tuple(lines_twice))
+
+
+def draws_of_a_search():
+    """Those of the released run, and of the three runs of the counted search that chose it."""
+    searching = {"partition.held_out_by": "devices", "partition.validation_fraction": 0.2}
+    changes = [{}, *({**searching, "training.learning_rate": rate} for rate in (0.1, 0.2, 0.4))]
+    small = {"topology.fanouts": [2, 3], "training.rounds": 1, "training.batch_size": 8}
+    return [experiment_of(small, each).simulation().randomness for each in changes]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["drawn apart", "drawn together"])
+def test_no_chance_of_being_drawn_is_that_of_all_runs_of_a_search(together):
+    """A star whose every second device has one record that is pulled as far as clipping lets it,
+    drawn with q = 0.1, in each of four runs. A build that draws the same minibatches in all shows
+    more than the ledger of the four says. A bound is wrong with a probability of 1 %, over seeds.
+    """
+    n_devices = 2 * COPIES
+    tree, ones = tree_from_fanouts([n_devices]), np.ones(n_devices)
+    nobody = all_untrusted(tree)
+    network = Network(tree, nobody, noise_plan(tree, nobody))
+    plans, rates = Schedule(1, 1, {}, 0.5, "constant").round_plans(), 0.1 * ones
+    privacy = PrivacyConfig(calibration="multiplier", noise_multiplier=0.6, delta=DELTA)
+    premises = Premises(network, 10 * ones, rates, plans, privacy, ThreatConfig())
+    mechanism, present = build_mechanism(premises), np.arange(n_devices) % 2 == 1
+    labels = torch.zeros(n_devices, 10, dtype=torch.int64)
+    labels[present, 0] = 1
+    features = torch.ones(10 * n_devices, 1, 1, 1, dtype=torch.float64)
+    shards = Shards(features, labels.flatten(), np.full(n_devices, 10), rates)
+    scores, first = np.zeros(n_devices), None
+
+    def tap(direction, layer, models):
+        scores[:] -= models[:, 0].numpy()  # records pull down
+
+    for draws in draws_of_a_search():
+        first = first or draws
+        draws = replace(draws, sampling=first.sampling) if together else draws
+        process = process_of(network, mechanism, pulled(), shards, draws, chunk_size=4096)
+        process.round(process.start(), plans[0], tap)
+    rule = Rule(True, 3.3 * scores[~present].std())
+    lower = epsilon_bound(rule, scores[~present], scores[present], DELTA, 0.005)
+    whole = all_trained_on(mechanism.ledger, [mechanism.ledger] * 3).epsilon("cloud")
+    assert (lower > whole) == together

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 
 from m2fdp.config import Config, released
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import DeviceSamples
-from m2fdp.streams import Randomness, digest_of, from_entropy, seeded
+from m2fdp.streams import KeyedStreams, Randomness, digest_of, from_entropy, seeded
 from m2fdp.topology.network import Network
 
 
@@ -23,7 +24,9 @@ def randomness_of(
     """A run's draws. Noise is keyed by all that a release depends on, down to the records.
 
     Files may change under one configuration: were the noise of the run before used again, the
-    difference of the two models would be that of the records, in clear.
+    difference of the two models would be that of the records, in clear. Where devices hold records
+    out, so are minibatches keyed by the configuration: the runs of a counted search, which have one
+    seed, compose as they are counted only if no chance of being drawn is theirs together.
 
     Args:
         network: that the algorithm trains over.
@@ -43,5 +46,8 @@ def randomness_of(
         dataset.images[shards.samples],
         *((dataset.labels[followed], dataset.images[followed]) if len(followed) else ()),
     )
-    key = digest_of(json.dumps(released(config), sort_keys=True), arrays)
-    return seeded(config.seed, key)
+    text = json.dumps(released(config), sort_keys=True)
+    draws = seeded(config.seed, digest_of(text, arrays))
+    if config.partition.held_out_by == "devices":
+        return replace(draws, sampling=KeyedStreams(config.seed, digest_of(text, ())))
+    return draws

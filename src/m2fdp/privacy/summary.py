@@ -118,7 +118,7 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         "the split is given: which records a device holds, which in some schemes depends on the "
         "labels of others, tells nothing",
         "this run's model is all that is released about these records: the epsilons of several "
-        "released runs, such as of several seeds, add up",
+        "released runs add up, if each has a seed, and so minibatches and participants, of its own",
         *_of_the_draws(privacy.secure_rng),
         *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
