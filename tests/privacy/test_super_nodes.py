@@ -15,6 +15,7 @@ from m2fdp.privacy.calibration import build_mechanisms
 from m2fdp.privacy.ledger_tables import elections_table, ledger_table
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.summary import summary
 from m2fdp.simulation.elections import draw_offices
 from m2fdp.streams import KeyedStreams
 
@@ -218,6 +219,9 @@ def test_who_is_elected_has_joined_for_all_to_see(mechanism):
     assert row["releases"] == 6
     known = "never told who joins a round, each with chance 0.25, but who serves: 3 of 6"
     assert known in row["assumption"]
+    said = summary(mechanism_of(config, offices), 6, config.privacy, [])["assumptions"]
+    assert any("to nobody else, but of who is elected" in line for line in said)
+    assert "a zone in which nobody joins elects nobody, and adds its noise all the same" in said
 
 
 def test_entropy_of_the_operating_system_tells_nobody_who_will_serve():

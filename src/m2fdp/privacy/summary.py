@@ -142,12 +142,15 @@ def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
     """What epsilon rests on where devices join rounds by chance."""
     if ledger.chance is None:
         return []
-    but = ", but of who is elected" if ledger.lines[0].position.network.elected else ""
+    elected = ledger.lines[0].position.network.elected
+    but = ", but of who is elected" if elected else ""
     lines = [
         "who joins a round is known to the device's own server, the other devices of that server, "
         f"and whoever listens on their links, and to nobody else{but}; the numbers of rounds that "
         "the ledger counts give nothing away"
     ]
+    if elected:
+        lines.append("a zone in which nobody joins elects nobody, and adds its noise all the same")
     if privacy.unit == "device":
         lines.append(
             "with or without its data a device joins the same rounds, and adds its noise in them"
