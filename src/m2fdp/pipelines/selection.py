@@ -46,7 +46,7 @@ def check_selection(chosen: Mapping[str, Any]) -> None:
     """Refuse what the pipelines have not, of which `check_names` knows the names.
 
     Args:
-        chosen: as there.
+        chosen: Kedro's options of the run, by Kedro's names.
 
     Raises:
         InputError: it names the option and what would be valid.
