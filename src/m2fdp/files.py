@@ -24,13 +24,13 @@ def replacing(path: Path) -> Iterator[Path]:
     unfinished = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield unfinished
-        _sync(unfinished)
+        sync(unfinished)
         os.replace(unfinished, path)
     except BaseException as error:
         unfinished.unlink(missing_ok=True)
         _name_file(error, unfinished, path)
         raise
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def check_folders(files: Iterable[Path]) -> None:
@@ -63,17 +63,17 @@ def shown(path: PurePath) -> str:
     return os.path.relpath(path, folder) if Path(path).is_relative_to(folder) else str(path)
 
 
-def _name_file(error: BaseException, unfinished: Path, path: Path) -> None:
-    """A write that fails does not say of which file; nor what a library wraps around it."""
-    for cause in chain(error):
-        if isinstance(cause, OSError) and cause.filename in (None, str(unfinished)):
-            cause.filename = str(path)
-
-
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Wait until a file's content, or a folder's entries, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _name_file(error: BaseException, unfinished: Path, path: Path) -> None:
+    """A write that fails does not say of which file; nor what a library wraps around it."""
+    for cause in chain(error):
+        if isinstance(cause, OSError) and cause.filename in (None, str(unfinished)):
+            cause.filename = str(path)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from m2fdp.errors import InputError
-from m2fdp.files import replacing, sealed, shown, unsealed
+from m2fdp.files import replacing, sealed, shown, sync, unsealed
 
 _START = "0" * 64
 # Lengths of a record's name and of its content.
@@ -79,7 +79,7 @@ class Log:
         finally:
             os.close(descriptor)
         if new:
-            _sync_folder(self.path.parent)
+            sync(self.path.parent)
         self.entries += map(dict, entries)
         self.digests += digests[1:]
 
@@ -159,7 +159,7 @@ class State:
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(path)) from None
         if new:
-            _sync_folder(path.parent)
+            sync(path.parent)
 
     def forget(self, but: str) -> None:
         """Remove all that is kept, but one book."""
@@ -211,11 +211,3 @@ def _records(file: BinaryIO) -> Iterator[tuple[str, int, int]]:
             return
         yield file.read(length).decode(errors="replace"), start, size
         at = start + size
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
