@@ -66,7 +66,7 @@ def test_claims_that_cannot_be_meant(wrong, message):
     [
         (
             GAIN | {"measure": "speed"},
-            "measure = 'speed': is none of accuracy, volatility, rounds_to_target, ",
+            "measure = 'speed': is none of accuracy, loss, volatility, rounds_to_target, ",
         ),
         (GAIN | {"of": {"epsilon": 1.0}}, "of = 'epsilon': is none of algorithm, arm, seed_count"),
         (GAIN | {"over": {"version": "paper"}}, "over = 'version': is none of algorithm, arm"),

@@ -230,7 +230,7 @@ def test_two_equal_runs_of_one_seed_are_refused():
 
 
 def test_measures_that_the_runs_lack_are_refused():
-    with pytest.raises(InputError, match="energy_to_target.*none of accuracy$"):
+    with pytest.raises(InputError, match="energy_to_target.*none of accuracy, loss$"):
         judge(parse(SAVING), frame(*pairs([0.8], [0.7])))
 
 

@@ -124,7 +124,7 @@ def test_the_order_of_rows_does_not_matter(order):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("acuracy", "unknown; valid are accuracy, volatility"),
+        ("acuracy", "unknown; valid are accuracy, loss, volatility"),
         ("energy_to_target", "target_accuracy"),
         ("devices", "topology.fanouts"),
         ("zones", "topology.fanouts"),
@@ -138,5 +138,5 @@ def test_measures_that_runs_cannot_have_are_refused(name, message):
 @pytest.mark.parametrize("name", MEASURES)
 def test_every_measure_can_be_had(name):
     check_measure(name, ["topology.fanouts"], 0.75)
-    runs = runs_of(1, accuracy=0.5, **{"topology.fanouts": "[2, 3]"})
+    runs = runs_of(1, accuracy=0.5, loss=1.0, **{"topology.fanouts": "[2, 3]"})
     assert name in measure_runs(runs, history_of([0.5]), target_accuracy=0.75)

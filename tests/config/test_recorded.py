@@ -41,6 +41,7 @@ LATER = [
     ({"tiering": {"server_epochs": 2}}, "tiering.server_epochs"),
     ({"training": {"server": {"rule": "momentum"}}}, "training.server.rule"),
     ({"partition": {"held_out_by": "devices"}}, "partition.held_out_by"),
+    ({"partition": {"table": [[1.0, 2.0]]}}, "partition.table"),
     ({"dataset": {"records": 600}}, "dataset.records"),
 ]
 # The same, of keys that count under a controller only.
@@ -104,6 +105,7 @@ def test_every_later_key_is_tried_here():
         "dataset.classes": 10,
         "dataset.records": 60_000,
         "partition.held_out_by": "cloud",
+        "partition.table": None,
         "model.depth": 20,
         "model.width": 16,
         "model.norm": "batch",

@@ -159,6 +159,41 @@ def test_quantity_skews_sizes_alone(level):
     assert np.abs(deviation).max() < 5
 
 
+def test_a_table_is_dealt_to_the_record_and_another_seed_deals_others():
+    table = [[40, 0, 7], [1, 30, 0], [9, 20, 43]]
+    labels = np.repeat([0, 1, 2], 50)
+    config = PartitionConfig(scheme="table", table=table)
+    first, second = (partition(labels, 3, config, np.arange(3), seed) for seed in (0, 1))
+    assert counts(first, labels, 3, 3).tolist() == counts(second, labels, 3, 3).tolist() == table
+    assert (first != second).any()
+
+
+def test_the_tables_of_the_command_line_and_of_a_file_are_one():
+    text, numbers = "40/0|10/50", [[40, 0], [10, 50]]
+    assert PartitionConfig(scheme="table", table=text).table == numbers
+
+
+@settings(max_examples=100, deadline=None)
+@given(case=cases(), level=st.sampled_from(["device", "edge"]), data=st.data())
+def test_a_table_gives_proportions_to_a_device_or_a_whole_edge_server(case, level, data):
+    edges, labels, n_classes, seed = case
+    groups = edges if level == "edge" else np.arange(len(edges))
+    n_groups = int(groups.max()) + 1
+    row = st.lists(st.integers(1, 9), min_size=n_classes, max_size=n_classes)
+    table = data.draw(st.lists(row, min_size=n_groups, max_size=n_groups))
+    config = PartitionConfig(scheme="table", table=table, level=level)
+    try:
+        device = partition(labels, n_classes, config, edges, seed)
+    except InputError:
+        assume(False)
+    held = counts(groups[device], labels, n_groups, n_classes)
+    of_class = np.bincount(labels, minlength=n_classes)
+    ideal = np.array(table) / np.sum(table, axis=0) * of_class
+    assert held.sum(axis=0).tolist() == of_class.tolist()
+    # Rounding moves less than a record of a class a device.
+    assert (np.abs(held - ideal) < np.bincount(groups)[:, None] + 1e-6).all()
+
+
 def test_iid_shards_are_equal_random_subsets():
     device = partition(FASHION_MNIST, 10, PartitionConfig(scheme="iid"), FIFTY, 0)
     table = counts(device, FASHION_MNIST, 50, 10)
@@ -219,6 +254,10 @@ def test_stratified_position_apportions_like_webster():
         ({"scheme": "quantity", "alpha": 0.01}, 50, 500, "device .* no record.*partition.alpha"),
         ({"labels_per_device": 10}, 50, 400, "device .* would hold records of 8 classes only"),
         ({"labels_per_device": 3, "samples_per_device": 2}, 50, 500, "of 2 classes only"),
+        ({"scheme": "table", "table": [[1] * 10]}, 2, 50, "'1 row': valid: 2, one for each"),
+        ({"scheme": "table", "table": [[1] * 9]}, 1, 50, "'row 0 of 9': .*each of 10 classes"),
+        ({"scheme": "table", "table": [[1] * 9 + [0]]}, 1, 50, "'column 9 of zeros': .*holds"),
+        ({"scheme": "table", "table": [[1] * 10, [0] * 10]}, 2, 50, "device 1 .*partition.table"),
     ],
 )
 def test_what_cannot_be_dealt_is_refused(config, n_devices, n_records, message):

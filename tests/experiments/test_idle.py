@@ -25,7 +25,8 @@ IDLE = {
     "dataset.scale": ("unit_norm", FEATURES, "features.map: pixels, not to scattering"),
     "partition.labels_per_device": (2, IID, "partition.scheme: labels_per_device, not to iid"),
     "partition.alpha": (2.0, {}, "scheme: dirichlet or quantity, not to labels_per_device"),
-    "partition.level": ("edge", IID, "labels_per_device or dirichlet or quantity, not to iid"),
+    "partition.level": ("edge", IID, "dirichlet or quantity or table, not to iid"),
+    "partition.table": ([[1.0, 2.0]], {}, "partition.scheme: table, not to labels_per_device"),
     "features.dimension": (60, {}, "needs features.map, which is pixels here"),
     "features.ridge": (0.1, {}, "features.map"),
     "features.weights": ("invariance", {}, "features.map"),
@@ -180,7 +181,8 @@ def test_readers_are_keys_with_values_or_known_names():
     for reader in every - READERS.keys():
         name, _, values = reader.partition(": ")
         for value in filter(None, values.split(" or ")):
-            load_config({name: value, "privacy.noise_multiplier": 1})
+            needed = {"partition.table": [[1.0]]} if value == "table" else {}
+            load_config({name: value, "privacy.noise_multiplier": 1, **needed})
         assert Request(Config(), build_plan(Config())).value(name) is not None
 
 

@@ -25,7 +25,7 @@ def study(*groups: dict[str, Any], target: float | None = None) -> Frames:
             rest = dict.fromkeys(RUN_COLUMNS, 1.0)
             runs.append(rest | values | {"run_id": run_id, "seed": seed, "accuracy": final})
             rounds = {"run_id": run_id, "algorithm": values["algorithm"], "seed": seed}
-            rounds |= {"round": ROUNDS, "accuracy": final * ROUNDS / 6}
+            rounds |= {"round": ROUNDS, "accuracy": final * ROUNDS / 6, "loss": 3 - final * ROUNDS}
             rounds |= {"energy_j": 2.0 * ROUNDS, "delay_s": 3.0 * ROUNDS}
             history.append(pd.DataFrame(rounds))
     frame, rounds = pd.DataFrame(runs).set_index("run_id"), pd.concat(history, ignore_index=True)

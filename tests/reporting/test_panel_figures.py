@@ -57,6 +57,14 @@ def test_accuracy_over_rounds_has_a_line_an_arm_and_a_band_of_one_std():
     assert (paper.get_xlabel(), paper.get_ylabel()) == ("round", "accuracy")
 
 
+def test_losses_over_rounds_have_an_axis_of_their_own():
+    accuracy, loss = figure_of(ARMS, OVER_ROUNDS[0], OVER_ROUNDS[0] | {"y": "loss"}).axes
+    np.testing.assert_allclose(accuracy.lines[2].get_ydata(), 0.7 * ROUNDS / 6)
+    np.testing.assert_allclose(loss.lines[2].get_ydata(), 3 - 0.7 * ROUNDS)
+    assert loss.get_ylabel() == "loss on the test records"
+    assert loss.get_ylim() != accuracy.get_ylim()
+
+
 def test_panels_that_share_lines_share_a_legend_that_tells_the_seeds_once():
     figure = figure_of(ARMS, *OVER_ROUNDS, labels={"p1_1": "M²FDP, p1 = 1"})
     (legend,) = figure.legends

@@ -98,8 +98,8 @@ def test_the_order_of_the_rows_does_not_matter(seed):
     [
         ({"x": "round"}, "figure.panels.0.where = 'hfl, seed 0'.*2 runs.*differ in version"),
         ({"x": "rounds"}, "figure.panels.0.x = 'rounds': is none of round, "),
-        ({"x": "arm", "y": "loss"}, "figure.panels.0.y = 'loss': is none of accuracy, "),
-        ({"x": "arm", "y": "delay_to_target"}, "figure.panels.0.y.*accuracy, volatility"),
+        ({"x": "arm", "y": "losses"}, "figure.panels.0.y = 'losses': is none of accuracy, "),
+        ({"x": "arm", "y": "delay_to_target"}, "figure.panels.0.y.*accuracy, loss, volatility"),
         ({"x": "arm", "lines": "colour"}, "figure.panels.0.lines = 'colour'.*version"),
         ({"x": "arm", "where": {"arms": "hfl"}}, "figure.panels.0.where = 'arms'.*version"),
         (
@@ -126,7 +126,7 @@ def test_zero_has_no_place_on_a_logarithmic_axis():
         ({"x": "devices"}, "figure.panels.1.x = 'devices': .*topology.fanouts"),
         ({"x": "arm", "y": "energy"}, "figure.panels.1.y = 'energy': .*energy_to_target"),
         ({"x": "arm", "y": "energy_to_target"}, "figure.panels.1.y.*target_accuracy"),
-        ({"x": "round", "y": "volatility"}, "figure.panels.1.y = 'volatility': .*only accuracy"),
+        ({"x": "round", "y": "volatility"}, "1.y = 'volatility': .*only accuracy and loss are"),
         ({"x": "round", "lines": "fanouts"}, "figure.panels.1.lines = 'fanouts': .*version"),
         ({"x": "round", "where": {"eps": 1}}, "figure.panels.1.where.eps = 'eps': .*version"),
         ({"x": "version", "log_x": True}, "figure.panels.1.log_x = True: version has no numbers"),

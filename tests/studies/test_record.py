@@ -68,14 +68,16 @@ def tracked(study: Study) -> Record:
     return tracked_record(study, names, schedules, search_table([], {}, {}))
 
 
-@pytest.mark.parametrize("curves", [True, False])
-def test_the_files_of_a_record_say_what_its_runs_say(tmp_path: Path, curves: bool):
-    panel = SHOWN if curves else SHOWN | {"x": "privacy.epsilon", "lines": "arm"}
-    study = Study.model_validate(STUDY | {"figure": {"panels": [panel]}})
+@pytest.mark.parametrize("curves", [["accuracy"], ["accuracy", "loss"], ["loss"], []])
+def test_the_files_of_a_record_say_what_its_runs_say(tmp_path: Path, curves: list[str]):
+    dots = SHOWN | {"x": "privacy.epsilon", "lines": "arm"}
+    panels = [SHOWN | {"y": curve} for curve in curves] or [dots]
+    study = Study.model_validate(STUDY | {"figure": {"panels": panels}})
     record = tracked(study)
     files = RecordFiles(tmp_path / "runs", "tiny")
     written = [path.name for path in files.write(record)]
     assert written == (["tiny.csv", "tiny-rounds.csv"] if curves else ["tiny.csv"])
+    assert ("loss" in record.rounds) == ("loss" in curves)
     again = files.read()
     for frame in (record, again):  # the search was none: no table of it is kept
         assert not len(frame.search) and not len(frame.procedures)

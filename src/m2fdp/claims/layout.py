@@ -9,9 +9,11 @@ from pydantic import Field
 from m2fdp.claims.frames import ARM
 from m2fdp.config import Block
 
-# As x: accuracy over the rounds, or over the simulated seconds that they took.
+# As x: a curve over the rounds, or over the simulated seconds that they took, of one of `CURVES`.
 ROUND, DELAY = "round", "delay_s"
 OVER_A_RUN = (ROUND, DELAY)
+ACCURACY, LOSS = "accuracy", "loss"
+CURVES = (ACCURACY, LOSS)
 
 
 class Panel(Block):
@@ -20,7 +22,7 @@ class Panel(Block):
     title: str
     # `round`, `delay_s`, or a column in which the runs differ: lines if it has numbers, else dots.
     x: str
-    y: str = "accuracy"  # of m2fdp.claims.measures.MEASURES
+    y: str = ACCURACY  # of m2fdp.claims.measures.MEASURES
     # For each column its value or a list of values; all runs where it is empty.
     where: dict[str, Any] = Field(default_factory=dict)
     lines: str = ARM  # the column with a line for each value

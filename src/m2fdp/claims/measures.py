@@ -39,6 +39,7 @@ def _bound(label: str, metric: str, digits: int = 3) -> Measure:
 
 MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("accuracy", digits=3, share=True),
+    "loss": Measure("loss on the test records", digits=3),
     "volatility": Measure("volatility of the accuracy", digits=4, share=True),
     "rounds_to_target": Measure("rounds to the target", "rounds", 1),
     "energy_to_target": Measure("energy to the target (J)", "J"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from m2fdp.config.types import (
     READ_BY,
@@ -29,7 +29,7 @@ DATASETS = (
     "npz",
     "synthetic",
 )
-SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid")
+SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table")
 PIXELS: Final = "pixels"  # the map that leaves images as they are
 
 
@@ -83,13 +83,18 @@ class DatasetConfig(Block):
     )
 
 
+def _row(value: Any) -> Any:
+    """Lists in lists can't stand on a command line: `5/0` is a row of two."""
+    return value.split("/") if isinstance(value, str) else value
+
+
 class PartitionConfig(Block):
     """How the training records are dealt to the devices (J Sec. VI-A)."""
 
     scheme: Annotated[str, *one_of(*SCHEMES)] = Field(
         default="labels_per_device",
         description="By the classes that a device holds (labels_per_device, dirichlet), with "
-        f"skewed sizes (quantity), at random (iid), or by a {FORM} of your own.",
+        f"skewed sizes (quantity), at random (iid), as a table says, or by a {FORM} of your own.",
     )
     labels_per_device: Count = Field(
         default=3,
@@ -102,10 +107,25 @@ class PartitionConfig(Block):
         "sizes (quantity).",
         json_schema_extra={READ_BY: "partition.scheme: dirichlet or quantity"},
     )
+    table: (
+        Annotated[
+            list[Annotated[list[NonNegative], BeforeValidator(_row)]],
+            FromText,
+            Field(min_length=1),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="A row a device with its records of each class, 5/0|0/5 on the command line; "
+        "all records of a class are dealt, in these proportions.",
+        json_schema_extra={SINCE: "0.13.0", READ_BY: "partition.scheme: table"},
+    )
     level: Literal["device", "edge"] = Field(
         default="device",
-        description="device, or edge: all devices of one edge server share the skew.",
-        json_schema_extra={READ_BY: "partition.scheme: labels_per_device or dirichlet or quantity"},
+        description="device, or edge: all devices of one edge server share the skew, or the row.",
+        json_schema_extra={
+            READ_BY: "partition.scheme: labels_per_device or dirichlet or quantity or table"
+        },
     )
     samples_per_device: Count | None = Field(
         default=None, description="At most so many records a device; null = all."
@@ -120,6 +140,12 @@ class PartitionConfig(Block):
         "records, who send a noised count of those that the model gets right.",
         json_schema_extra={SINCE: "0.11.0", READ_BY: "partition.validation_fraction"},
     )
+
+    @model_validator(mode="after")
+    def _given(self) -> PartitionConfig:
+        if self.scheme == "table" and self.table is None:
+            raise ValueError("scheme: table needs partition.table, a row a device")
+        return self
 
 
 class FeaturesConfig(Block):

@@ -174,7 +174,7 @@ def _rows(
         and_by = f" Read only with {', '.join(readers[1:])}, too." if readers[1:] else ""
         since = f" Since {extra[SINCE]}." if isinstance(extra, dict) and SINCE in extra else ""
         dotted, valid = f"{name}.{key}".lstrip("."), _valid(schema["properties"][key])
-        text = f"{field.description}{and_by}{since}"
+        text = f"{field.description}{and_by}{since}".replace("|", "\\|")
         yield f"| `{dotted}` | {valid} | `{in_yaml(value)}` | {text} |", readers
 
 

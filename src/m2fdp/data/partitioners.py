@@ -63,6 +63,8 @@ def _by_affinity(
             rows = _dirichlet_labels(config.alpha, len(group_sizes), n_classes, rng)
         case "quantity":
             rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
+        case "table":
+            rows = _given(config.table or [], group_sizes, n_classes)
         case _:  # iid
             rows = np.ones((len(group_sizes), 1))
 
@@ -172,6 +174,29 @@ def _dirichlet_labels(
     return rows + np.finfo(np.float64).tiny
 
 
+def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) -> np.ndarray:
+    """The rows of `partition.table`, each shared equally by the devices of its group.
+
+    D's Table 7 is one, of ten clients. Where a table's columns are the sizes of the classes, as
+    there, its counts are dealt to the record.
+    """
+
+    def refuse(has: str, valid: str) -> InputError:
+        return InputError("partition.table", has, f"valid: {valid}")
+
+    if len(table) != len(group_sizes):
+        remedy = f"{len(group_sizes)}, one for each that partition.level names"
+        raise refuse(counted(len(table), "row"), remedy)
+    for number, row in enumerate(table):
+        if len(row) != n_classes:
+            raise refuse(f"row {number} of {len(row)}", f"a number for each of {n_classes} classes")
+    rows = np.array(table)
+    if not rows.any(axis=0).all():
+        empty = int(np.argmin(rows.any(axis=0)))
+        raise refuse(f"column {empty} of zeros", "a device, at least, that holds the class")
+    return rows / group_sizes[:, None]
+
+
 def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Deal each stratum's records at random, in numbers proportional to its column.
 
@@ -204,6 +229,7 @@ def _check(device: np.ndarray, labels: np.ndarray, n_devices: int, config: Parti
             "labels_per_device": "a larger partition.labels_per_device, ",
             "dirichlet": "a larger partition.alpha, ",
             "quantity": "a larger partition.alpha, ",
+            "table": "a row of partition.table that is not zero, ",
         }.get(config.scheme, "")
         raise InputError(
             "partition.scheme",

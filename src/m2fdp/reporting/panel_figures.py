@@ -122,7 +122,7 @@ def _draw_panel(
     if panel.x in OVER_A_RUN:
         for line in content.lines:
             rounds = history[history["run_id"].isin(line.run_ids)]
-            means = over_seeds(rounds)
+            means = over_seeds(rounds, panel.y)
             number = list(looks).index(line.label)
             x = means["round"]
             if panel.x == DELAY:  # a round's seconds differ a little between seeds

@@ -9,7 +9,7 @@ import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, comparable, select_runs, swept_columns
-from m2fdp.claims.layout import DELAY, OVER_A_RUN, ROUND, Layout, Panel
+from m2fdp.claims.layout import CURVES, DELAY, OVER_A_RUN, ROUND, Layout, Panel
 from m2fdp.claims.measures import MEASURES, SIZES, check_measure
 from m2fdp.errors import InputError, among
 from m2fdp.formatting import parameter
@@ -95,9 +95,9 @@ def check_layout(
                 check_measure(measure, columns, target_accuracy)
             except InputError as error:
                 raise InputError(f"{key}.{name}", measure, error.remedy) from None
-        if panel.x in OVER_A_RUN and panel.y != "accuracy":
-            axis = "rounds" if panel.x == ROUND else "seconds"
-            raise InputError(f"{key}.y", panel.y, f"over {axis} only accuracy is drawn")
+        if panel.x in OVER_A_RUN and panel.y not in CURVES:
+            axis, drawn = "rounds" if panel.x == ROUND else "seconds", " and ".join(CURVES)
+            raise InputError(f"{key}.y", panel.y, f"over {axis} only {drawn} are drawn")
         if panel.log_x and panel.x in NAMES:
             raise InputError(f"{key}.log_x", True, f"{panel.x} has no numbers")
 

@@ -13,16 +13,16 @@ from m2fdp.errors import InputError
 from m2fdp.reporting import style
 
 
-def over_seeds(history: pd.DataFrame) -> pd.DataFrame:
-    """Mean accuracy and energy by round, of the rounds that all seeds evaluated.
+def over_seeds(history: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
+    """A measure and the energy by round, means of the rounds that all seeds evaluated.
 
     Args:
-        history: one row a seed and evaluated round with algorithm, seed, round, accuracy and
+        history: one row a seed and evaluated round with algorithm, seed, round, the measure and
             energy_j.
+        measure: the column whose means are taken, accuracy or loss.
 
     Returns:
-        round, accuracy, energy_j and std, the sample standard deviation of the accuracy (NaN for
-        one seed).
+        round, mean, energy_j and std, the measure's sample standard deviation (NaN for one seed).
 
     Raises:
         InputError: a seed is there twice.
@@ -30,7 +30,10 @@ def over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     refuse_twice("history", history, ["seed", "round"], "{algorithm}, seed {seed}, round {round}")
     # Sorted, so that sums do not depend on the order of the rows.
     groups = history.sort_values("seed").groupby("round")
-    means = groups[["accuracy", "energy_j"]].mean().assign(std=groups["accuracy"].std())
+    values = groups[measure]
+    means = pd.DataFrame(
+        {"mean": values.mean(), "energy_j": groups["energy_j"].mean(), "std": values.std()}
+    )
     return means[groups.size() == history["seed"].nunique()].reset_index()
 
 
@@ -52,7 +55,7 @@ def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str
 def draw_band(
     axes: Axes, x: pd.Series, means: pd.DataFrame, look: style.Look, number: int, label: str
 ) -> None:
-    """A line of mean accuracies in a band of one standard deviation.
+    """A line of means in a band of one standard deviation.
 
     Args:
         x: the places of the rows of `means`.
@@ -62,7 +65,7 @@ def draw_band(
     step = max(1, len(means) // 8)
     axes.plot(
         x,
-        means["accuracy"],
+        means["mean"],
         color=look.colour,
         linestyle=look.line,
         linewidth=1.8,
@@ -74,8 +77,8 @@ def draw_band(
     if means["std"].notna().any():
         axes.fill_between(
             x,
-            means["accuracy"] - means["std"],
-            means["accuracy"] + means["std"],
+            means["mean"] - means["std"],
+            means["mean"] + means["std"],
             color=look.colour,
             alpha=0.15,
             linewidth=0,

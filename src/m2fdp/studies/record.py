@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from m2fdp.claims.declared import TrendClaim
 from m2fdp.claims.frames import RUN_COLUMNS, TAGS
-from m2fdp.claims.layout import OVER_A_RUN
+from m2fdp.claims.layout import ACCURACY, LOSS, OVER_A_RUN
 from m2fdp.claims.measures import MEASURES
 from m2fdp.errors import InputError
 from m2fdp.files import replacing, shown
@@ -31,7 +31,7 @@ RUN = "run"
 # its split, and the schedule that a search has chosen, dotted parameters as JSON.
 ORIGIN = ("seconds", "commit", "configuration", "split", "schedule")
 CHANGED = "+changes"  # what follows a commit whose files had changes
-_OF_ROUNDS = ["run_id", "round", "accuracy", "energy_j", "delay_s"]  # that figures show
+_OF_ROUNDS = ("run_id", "round", ACCURACY, LOSS, "energy_j", "delay_s")  # that figures show
 _TEXTS = {name: str for name in (RUN, *TAGS, "role", "privacy", *ORIGIN[1:])}
 _OF_SEARCH = {name: str for name in (*TAGS, "values", "schedule", "others", "observer", "kind")}
 
@@ -81,9 +81,11 @@ def measures_of(study: Study) -> list[str]:
     return [name for name in MEASURES if name in names and name not in RUN_COLUMNS]
 
 
-def shows_rounds(study: Study) -> bool:
-    """Whether the study's figure has curves over a run."""
-    return study.figure is None or any(panel.x in OVER_A_RUN for panel in study.figure.panels)
+def curves_of(study: Study) -> set[str]:
+    """What the study's figure shows over a run, of `m2fdp.claims.layout.CURVES`."""
+    if study.figure is None:
+        return {ACCURACY}
+    return {panel.y for panel in study.figure.panels if panel.x in OVER_A_RUN}
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ class RecordFiles:
         """
         history = record.rounds
         if len(history):
-            history = history[_OF_ROUNDS].rename(columns={"run_id": RUN})
+            history = history[[name for name in _OF_ROUNDS if name in history]]
+            history = history.rename(columns={"run_id": RUN})
         parts: dict[str, pd.DataFrame | Mapping[str, Any]] = {
             "": record.runs.rename_axis(RUN).reset_index(),
             "rounds": history,

@@ -11,9 +11,10 @@ import pandas as pd
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import ARM
+from m2fdp.claims.layout import LOSS
 from m2fdp.claims.measuring import measure_runs
 from m2fdp.studies.grid import keys_by_seed, varied_keys
-from m2fdp.studies.record import CHANGED, Record, measures_of, shows_rounds
+from m2fdp.studies.record import CHANGED, Record, curves_of, measures_of
 from m2fdp.studies.report import one_run_an_arm
 from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import load_decisions, load_history, load_metrics, load_runs
@@ -61,13 +62,18 @@ def tracked_record(
         }
     return Record(
         measured.join(of_runs).rename(index=names),
-        history.assign(run_id=history["run_id"].map(names))
-        if shows_rounds(study)
-        else pd.DataFrame(),
+        _curves(history.assign(run_id=history["run_id"].map(names)), curves_of(study)),
         pd.DataFrame() if search is None else search,
         pd.DataFrame() if procedures is None else procedures,
         board,
     )
+
+
+def _curves(history: pd.DataFrame, shown: set[str]) -> pd.DataFrame:
+    """The rounds, where anything of them is shown, without a loss that is not."""
+    if not shown:
+        return pd.DataFrame()
+    return history if LOSS in shown else history.drop(columns=LOSS)
 
 
 def _origin(run: Run, schedule: Mapping[str, Any]) -> dict[str, Any]:
