@@ -65,6 +65,14 @@ def test_losses_over_rounds_have_an_axis_of_their_own():
     assert loss.get_ylim() != accuracy.get_ylim()
 
 
+def test_a_curve_of_which_there_are_no_rounds_leaves_the_others():
+    measured, history = ARMS
+    panels = [OVER_ROUNDS[0], OVER_ROUNDS[0] | {"y": "loss"}]
+    accuracy, loss = figure_of((measured, history.drop(columns="loss")), *panels).axes
+    assert len(accuracy.lines) == 3 and not loss.lines
+    assert [text.get_text() for text in loss.texts] == ["no finished runs"]
+
+
 def test_panels_that_share_lines_share_a_legend_that_tells_the_seeds_once():
     figure = figure_of(ARMS, *OVER_ROUNDS, labels={"p1_1": "M²FDP, p1 = 1"})
     (legend,) = figure.legends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def draw(
     Args:
         history: one row a run and evaluated round, of `m2fdp.studies.tracked_runs.load_history`.
     """
-    contents = panel_contents(layout, measured, labels)
+    contents = [_with_rounds(each, history) for each in panel_contents(layout, measured, labels)]
     looks = _looks(contents)
     seeds = set().union(*(line.seeds for content in contents for line in content.lines))
     columns = min(layout.columns, len(contents))
@@ -71,6 +72,12 @@ def draw(
     _align(panels)
     _add_legends(figure, panels, len(in_rows), seeds)
     return figure
+
+
+def _with_rounds(content: Content, history: pd.DataFrame) -> Content:
+    """What can be drawn: records of before lack the rounds of a curve that a study shows now."""
+    drawn = content.panel.x not in OVER_A_RUN or content.panel.y in history
+    return content if drawn else replace(content, lines=())
 
 
 def _height(content: Content) -> float:
