@@ -38,6 +38,7 @@ _BLOCK = re.compile(
 _HEADING = re.compile(r"#{2,3} (.*)")
 _COMMAND = re.compile(r"kedro study (\w[^`|\n]*)")
 _N = re.compile(r"\(n = (\d+)\)")
+_OF_VERSION = re.compile(r"measured \((.+)\)")
 _EPSILON = re.compile(r"ε = (\S+?)(?: cond\.)?(?=[:,]|$)")
 LEAST_SEEDS = 3  # that a verdict takes in the index
 _NOT_RUN = "not run"
@@ -235,7 +236,15 @@ def _judged(row: Mapping[str, str], place: str) -> _Judged:
         says += f" ({verdict.partition('; ')[2].partition(' (')[0]})"
     elif verdict.endswith("(conditional)"):
         word = verdict
+    if word == HOLDS and (against := _versions_of(row, FAILS)):
+        says += f" ({FAILS} in {', '.join(against)})"
     return _Judged(row["source"].partition(" ")[2], says, (rank, word), epsilon, n)
+
+
+def _versions_of(row: Mapping[str, str], word: str) -> list[str]:
+    """The versions of a study in which a claim has some verdict."""
+    columns = ((_OF_VERSION.fullmatch(name), text) for name, text in row.items())
+    return [name[1] for name, text in columns if name and re.search(rf": {word}\b", text)]
 
 
 def _epsilon(text: str) -> str:
