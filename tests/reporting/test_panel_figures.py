@@ -63,6 +63,8 @@ def test_losses_over_rounds_have_an_axis_of_their_own():
     np.testing.assert_allclose(loss.lines[2].get_ydata(), 3 - 0.7 * ROUNDS)
     assert loss.get_ylabel() == "loss on the test records"
     assert loss.get_ylim() != accuracy.get_ylim()
+    paper, verified = figure_of(ARMS, *(panel | {"y": "loss"} for panel in OVER_ROUNDS)).axes
+    assert paper.get_ylim() != verified.get_ylim()  # losses have no scale to share
 
 
 def test_a_curve_of_which_there_are_no_rounds_leaves_the_others():

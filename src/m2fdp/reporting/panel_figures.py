@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from m2fdp.claims.layout import DELAY, OVER_A_RUN, ROUND, Layout
+from m2fdp.claims.layout import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
 from m2fdp.claims.measures import MEASURES
 from m2fdp.formatting import counted
 from m2fdp.reporting import style
@@ -233,12 +233,14 @@ def _fit_values(axes: Axes, content: Content) -> None:
 def _align(panels: Sequence[tuple[Axes, Content]]) -> None:
     """One scale for all panels of lines that show the same, with room for their notes.
 
-    Accuracies over rounds and final ones differ too much to share one.
+    Accuracies over rounds and final ones differ too much to share one, and so do losses, which
+    have no upper end, of any two panels.
     """
-    kinds: dict[tuple[str, bool], list[Axes]] = {}
-    for axes, content in panels:
+    kinds: dict[tuple[str, bool, int], list[Axes]] = {}
+    for number, (axes, content) in enumerate(panels):
         if not content.lack and not content.categories:
-            kind = (content.panel.y, content.panel.x in OVER_A_RUN)
+            panel = content.panel
+            kind = (panel.y, panel.x in OVER_A_RUN, number if panel.y == LOSS else 0)
             kinds.setdefault(kind, []).append(axes)
     for group in kinds.values():
         low = min(axes.get_ylim()[0] for axes in group)
