@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from tests.studies.parameters import BASE
 
@@ -17,9 +18,9 @@ from m2fdp.studies.search import (
     _may_share,
     choose,
     next_candidates,
-    search_markdown,
     search_table,
 )
+from m2fdp.studies.search_report import at_ends, ends, search_markdown
 from m2fdp.studies.study import Study
 
 RATES = {"grids": [{"training.rounds": [5], "training.learning_rate": [0.1, 0.2]}]}
@@ -194,13 +195,40 @@ def test_the_table_tells_every_candidate_and_the_text_the_budget():
     text = search_markdown(table)
     assert "4 runs" in text
     assert "Held-out records lie in clear with the distrusted cloud" in text
-    assert "training.learning_rate=0.2 | 0.850 ± 0.071 |" in text
+    assert "training.learning_rate=0.2 (largest tried) | 0.850 ± 0.071 |" in text
     assert "| v | a |  | 2 | 2 |" in text
     shared = search_table([*candidates, *candidates], accuracy, {})
     assert shared["seeds"].tolist() == [2, 2, 2, 2]
     assert "4 runs" in search_markdown(shared)
     none = search_table(candidates, {}, {})
     assert "none finished" in search_markdown(none)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ((200, 1.0), {"training.rounds": "smallest"}),
+        ((200, 0.5), {"training.rounds": "smallest", "training.learning_rate": "smallest"}),
+        ((200, 4.0), {"training.learning_rate": "largest"}),
+        ((300, 2.0), {"training.learning_rate": "largest"}),
+    ],
+)
+def test_what_lies_at_an_end_is_said_among_those_that_differ_in_nothing_else(chosen, found):
+    tried = [(200, 0.5), (200, 1.0), (200, 4.0), (300, 0.5), (300, 1.0), (300, 2.0)]
+    other = 'training.local_aggregation={"1": 5}, training.rounds=900, training.learning_rate=9.0'
+    texts = [f"training.rounds={n}, training.learning_rate={rate}" for n, rate in tried]
+    table = pd.DataFrame({"version": "v", "arm": "a", "values": "", "schedule": [*texts, other]})
+    table["chosen"] = [one == chosen for one in [*tried, None]]
+    assert ends(table) == found
+    assert at_ends(table).startswith("1 of 1 schedule takes the largest or smallest value")
+
+
+def test_a_schedule_between_others_or_alone_lies_at_no_end():
+    rates = pd.DataFrame({"version": "v", "arm": ["a", "a", "a", "b"], "values": ""})
+    rates["schedule"] = [f"training.learning_rate={rate}" for rate in (0.1, 0.2, 0.3, 0.1)]
+    rates["chosen"] = [False, True, False, True]
+    assert at_ends(rates) == ""
+    assert at_ends(rates.iloc[:0]) == ""
 
 
 SYNTHETIC = {"dataset.name": "synthetic", "dataset.records": 600}

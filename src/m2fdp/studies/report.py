@@ -27,7 +27,7 @@ from m2fdp.reporting.pictures import write_pdf
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
 from m2fdp.studies.grid import Cell, varied_keys
 from m2fdp.studies.record import Record
-from m2fdp.studies.search import search_markdown
+from m2fdp.studies.search_report import at_ends, search_markdown
 from m2fdp.studies.study import Board, Study
 from m2fdp.studies.tracked_runs import expected_runs
 from m2fdp.studies.whole import whole_markdown
@@ -40,6 +40,7 @@ class Report:
     """The comparison, the judged claims, and the files that hold them."""
 
     progress: str  # how many of the cells it is about
+    at_ends: str  # of `m2fdp.studies.search_report.at_ends`
     table: pd.DataFrame
     judged: pd.DataFrame | None  # None where the study lists no claims
     pairs: pd.DataFrame  # of `paired_differences`
@@ -196,7 +197,8 @@ def write_report(folder: Path, study: Study, command: str, cells: int, record: R
         if table is not None and len(table):
             files.append(_write(folder / f"{name}.csv", table))
     files.append(_write(folder / REPORT, "\n".join(parts)))
-    return Report(progress, results.table, results.judged, results.pairs, tuple(files))
+    ends = at_ends(record.search)
+    return Report(progress, ends, results.table, results.judged, results.pairs, tuple(files))
 
 
 def progress_of(record: Record, cells: int) -> str:
@@ -265,6 +267,8 @@ def print_report(title: str, report: Report) -> None:
     console = Console(highlight=False)
     print_table(report.table, console, title)
     console.print(f"{report.progress}.")
+    if report.at_ends:
+        console.print(f"{report.at_ends} {REPORT} says which.")
     if report.judged is not None:
         claim_tables.print_claims(report.judged, console, claim_tables.heading(report.judged))
     for file in report.files:

@@ -16,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 
-from m2fdp.claims.measures import MEASURES
 from m2fdp.config import DatasetConfig
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config
@@ -51,16 +50,6 @@ class Tried:
     cost: float = math.nan
 
 
-_OF_OWN_RECORDS = (
-    "eld-out records lie in clear with the distrusted cloud, and the accuracies on them are "
-    "un-noised: ε counts a released run, not the search that chose its schedule on records that "
-    "the run then trains on."
-)
-_OF_COUNTED = (
-    "Counted searches ran on the released run's own split, with devices that held records out and "
-    "sent noised counts of those that the model gets right: that is the accuracy below, and what "
-    "schedules were chosen by. The search and the released run keep ε together."
-)
 # By the hash of a cell.
 Results = Mapping[str, Tried]
 
@@ -166,65 +155,6 @@ def search_table(
             }
         )
     return pd.DataFrame(rows)
-
-
-def search_markdown(table: pd.DataFrame) -> str:
-    """What was chosen for whom from how many candidates, and the search's budget, in Markdown."""
-    costs = [name for name in table["by"].unique() if name != "accuracy"]
-    means = "their mean accuracy"
-    if costs:
-        named = " or ".join(MEASURES[name].label for name in costs)
-        target = ", ".join(f"{value:g}" for value in table["target"].unique())
-        means = f"their mean {named} of {target}, of those that reach it with the most seeds,"
-    proxies, counted = table["others"] != "", table["counted"]
-    others = proxies | counted
-    sentences = [
-        f"Schedules were chosen by {means} on training records that were held out and "
-        f"that no run of the search trained on: {table['new_runs'].sum()} runs. The released runs "
-        "train on all training records.",
-        *(_of_proxies(table[proxies]) if proxies.any() else ()),
-        *([_OF_COUNTED] if counted.any() else ()),
-        *([("Else h" if others.any() else "H") + _OF_OWN_RECORDS] if not others.all() else ()),
-    ]
-    lines = [
-        " ".join(sentences) + "\n",
-        "| version | arm | grid | candidates | seeds | chosen schedule | held-out "
-        + ("to the target |" if costs else "accuracy |"),
-        "|---|---|---|---:|---:|---|---:|",
-    ]
-    for (version, arm, values), rows in table.groupby(["version", "arm", "values"], sort=False):
-        chosen = rows[rows["chosen"]]
-        row = rows.iloc[0] if chosen.empty else chosen.iloc[0]
-        schedule = "none finished" if chosen.empty else row["schedule"]
-        held_out = "–" if chosen.empty else _held_out(row)
-        lines.append(
-            f"| {version} | {arm} | {values} | {len(rows)} | {row['seeds']} | {schedule} "
-            f"| {held_out} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def _of_proxies(table: pd.DataFrame) -> Iterator[str]:
-    """On what other records schedules were chosen, a sentence each."""
-    for others, rows in table.groupby("others", sort=False):
-        names = ", ".join(dict.fromkeys(rows["version"].dropna())) or "the study"
-        yield (
-            f"Those of private arms of {names} were chosen on other records ({others}): no run of "
-            "the search read one that a released run trains on, so that the ε of a released run is "
-            "that of the whole procedure, if those are public."
-        )
-
-
-def _held_out(row: pd.Series) -> str:
-    """What the held-out records said of the schedule that was chosen."""
-    if row["by"] == "accuracy":
-        spread = f" ± {row['accuracy_std']:.3f}" if row["seeds"] > 1 else ""
-        return f"{row['accuracy_mean']:.3f}{spread}"
-    if not row["reached"]:
-        return "not reached"
-    spread = f" ± {row['cost_std']:.3g}" if row["reached"] > 1 else ""
-    unit = MEASURES[row["by"]].unit
-    return f"{row['cost_mean']:.3g}{spread} {unit} (n = {row['reached']})"
 
 
 def _candidates(

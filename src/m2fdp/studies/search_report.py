@@ -1,0 +1,153 @@
+"""What a study's searches have chosen, from what, and at what price of privacy, in Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from m2fdp.claims.measures import MEASURES
+from m2fdp.formatting import counted
+
+_OF_OWN_RECORDS = (
+    "eld-out records lie in clear with the distrusted cloud, and the accuracies on them are "
+    "un-noised: ε counts a released run, not the search that chose its schedule on records that "
+    "the run then trains on."
+)
+_OF_COUNTED = (
+    "Counted searches ran on the released run's own split, with devices that held records out and "
+    "sent noised counts of those that the model gets right: that is the accuracy below, and what "
+    "schedules were chosen by. The search and the released run keep ε together."
+)
+# What a schedule is chosen for.
+_OF_CHOICE = ["version", "arm", "values"]
+
+
+def search_markdown(table: pd.DataFrame) -> str:
+    """What was chosen for whom from how many candidates, and the search's budget, in Markdown."""
+    costs = [name for name in table["by"].unique() if name != "accuracy"]
+    means = "their mean accuracy"
+    if costs:
+        named = " or ".join(MEASURES[name].label for name in costs)
+        target = ", ".join(f"{value:g}" for value in table["target"].unique())
+        means = f"their mean {named} of {target}, of those that reach it with the most seeds,"
+    proxies, behind_noise = table["others"] != "", table["counted"]
+    others = proxies | behind_noise
+    sentences = [
+        f"Schedules were chosen by {means} on training records that were held out and "
+        f"that no run of the search trained on: {table['new_runs'].sum()} runs. The released runs "
+        "train on all training records.",
+        *(_of_proxies(table[proxies]) if proxies.any() else ()),
+        *([_OF_COUNTED] if behind_noise.any() else ()),
+        *([("Else h" if others.any() else "H") + _OF_OWN_RECORDS] if not others.all() else ()),
+        *filter(None, [at_ends(table)]),
+    ]
+    lines = [
+        " ".join(sentences) + "\n",
+        "| version | arm | grid | candidates | seeds | chosen schedule | held-out "
+        + ("to the target |" if costs else "accuracy |"),
+        "|---|---|---|---:|---:|---|---:|",
+    ]
+    for (version, arm, values), rows in table.groupby(_OF_CHOICE, sort=False):
+        chosen = rows[rows["chosen"]]
+        row = rows.iloc[0] if chosen.empty else chosen.iloc[0]
+        schedule = "none finished" if chosen.empty else _with_ends(rows)
+        held_out = "–" if chosen.empty else _held_out(row)
+        lines.append(
+            f"| {version} | {arm} | {values} | {len(rows)} | {row['seeds']} | {schedule} "
+            f"| {held_out} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def at_ends(table: pd.DataFrame) -> str:
+    """How many choices lie where what was tried ends, a sentence; empty where none does.
+
+    An arm whose best step is the longest of its grid may do better with a longer one, and a
+    comparison with it says little.
+
+    Args:
+        table: of `m2fdp.studies.search.search_table`.
+    """
+    if table.empty:
+        return ""
+    choices = [rows for _, rows in table.groupby(_OF_CHOICE, sort=False) if rows["chosen"].any()]
+    n = sum(bool(ends(rows)) for rows in choices)
+    if not n:
+        return ""
+    take = "takes" if n == 1 else "take"
+    return (
+        f"{n} of {counted(len(choices), 'schedule')} {take} the largest or smallest value tried of "
+        "a parameter: one beyond may be better."
+    )
+
+
+def ends(rows: pd.DataFrame) -> dict[str, str]:
+    """By parameter of the schedule that was chosen among these candidates: "largest" or "smallest",
+    where its number is that of all candidates that agree with it in every other parameter."""
+    chosen = _chosen(rows)
+    tried = [_values(text) for text in rows["schedule"]]
+    found = {}
+    for key, value in chosen.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        beside = {
+            each[key]
+            for each in tried
+            if each.keys() == chosen.keys() and _but(each, key) == _but(chosen, key)
+        }
+        if len(beside) > 1 and value in (min(beside), max(beside)):
+            found[key] = "largest" if value == max(beside) else "smallest"
+    return found
+
+
+def _with_ends(rows: pd.DataFrame) -> str:
+    """The schedule that was chosen, and which of its numbers lie where what was tried ends."""
+    at_end = ends(rows)
+    return ", ".join(
+        f"{key}={json.dumps(value)}" + (f" ({at_end[key]} tried)" if key in at_end else "")
+        for key, value in _chosen(rows).items()
+    )
+
+
+def _chosen(rows: pd.DataFrame) -> dict[str, Any]:
+    return _values(rows.loc[rows["chosen"], "schedule"].iloc[0])
+
+
+def _but(values: dict[str, Any], key: str) -> dict[str, Any]:
+    return {other: value for other, value in values.items() if other != key}
+
+
+def _values(schedule: str) -> dict[str, Any]:
+    """The parameters that a table has as text."""
+    decoder, values, rest = json.JSONDecoder(), {}, schedule
+    while rest:
+        key, _, text = rest.partition("=")
+        values[key], end = decoder.raw_decode(text)
+        rest = text[end:].removeprefix(", ")
+    return values
+
+
+def _of_proxies(table: pd.DataFrame) -> Iterator[str]:
+    """On what other records schedules were chosen, a sentence each."""
+    for others, rows in table.groupby("others", sort=False):
+        names = ", ".join(dict.fromkeys(rows["version"].dropna())) or "the study"
+        yield (
+            f"Those of private arms of {names} were chosen on other records ({others}): no run of "
+            "the search read one that a released run trains on, so that the ε of a released run is "
+            "that of the whole procedure, if those are public."
+        )
+
+
+def _held_out(row: pd.Series) -> str:
+    """What the held-out records said of the schedule that was chosen."""
+    if row["by"] == "accuracy":
+        spread = f" ± {row['accuracy_std']:.3f}" if row["seeds"] > 1 else ""
+        return f"{row['accuracy_mean']:.3f}{spread}"
+    if not row["reached"]:
+        return "not reached"
+    spread = f" ± {row['cost_std']:.3g}" if row["reached"] > 1 else ""
+    unit = MEASURES[row["by"]].unit
+    return f"{row['cost_mean']:.3g}{spread} {unit} (n = {row['reached']})"
