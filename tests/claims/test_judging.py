@@ -370,7 +370,9 @@ def test_runs_without_privacy_have_no_epsilon_to_keep():
     ("versions", "verdict"),
     [
         ([("paper", 0.1, 24.121), ("verified", 0.1, 1.0)], "holds"),
-        ([("paper", 0.0, 24.121), ("verified", 0.1, 1.0 + 1e-10)], "holds"),
+        ([("paper", 0.05, 24.121), ("verified", 0.1, 1.0 + 1e-10)], "holds"),
+        ([("paper", 0.0, 24.121), ("verified", 0.1, 1.0)], "holds in part"),
+        ([("many", 0.1, 1.0), ("few", 0.0, 1.0)], "holds in part"),
         (
             [("paper", 0.1, 24.121), ("verified", 0.0, 1.0)],
             "holds only at verified ε = 24.2 (nominal 1)",
@@ -386,7 +388,8 @@ def test_runs_without_privacy_have_no_epsilon_to_keep():
             [("paper", 0.1, 24.121), ("verified", 0.05, 1.0)],
             "open; holds at verified ε = 24.2 (nominal 1)",
         ),
-        ([("a", 0.1, 0.9, "conditional"), ("b", 0.0, 0.9)], "holds (conditional)"),
+        ([("a", 0.1, 0.9, "conditional"), ("b", 0.05, 0.9)], "holds (conditional)"),
+        ([("a", 0.1, 0.9, "conditional"), ("b", 0.0, 0.9)], "holds in part (conditional)"),
         ([("a", 0.1, 0.9, "conditional"), ("b", 0.1, 0.95)], "holds"),
         (
             [("a", 0.1, 2.0, "conditional"), ("b", 0.1, 3.0)],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 HOLDS, FAILS, OPEN = "holds", "fails", "open"
+IN_PART = "holds in part"  # over the versions of a study: in one it holds, in another it fails
 
 LEVEL = 0.95
 # Differences of exact shares such as 0.85 - 0.80 miss a threshold by some 1e-17.

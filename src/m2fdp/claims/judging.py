@@ -12,7 +12,7 @@ import pandas as pd
 
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, selections
 from m2fdp.claims.frames import RUN_COLUMNS, VERSION, comparable, swept_columns
-from m2fdp.claims.intervals import FAILS, HOLDS, OPEN, against_bounds, rising, summarise
+from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN, against_bounds, rising, summarise
 from m2fdp.claims.measures import MEASURES
 from m2fdp.errors import InputError
 from m2fdp.formatting import nominal, upper_bound
@@ -119,9 +119,10 @@ def judge(
 def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     """One verdict a claim, over the versions of the study.
 
-    A claim holds if it does in a version whose runs keep to their nominal epsilon. Else it holds
-    only at the smallest verified epsilon of a version in which it does, and is open where it is in
-    a version whose runs keep to theirs. It fails if it holds nowhere and nothing is open.
+    A claim holds if it does in a version whose runs keep to their nominal epsilon and fails in no
+    version; it holds in part if it fails in one. Holding in other versions alone, it holds only at
+    the smallest verified epsilon of those, and is open where it is in a version whose runs keep to
+    theirs. It fails if it holds nowhere and nothing is open.
 
     Args:
         judged: what `judge` returns.
@@ -314,7 +315,8 @@ def _over_versions(rows: pd.DataFrame) -> str:
         )
     keeping = holding[holding["within_nominal"]]
     if len(keeping):
-        return HOLDS + (_CONDITIONAL if keeping["conditional"].all() else "")
+        word = IN_PART if (rows["verdict"] == FAILS).any() else HOLDS
+        return word + (_CONDITIONAL if keeping["conditional"].all() else "")
     best = holding.sort_values(["epsilon_verified", "conditional"], kind="stable").iloc[0]
     condition = _CONDITIONAL if best["conditional"] else ""
     # Where runs differ in their nominal epsilon, the largest ones do not tell which pass theirs.

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from m2fdp.claims.intervals import FAILS, HOLDS, OPEN
+from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN
 from m2fdp.errors import InputError
 from m2fdp.studies.record import RecordFiles
 
@@ -42,7 +42,8 @@ _OF_VERSION = re.compile(r"measured \((.+)\)")
 _EPSILON = re.compile(r"ε = (\S+?)(?: cond\.)?(?=[:,]|$)")
 LEAST_SEEDS = 3  # that a verdict takes in the index
 _NOT_RUN = "not run"
-_DECIDED = (HOLDS, OPEN, FAILS)
+_AT_ANOTHER = f"{HOLDS} at the ε beside only"
+COUNTED = (HOLDS, IN_PART, _AT_ANOTHER, OPEN, FAILS)  # what `counts` counts
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Page:
 
         def block(match: re.Match[str]) -> str:
             opening = match[0][: match[0].index("\n") + 1]
-            return f"{opening}\n{text_of(match['kind'], match['words'] or '').strip()}\n\n{_END}"
+            return f"{opening}{text_of(match['kind'], match['words'] or '').strip()}\n\n{_END}"
 
         return Page(self.path, self.link, _BLOCK.sub(block, self.text))
 
@@ -193,8 +194,8 @@ def index(paper: str, claims: Iterable[Table]) -> str:
 
 
 def counts(paper: str, claims: Iterable[Table]) -> list[int]:
-    """How many of a paper's claims hold, hold at another epsilon only, are open, and fail."""
-    found = [0, 0, 0, 0]
+    """How many of a paper's claims there are of each of `COUNTED`."""
+    found = [0] * len(COUNTED)
     for table in claims:
         for number, row in table.rows:
             if row["source"].partition(" ")[0] == paper:
@@ -208,7 +209,7 @@ class _Judged:
 
     where: str  # in the paper
     says: str
-    verdict: tuple[int, str]  # its place in what `counts` counts, and in words
+    verdict: tuple[int, str]  # its place in `COUNTED`, and in words
     epsilon: str  # verified, of the runs that the verdict is about
     n: str
 
@@ -216,29 +217,30 @@ class _Judged:
 def _judged(row: Mapping[str, str], place: str) -> _Judged:
     verdict = row["verdict"]
     measured = [text for name, text in row.items() if name.startswith("measured")]
-    word = HOLDS if f"{HOLDS} only" in verdict else verdict.split(" ")[0].rstrip(";:,")
+    simple = HOLDS if f"{HOLDS} only" in verdict else verdict.split(" ")[0].rstrip(";:,")
+    word = IN_PART if verdict.startswith(IN_PART) else simple
     telling = [text for text in measured if _N.search(text)]
-    alike = [text for text in telling if re.search(rf": {word}\b", text)]
+    alike = [text for text in telling if re.search(rf": {simple}\b", text)]
     n = epsilon = ""
     if chosen := alike or telling:  # of several versions the one that promises most
         text = min(chosen, key=lambda text: _number(_epsilon(text)))
         n, epsilon = _N.findall(text)[0], _epsilon(text)
-    says, rank = row["claim"], (HOLDS, "", OPEN, FAILS).index(word) if word in _DECIDED else 2
-    if word not in _DECIDED:
+    says, kind = row["claim"], word if word in COUNTED else OPEN
+    if word not in COUNTED:
         word = f"{OPEN} ({verdict if n else _NOT_RUN})"
     elif not n:
         raise InputError(place, says, "has a verdict, but nothing measured with (n = …)")
     elif int(n) < LEAST_SEEDS and word != OPEN:
-        rank, word = 2, f"{OPEN} ({word} in {n} seed{'s' if n != '1' else ''})"
+        kind, word = OPEN, f"{OPEN} ({word} in {n} seed{'s' if n != '1' else ''})"
     elif f"{HOLDS} only" in verdict:
-        rank, word = 1, f"{HOLDS} at the ε beside only"
+        kind = word = _AT_ANOTHER
     elif f"; {HOLDS} at" in verdict:
         says += f" ({verdict.partition('; ')[2].partition(' (')[0]})"
     elif verdict.endswith("(conditional)"):
         word = verdict
-    if word == HOLDS and (against := _versions_of(row, FAILS)):
+    if kind == IN_PART and (against := _versions_of(row, FAILS)):
         says += f" ({FAILS} in {', '.join(against)})"
-    return _Judged(row["source"].partition(" ")[2], says, (rank, word), epsilon, n)
+    return _Judged(row["source"].partition(" ")[2], says, (COUNTED.index(kind), word), epsilon, n)
 
 
 def _versions_of(row: Mapping[str, str], word: str) -> list[str]:

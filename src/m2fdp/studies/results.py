@@ -41,7 +41,13 @@ from m2fdp.studies.study import BASE_ENV, Study, load_study
 
 _KEY = "Record"  # of a figure's digest, among the texts of a PNG file
 _SHORT = 7  # digits of a commit
-_VERDICTS = ("hold", "hold at another ε only", "are open", "fail")  # as `counts` counts them
+_VERDICTS = (
+    "hold",
+    "hold in part",
+    "hold at another ε only",
+    "are open",
+    "fail",
+)  # as `counts` counts them
 _LONGEST = 150  # characters of a line that disagrees
 
 
