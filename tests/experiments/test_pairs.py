@@ -170,6 +170,17 @@ CASES = {
         **CENTER,
         **DEVICE,
     },
+    (
+        "training.proximal_center",
+        "secure_aggregation.dropout above 0, unless noise is at every step or drift is worst_case",
+    ): {
+        **CENTER,
+        **UPLOAD,
+        **SUMS,
+        "secure_aggregation.dropout": 0.3,
+        "secure_aggregation.threshold": 2,
+        "privacy.drift": "non_expansive",
+    },
     ("training.proximal", OWN_RULES): {
         **UPLOAD,
         "training.proximal": 0.1,

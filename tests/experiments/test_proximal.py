@@ -34,6 +34,32 @@ def experiment(*changes):
 
 
 @pytest.mark.parametrize(
+    ("changed", "extra", "message"),
+    [
+        ({"proximal": 2.5}, {}, "training.proximal = 2.5: times the step size .* pulls past"),
+        (
+            {"learning_rate": 80.0},
+            {"model.name": "logistic", "privacy.drift": "non_expansive"},
+            "training.learning_rate = 80.0: is too large for privacy.drift: non_expansive",
+        ),
+    ],
+)
+def test_a_schedule_of_ones_own_is_held_to_what_the_configuration_s_is(
+    monkeypatch, changed, extra, message
+):
+    """Its steps and pulls are those that the ledger counts, so they are checked, not the keys."""
+
+    def plan(given):
+        made = M2FDP.plan(given)
+        return replace(made, schedule=replace(made.schedule, **changed))
+
+    monkeypatch.setitem(ALGORITHMS, "own_schedule", replace(M2FDP, name="own_schedule", plan=plan))
+    settings = {"algorithm": "own_schedule", "privacy.mechanism": "upload", **extra}
+    with pytest.raises(InputError, match=message):
+        experiment(settings, {"training.learning_rate": 0.5}).check()
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         (

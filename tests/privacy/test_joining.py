@@ -135,13 +135,15 @@ def test_a_round_of_several_steps_is_one_chance():
     """`gradient`, unit device: K certain steps of a round that the device joins are one Gaussian;
     records that minibatches leave out make no such law, and rounds are counted."""
     law = subsampled(1.0)
-    assert joined_unseen(((law, 4),), 0.3, "add_remove") == ((subsampled(0.3, 2.0), 1),)
-    assert joined_unseen(((law, 4),), 0.3, "replace_one") is None
-    assert joined_unseen(((law, 1),), 0.3, "replace_one") == ((subsampled(0.3), 1),)
-    assert joined_unseen(((subsampled(0.5), 4),), 0.3, "add_remove") is None
-    assert joined_unseen(((subsampled(0.5), 1),), 0.3, "add_remove") == ((subsampled(0.15), 1),)
+    assert joined_unseen(((law, 4),), 0.3, "add_remove", "device") == ((subsampled(0.3, 2.0), 1),)
+    assert joined_unseen(((law, 4),), 0.3, "replace_one", "device") is None
+    assert joined_unseen(((law, 1),), 0.3, "replace_one", "device") == ((subsampled(0.3), 1),)
+    assert joined_unseen(((subsampled(0.5), 4),), 0.3, "add_remove", "device") is None
+    assert joined_unseen(((subsampled(0.5), 1),), 0.3, "add_remove", "device") == (
+        (subsampled(0.15), 1),
+    )
     mixed = ShiftLaw((0.0, 1.0, 2.0), (0.5, 0.25, 0.25))
-    (thinned, _), *others = joined_unseen(((mixed, 1),), 0.4, "add_remove")
+    (thinned, _), *others = joined_unseen(((mixed, 1),), 0.4, "add_remove", "device")
     assert not others
     assert thinned.shifts == mixed.shifts
     assert thinned.probabilities == pytest.approx((0.8, 0.1, 0.1))
@@ -167,9 +169,44 @@ def by_quadrature(rate, shift, delta):
 
 @pytest.mark.parametrize(("rate", "shift"), [(0.1, 0.8), (0.5, 2.0)])
 def test_epsilon_of_one_chance_by_quadrature(rate, shift):
-    composition = joined_unseen(((subsampled(1.0, shift), 2),), rate, "add_remove")
+    composition = joined_unseen(((subsampled(1.0, shift), 2),), rate, "add_remove", "device")
     found = epsilon(composition, 1e-5)
     assert found == pytest.approx(by_quadrature(rate, shift, 1e-5), rel=5e-3)
+
+
+def test_the_chance_to_join_hides_no_single_record():
+    """Whether one of 30 equal records is there, of a device that joins with q = 0.05 by noise of
+    1.5 times what a record moves: without it the device still joins, and 29 records show that.
+    So the rounds that it joins are counted for everybody; and a law with the chance, as a whole
+    device has it, is below what quadrature finds here (2.24 in one round)."""
+    rate, record, others = 0.05, 1 / 1.5, 29 / 1.5
+
+    def missing(eps):
+        def density(x, shift):
+            return (1 - rate) * norm.pdf(x) + rate * norm.pdf(x - shift)
+
+        def lost(x):
+            return max(density(x, others + record) - exp(eps) * density(x, others), 0.0)
+
+        return quad(lost, -10, 30, limit=600, points=[0, others, others + record])[0] - 1e-5
+
+    exact = brentq(missing, 1e-3, 20)
+    assert exact == pytest.approx(2.237, rel=1e-3)
+    assert epsilon(((subsampled(rate, record), 1),), 1e-5) < 0.4
+    assert joined_unseen(((subsampled(1.0), 1),), rate, "add_remove", "record") is None
+    told = epsilon(((subsampled(1.0, record), 1),), 1e-5)
+    assert exact <= told
+    for mechanism in ("gradient", "upload"):
+        network = ten_zones(0.25)
+        settings = {"unit": "record", "mechanism": mechanism, "epsilon": 8}
+        ledger = built(network, 20, joined_at_most(20, 6), **settings).ledger
+        counted = {
+            line.kind: sum(n for _, n in ledger.composition(line, 20)) for line in ledger.lines
+        }
+        releases = 6 * (5 if mechanism == "gradient" else 1)
+        assert {counted[kind] for kind in ("cloud", "siblings", "far_devices", "public")} == {
+            releases
+        }
 
 
 def test_the_clipped_estimator_moves_by_no_more_than_is_counted():

@@ -48,8 +48,8 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
             own_code.load(key, name)
     refuse_idle(request)
     refuse_clashes(PAIRS, request)
-    if config.training.proximal and not config.control.enabled:  # which checks as it chooses
-        check_pull(config.training.proximal, plan.schedule.step_size(1))
+    if plan.schedule.proximal and not config.control.enabled:  # which checks as it chooses
+        check_pull(plan.schedule.proximal, plan.schedule.largest_step)
     shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
     network = weighted(plan.network, shards, config.topology.weights)
     if plan.private:

@@ -56,7 +56,11 @@ def check_data(
         steps, of = training.rounds, "rounds"
     check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
-        _certify_non_expansive(built, longest_squared(config, shape), shard_sizes, training)
+        rates = sampling_rates(shard_sizes, training.batch_size)
+        controlled = config.control.enabled  # which bounds what it chooses by beta itself
+        step = training.learning_rate if controlled else plan.schedule.largest_step
+        longest = longest_squared(config, shape)
+        _certify_non_expansive(built, longest, float(rates.min()), step, plan.schedule.proximal)
     if config.control.enabled:
         smoothness_of(config, built, shape)
 
@@ -68,7 +72,7 @@ def _largest_minibatch(shard_sizes: np.ndarray, training: TrainingConfig) -> int
 
 
 def _certify_non_expansive(
-    model: Model, longest: float, shard_sizes: np.ndarray, training: TrainingConfig
+    model: Model, longest: float, rate: float, step: float, proximal: float
 ) -> None:
     """Clipped steps of eta <= 2/beta never part two models, if the clipped loss is convex.
 
@@ -85,13 +89,12 @@ def _certify_non_expansive(
             f"is not certified for model.name: {model.name}, whose clipped loss is not smooth and "
             "convex; use model.name: logistic or drift: worst_case",
         )
-    rate = float(sampling_rates(shard_sizes, training.batch_size).min())
-    largest = 2 * rate / (model.class_curvature * longest + 2 * rate * training.proximal)
-    if training.learning_rate > largest:
-        most = "2/(beta/q + 2 mu)" if training.proximal else "2q/beta"
+    largest = 2 * rate / (model.class_curvature * longest + 2 * rate * proximal)
+    if step > largest:
+        most = "2/(beta/q + 2 mu)" if proximal else "2q/beta"
         raise InputError(
             "training.learning_rate",
-            training.learning_rate,
+            step,
             f"is too large for privacy.drift: non_expansive, which needs at most "
             f"{most} = {largest:.4g} here",
         )

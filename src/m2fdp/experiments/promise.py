@@ -21,6 +21,7 @@ from m2fdp.privacy.summary import (
     conditions_of,
     drowned,
     elections_summary,
+    rounded_away,
     splits_summary,
     summary,
     warnings,
@@ -121,4 +122,7 @@ def warn(assembly: Assembly) -> list[str]:
         lines.append(
             f"{held} validation records lie in clear with the cloud: ε does not cover them"
         )
-    return lines + drowned(mechanism, assembly.model.n_parameters)
+    size = assembly.model.n_parameters
+    if mechanism.private:
+        lines += rounded_away(mechanism, size, privacy)
+    return lines + drowned(mechanism, size)

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 ACCOUNTANT = f"dp-accounting {version('dp-accounting')}, privacy loss distributions"
 
 Adjacency = Literal["add_remove", "zero_out", "replace_one"]
+Unit = Literal["record", "device"]
 
+# Distributions of losses are summed by Fourier transforms, whose errors of about 1e-14 are nothing
+# beside a larger delta.
+_LEAST_DELTA = 1e-10
 # Calibrated noise exceeds the least possible by at most this factor.
 _CALIBRATION_SLACK = 1e-3
 # Privacy losses of one release beyond this are not discretised but bounded in closed form.
@@ -95,7 +99,7 @@ def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_
 
     Args:
         composition: laws over the noise standard deviation, each with its number of releases.
-        delta: a number in (0, 1).
+        delta: a number in (0, 1). Below 1e-10 sampling is not credited.
         adjacency: what neighbours are; for `replace_one` every law must be `subsampled`: the two
             records then move the mean in opposite directions.
     """
@@ -107,7 +111,7 @@ def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_
     bound = _without_amplification(releases, delta, 2.0 if adjacency == "replace_one" else 1.0)
     if all(law.moved == 1.0 and len(law.shifts) == 1 for law, _ in releases):
         return bound
-    if max(_loss_range(law) for law, _ in releases) > _LARGEST_LOSS:
+    if max(_loss_range(law) for law, _ in releases) > _LARGEST_LOSS or delta < _LEAST_DELTA:
         return bound
     return min(bound, _by_loss_distribution(releases, delta, adjacency))
 

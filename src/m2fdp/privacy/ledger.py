@@ -18,7 +18,7 @@ import numpy as np
 
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
-from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, epsilon, subsampled
+from m2fdp.privacy.accounting import Adjacency, Composition, ShiftLaw, Unit, epsilon, subsampled
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import lines_of_split
 from m2fdp.privacy.offices import Offices
@@ -51,6 +51,7 @@ class Ledger:
     distrusted: frozenset[str]
     delta: float
     adjacency: Adjacency
+    unit: Unit
     attendance: np.ndarray | None = None
     offices: Offices | None = None
 
@@ -119,7 +120,7 @@ class Ledger:
             laws = line.laws(position, plan)
             unseen = None
             if position.joins is not None and line.joins_unseen:
-                unseen = joined_unseen(laws, position.joins, self.adjacency)
+                unseen = joined_unseen(laws, position.joins, self.adjacency, self.unit)
             joined = times
             if position.joins is not None:
                 joined = self._known_to_join(position, plan, rounds, unseen is not None)
@@ -280,7 +281,14 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
             "are nobody in this network, so that there is nothing to verify; present are "
             + ", ".join(sorted(present & OBSERVERS.keys())),
         )
-    return Ledger(tuple(lines), tuple(premises.plans), distrusted, privacy.delta, privacy.adjacency)
+    return Ledger(
+        tuple(lines),
+        tuple(premises.plans),
+        distrusted,
+        privacy.delta,
+        privacy.adjacency,
+        privacy.unit,
+    )
 
 
 def behind_own_heads(ledger: Ledger) -> Ledger:
@@ -331,6 +339,7 @@ def open_ledger(
         distrusted_kinds(threat, network.elected),
         privacy.delta,
         privacy.adjacency,
+        privacy.unit,
     )
 
 

@@ -54,7 +54,7 @@ def over_one_noise(line: Release, ledger: Ledger, rounds: int, multiplier: float
         position, _ = line.views[plan.network]
         laws = line.laws(position, plan)
         if position.joins is not None:
-            laws = joined_unseen(laws, position.joins, ledger.adjacency) or laws
+            laws = joined_unseen(laws, position.joins, ledger.adjacency, ledger.unit) or laws
         for law, count in laws:
             sums[law.scaled(1.0 / deviations[plan.network])] += count
     return tuple(sums.items())

@@ -28,11 +28,12 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
 
 Where devices join rounds by chance, their lowest server, its other devices, and whoever listens on
 their links are told who does, and learn of a record in the rounds that its device joins: those are
-counted. Others learn that it joined only if something shows it. Noise of the device does, for it
-comes with it; noise of servers is there in every round, and then a release is one in which the
-record has a part with the chance of its device (`joined_unseen`). Of other devices' noise nothing
-is counted, for how many join is not certain. Who is elected is public, and joins: rounds that a
-device serves itself are counted for everybody.
+counted. Others learn that it joined only if something shows it. The device's other records do, so
+the chance hides whole devices alone (`unit: device`). Noise of the device does, for it comes with
+it; noise of servers is there in every round, and then a release is one in which the device has a
+part with its chance (`joined_unseen`). Of other devices' noise nothing is counted, for how many
+join is not certain. Who is elected is public, and joins: rounds that a device serves itself are
+counted for everybody.
 
 An elected super-node is a sibling that reads, in the rounds that it serves, what the lowest server
 reads: the message of the record's device, or the sum, of which it drew some. In all other rounds
@@ -56,7 +57,7 @@ from dataclasses import dataclass, replace
 from math import inf, sqrt
 from typing import Literal
 
-from m2fdp.privacy.accounting import Adjacency, Composition, subsampled
+from m2fdp.privacy.accounting import Adjacency, Composition, Unit, subsampled
 from m2fdp.privacy.positions import Position
 from m2fdp.privacy.premises import Traffic
 from m2fdp.privacy.sight import BELOW, BESIDE, COLLUDING, ELECTED, ELSEWHERE, KINDS, NOBODY, SERVERS
@@ -203,7 +204,9 @@ def _inside(position: Position, drew: str) -> float:
     return 0.0 if reads_it else position.inside[NOBODY]
 
 
-def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Composition | None:
+def joined_unseen(
+    laws: Composition, rate: float, adjacency: Adjacency, unit: Unit
+) -> Composition | None:
     """The releases of one round that the device joins with a probability, for an observer who is
     not told whether it does; None where no such law is proven.
 
@@ -211,9 +214,15 @@ def joined_unseen(laws: Composition, rate: float, adjacency: Adjacency) -> Compo
     are one, moved by the root of the summed squares, adaptively chosen ones too (Dong et al. 2022),
     and a mixture with what would be without the device keeps that order.
 
+    Of a single record no chance is credited. Without it the device still joins, and its other
+    records, which may move the release by many times as much, show that it did: the two worlds
+    then differ in the rounds that it joins as if that were known.
+
     Args:
         laws: laws of the releases of a round that it joins.
     """
+    if unit == "record":
+        return None
     if sum(count for _, count in laws) == 1:
         return tuple((law.thinned(rate), count) for law, count in laws)
     certain = all(len(law.shifts) == 1 for law, _ in laws)

@@ -13,8 +13,6 @@ from m2fdp.secure_aggregation.failures import BelowThreshold
 
 _LEAST_POINTS = 2**8
 _LEAST_REACH = 1e-200
-# A device bounds a norm in its own arithmetic, often of 32 bits.
-SLACK = 1e-6
 
 
 class Stage(IntEnum):

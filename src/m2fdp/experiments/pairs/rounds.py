@@ -128,8 +128,8 @@ PARTICIPATION = (
 
 
 def _pulled_global(request: Request) -> bool:
-    training = request.training
-    return bool(training.proximal) and training.proximal_center == "global"
+    schedule = request.plan.schedule
+    return bool(schedule.proximal) and schedule.center == "global"
 
 
 def _noised_after_steps(request: Request) -> bool:
@@ -169,11 +169,26 @@ PROXIMAL = (
         "moves devices without data too (privacy.unit: device); use received",
     ),
     Pair(
+        "training.proximal_center",
+        "global",
+        "secure_aggregation.dropout above 0, unless noise is at every step or drift is worst_case",
+        lambda request: (
+            _pulled_global(request)
+            and _noised_after_steps(request)
+            and request.privacy.drift != "worst_case"
+            and bool(request.config.secure_aggregation.layers)
+            and request.config.secure_aggregation.dropout > 0
+        ),
+        # In the place of who is silent stands what it received, and that no pull has contracted.
+        "is credited with pulls that members who drop out of a sum have not felt "
+        "(secure_aggregation.dropout); use received, or privacy.drift: worst_case",
+    ),
+    Pair(
         "training.proximal",
         "above 0",
         "local rules of one's own, unless noise is at every step",
         lambda request: (
-            request.training.proximal > 0
+            request.plan.schedule.proximal > 0
             and _noised_after_steps(request)
             and request.privacy.unit != "device"
             and not isinstance(request.plan.rules.local, GradientStep)
