@@ -134,7 +134,6 @@ BAD = {
     "nan": np.full(20, np.nan),
     "inf": np.full(20, np.inf),
     "too long": np.zeros(21),
-    "too loud": np.full(20, 0.31),
 }
 
 
