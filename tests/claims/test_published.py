@@ -15,7 +15,7 @@ PUBLISHED = list(published())
 
 def test_the_pages_are_read():
     """Those that no record stands behind, fewer with each study that is run anew."""
-    assert len(PUBLISHED) > 50
+    assert len(PUBLISHED) > 20
     assert {HOLDS, FAILS, OPEN} <= {each.verdict for each in PUBLISHED}
 
 
