@@ -69,7 +69,7 @@ def at_ends(table: pd.DataFrame) -> str:
     comparison with it says little.
 
     Args:
-        table: of `m2fdp.studies.search.search_table`.
+        table: a row a candidate, as `m2fdp.studies.search.search_table` has it.
     """
     if table.empty:
         return ""
