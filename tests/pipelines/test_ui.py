@@ -60,6 +60,23 @@ def test_it_prints_a_view_of_the_runs_that_belong_to_no_study(project, served):
     assert [run.info.run_id for run in shown] == [alone.info.run_id]
 
 
+def test_where_all_runs_belong_to_studies_the_latest_study_is_opened(project, served):
+    """As after the demo: the view of other runs would be empty."""
+    kedro_ui()
+    client, (experiment,) = (
+        mlflow.MlflowClient(),
+        mlflow.search_experiments(filter_string="name = 'm2fdp'"),
+    )
+    for start, name in enumerate(("fig7", "quickstart")):
+        tags = {"study": name, "role": "study"}
+        client.create_run(experiment.experiment_id, start_time=start, tags=tags)
+    (line,) = [line for line in kedro_ui().splitlines() if "viewStateShareKey" in line]
+    assert line.startswith("The study quickstart: ") and "viewStateShareKey=quickstart" in line
+    client.create_run(experiment.experiment_id)
+    both = [line for line in kedro_ui().splitlines() if "viewStateShareKey" in line]
+    assert [line.partition(":")[0] for line in both] == ["The runs", "The study quickstart"]
+
+
 def test_the_server_has_one_worker_no_jobs_and_the_runs(project, served):
     kedro_ui()
     ((command, environment),) = served

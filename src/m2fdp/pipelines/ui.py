@@ -22,19 +22,36 @@ _SETTINGS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
 
 def show(project: Path) -> None:
-    """Print where the runs are seen; unless the store is a server, become one that shows them."""
+    """Print where the runs are seen, and the latest study; unless the store is a server, become one
+    that shows them."""
     experiment = connect(project)
-    save_view_of_runs(mlflow.MlflowClient(), experiment)
-    uri, page = tracking_uri(project), view_link(experiment, RUNS, "TABLE")
+    client = mlflow.MlflowClient()
+    save_view_of_runs(client, experiment)
+    uri, pages = tracking_uri(project), _pages(client, experiment)
     if uri.startswith("http"):
-        click.echo(f"The runs: {uri.rstrip('/')}/{page}")
+        _tell(uri.rstrip("/"), pages)
         return
     port = free_port(_PORT)
     if port != _PORT:
         click.echo(f"Port {_PORT} is taken, perhaps by an older `make ui`; this one takes {port}.")
-    click.echo(f"The runs: http://{_HOST}:{port}/{page}")
+    _tell(f"http://{_HOST}:{port}", pages)
     sys.stdout.flush()
     _serve(uri, port)
+
+
+def _pages(client: mlflow.MlflowClient, experiment: str) -> dict[str, str]:
+    """What there is to see, and its place: of runs in studies alone, the latest of these."""
+    studies = client.search_runs([experiment], "tags.role = 'study'", max_results=1)
+    names = [study.data.tags["study"] for study in studies]
+    pages = {f"The study {name}": view_link(experiment, name, "TABLE") for name in names}
+    if names and not client.search_runs([experiment], "tags.study IS NULL", max_results=1):
+        return pages
+    return {"The runs": view_link(experiment, RUNS, "TABLE"), **pages}
+
+
+def _tell(server: str, pages: dict[str, str]) -> None:
+    for name, page in pages.items():
+        click.echo(f"{name}: {server}/{page}")
 
 
 def free_port(first: int) -> int:
