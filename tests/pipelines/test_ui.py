@@ -67,7 +67,7 @@ def test_where_all_runs_belong_to_studies_the_latest_study_is_opened(project, se
         mlflow.MlflowClient(),
         mlflow.search_experiments(filter_string="name = 'm2fdp'"),
     )
-    for start, name in enumerate(("fig7", "quickstart")):
+    for start, name in enumerate(("fig7", "quickstart"), start=1):
         tags = {"study": name, "role": "study"}
         client.create_run(experiment.experiment_id, start_time=start, tags=tags)
     (line,) = [line for line in kedro_ui().splitlines() if "viewStateShareKey" in line]
