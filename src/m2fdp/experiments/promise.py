@@ -13,6 +13,7 @@ from m2fdp.data.manifest import held_by_cloud, held_out
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.smoothness import declared_drift
 from m2fdp.privacy.outside import outside_the_promise
+from m2fdp.privacy.rounding import Rounding, rounding
 from m2fdp.privacy.summary import (
     assumptions_of_elections,
     assumptions_of_features,
@@ -21,7 +22,6 @@ from m2fdp.privacy.summary import (
     conditions_of,
     drowned,
     elections_summary,
-    rounded_away,
     splits_summary,
     summary,
     warnings,
@@ -38,7 +38,14 @@ def conditions(assembly: Assembly) -> list[str]:
     """What epsilon rests on and can't be defended, or enforced of the user's own code."""
     own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
     declared = declared_drift(assembly.config, assembly.model, assembly.input_shape)
-    return conditions_of(assembly.config) + declared + own
+    mechanism = assembly.calibration.mechanism
+    rounded = _rounding(assembly).conditions if mechanism.private else []
+    return conditions_of(assembly.config) + declared + own + rounded
+
+
+def _rounding(assembly: Assembly) -> Rounding:
+    mechanism, privacy = assembly.calibration.mechanism, assembly.config.privacy
+    return rounding(mechanism, assembly.model.n_parameters, privacy)
 
 
 def asked(privacy: PrivacyConfig) -> str:
@@ -63,7 +70,8 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     by_devices = len(held_out(assembly.manifest, "validation")[0]) - held["validation"]
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     sources = fitted_on(config.features)
-    others = of_sums + assumptions_of_elections(served) + assumptions_of_features(sources)
+    others = _rounding(assembly).assumptions + of_sums
+    others += assumptions_of_elections(served) + assumptions_of_features(sources)
     others += assumptions_of_splits(mechanism.ledger, config.privacy)
     others += [part.assumption for part in calibrated.own_parts if part.enforced]
     own_code = [part.record for part in calibrated.own_parts]
@@ -122,7 +130,4 @@ def warn(assembly: Assembly) -> list[str]:
         lines.append(
             f"{held} validation records lie in clear with the cloud: ε does not cover them"
         )
-    size = assembly.model.n_parameters
-    if mechanism.private:
-        lines += rounded_away(mechanism, size, privacy)
-    return lines + drowned(mechanism, size)
+    return lines + drowned(mechanism, assembly.model.n_parameters)

@@ -15,7 +15,7 @@ from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import LABELS
-from m2fdp.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
+from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.sight import OBSERVERS
 
@@ -23,8 +23,6 @@ from m2fdp.privacy.sight import OBSERVERS
 LARGEST_GRID = 1e-3
 # A record should be used with a chance of at least so many deltas: less, and delta pays for much.
 _FEWEST_DELTAS = 10
-# What float32 rounds a number of size one by at most, and how far below a record's move that is.
-_ROUNDED_BY, _FAR_LESS = 2.0**-24, 8
 SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
@@ -122,7 +120,6 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         "this run's model is all that is released about these records: the epsilons of several "
         "released runs add up, if each has a seed, and so minibatches and participants, of its own",
         *_of_the_draws(privacy.secure_rng),
-        "a step is rounded to float32 before it is noised: by far less than a record moves it",
         *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
 
@@ -276,35 +273,6 @@ def drowned(mechanism: CalibratedMechanism, n_parameters: int) -> list[str]:
     return [
         f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
         f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
-    ]
-
-
-def rounded_away(
-    mechanism: CalibratedMechanism, n_parameters: int, privacy: PrivacyConfig
-) -> list[str]:
-    """A line where rounding a model of n_parameters numbers to float32, before it is noised, may
-    move it by as much as one record does, so that epsilon says less than is sent.
-
-    Numbers of size one are rounded by up to 2^-24, and two models that differ in a record apart by
-    as much in each.
-    """
-    ledger = mechanism.ledger
-    # Shifts of steps are those of gradients.
-    of_steps = get_mechanism(privacy.mechanism).noises_every_step
-    shortest = min((plan.step_size for plan in ledger.plans), default=1.0) if of_steps else 1.0
-    moved = [
-        line.position.unit * largest_shift(line, ledger, network) * shortest
-        for line in one_line_each(ledger).values()
-        for network in range(len(line.views))
-    ]
-    least = min((move for move in moved if 0 < move < inf), default=inf)
-    rounding = n_parameters**0.5 * _ROUNDED_BY
-    if rounding * _FAR_LESS <= least:
-        return []
-    return [
-        f"one record moves a model by as little as {least:.3g}, and rounding to float32 by up to "
-        f"{rounding:.3g}, which ε does not count: take longer steps (training.learning_rate, "
-        "privacy.clipping_norm)"
     ]
 
 
