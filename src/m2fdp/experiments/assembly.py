@@ -166,5 +166,6 @@ class Assembly(Parts):
             lambda weights: evaluate(model, weights, *evaluated, process.executor.workers),
             lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
             mechanism.epsilon if mechanism.private else lambda round_: nan,
+            private=config.partition.held_out_by == "devices",
         )
         return Run(process, policy, self.calibration.affordable_rounds, measures)

@@ -19,6 +19,8 @@ from m2fdp.simulation.process import Named, Process, SitesLostError, Slots, Stat
 
 # So many times the loss of equal scores is no longer a bad model, but none.
 _DIVERGED = 10.0
+# What a loss counts as whose scores overflow: the largest number of float32.
+_LARGEST_LOSS = float(torch.finfo(torch.float32).max)
 
 # What decides the rounds keeps here what it has seen; nobody else looks into it.
 CourseState = Named
@@ -65,12 +67,21 @@ class Measures:
         evaluate: evaluation of a global model (M,).
         spent: joules and seconds after t rounds.
         epsilon: verified after t rounds; NaN where nothing is promised.
+        private: whether it is evaluated on records that ε covers: whether a run has diverged then
+            follows from its model alone, and tells nothing of them.
     """
 
     every: int
     evaluate: Callable[[Tensor], Evaluation]
     spent: Callable[[int], tuple[float, float]]
     epsilon: Callable[[int], float]
+    private: bool = False
+
+    def diverged(self, weights: Tensor, loss: float) -> bool:
+        """Whether a model (M,) with that loss is no longer made of numbers."""
+        if self.private:
+            return not bool(torch.isfinite(weights).all())
+        return not math.isfinite(loss)
 
 
 @dataclass(frozen=True)
@@ -176,7 +187,7 @@ def train(
         The final state, and a table with a row a `RoundRecord` and what was logged of its round.
 
     Raises:
-        DivergenceError: the loss is not a number.
+        DivergenceError: the model is no longer made of numbers.
         SitesLostError: where others compute rounds, none of them is left.
     """
     reached = _start(run, start)
@@ -191,12 +202,12 @@ def train(
             records = reached.records
             if state.round % measures.every == 0 or state.round == run.rounds:
                 result = measures.evaluate(state.weights)
-                if not math.isfinite(result.loss):
+                if measures.diverged(state.weights, result.loss):
                     raise DivergenceError(state.round, decision.plan.step_size)
                 record = RoundRecord(
                     state.round,
                     result.accuracy,
-                    result.loss,
+                    result.loss if math.isfinite(result.loss) else _LARGEST_LOSS,
                     *measures.spent(state.round),
                     measures.epsilon(state.round),
                 )
