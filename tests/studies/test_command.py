@@ -378,6 +378,16 @@ versions:
     ]
     assert released.data.params["training.learning_rate"] == max(scores, key=scores.get)
     assert all("held_out" not in run.data.tags for run in searched)
+    result = kedro_study(study, "--resume", code=0)
+    assert "2 of 2 runs of the search are finished already." in result.output
+    # Runs of other candidates were seen, and would come on top of epsilon.
+    longer = study.replace("[0.5, 4.0]", "[0.5, 2.0, 4.0]")
+    result = kedro_study(longer, "--resume", code=2)
+    assert (
+        "study.tiny.search.counted = True: counts the candidates that there are now, and 2 runs"
+        in (result.output)
+    )
+    assert len(runs(project, stage="search")) == 2
 
 
 @pytest.mark.full

@@ -30,6 +30,7 @@ from m2fdp.pipelines.descriptions import DESCRIPTION
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
 from m2fdp.privacy.procedures import Targets
+from m2fdp.studies.counted import SEARCHING, check_none_else
 from m2fdp.studies.early import read_study
 from m2fdp.studies.grid import (
     Cell,
@@ -60,8 +61,6 @@ from m2fdp.studies.tracked_record import tracked_record
 from m2fdp.studies.tracked_runs import load_costs
 from m2fdp.studies.whole import whole_table
 from m2fdp.studies.worker import PARENT_TAG
-
-SEARCHING = {"stage": "search"}  # a tag of runs that only serve a choice
 
 
 def study(
@@ -292,12 +291,18 @@ class Choice:
 
 
 def choose_schedules(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Choice:
-    """Run the searches that some points need, those that follow another's choice after it."""
+    """Run the searches that some points need, those that follow another's choice after it.
+
+    Raises:
+        InputError: see `check_none_else`.
+    """
     schedules: dict[str, dict[str, Any]] = {}
     tried: list[Candidate] = []
     results: dict[str, Tried] = {}
     client = mlflow.MlflowClient()
     while candidates := next_candidates(setting, chosen, schedules, tried):
+        if launcher.resume and not launcher.only_finished:
+            check_none_else(setting, candidates)
         run_ids = launcher.run(
             "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
         )
