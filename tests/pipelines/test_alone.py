@@ -61,6 +61,18 @@ def test_training_takes_the_users_own_split(project, alone):
     assert json.loads((project / SUMMARY).read_text())["rounds"] == 3
 
 
+def test_a_score_is_drawn_once_however_often_a_model_is_evaluated(project, alone):
+    """Of two draws the noise would half average out."""
+    held_out = "partition.validation_fraction=0.2,partition.held_out_by=devices"
+    params = f"{SMALL},{held_out},training.evaluate_on=validation,privacy.secure_rng=true"
+    scores = []
+    assert alone("data", params)[0] == alone("training", params)[0] == 0
+    for _ in range(2):
+        assert alone("evaluation", params)[0] == 0
+        scores.append(json.loads((project / SUMMARY).read_text())["score"])
+    assert scores[0] == scores[1] == pd.read_csv(project / METRICS)["score"].iloc[-1]
+
+
 def edited(column, value, rows=0):
     def edit(path):
         table = pd.read_csv(path)

@@ -25,7 +25,7 @@ def create_pipeline() -> Pipeline:
             node(nodes.check_rounds, _ROUNDS, "checked_rounds"),
             node(nodes.draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
             node(nodes.draw_accuracy, _RUN, "accuracy_curve"),
-            node(nodes.summarise, [*_RUN, "checked_model", "prepared_experiment"], "run_summary"),
+            node(nodes.summarise, _RUN, "run_summary"),
             node(nodes.fill_card, _CARD, "card"),
             node(
                 nodes.write_card,

@@ -26,6 +26,7 @@ from m2fdp.reporting.pictures import Drawing
 
 SUMMARY = "privacy_summary.json"
 NUMBERS = ("round", "accuracy", "loss", "energy_j", "delay_s", "epsilon")
+SCORE = "score"  # where devices hold records out
 
 
 def check_model(
@@ -80,9 +81,9 @@ def check_rounds(
     lacking = [name for name in NUMBERS if name not in round_metrics]
     if lacking or round_metrics.empty:
         raise InputError(file, ", ".join(lacking) or "no row", "is missing; train anew")
-    for name in NUMBERS:
-        column = round_metrics[name]
-        if not pd.api.types.is_numeric_dtype(column) or (name != "epsilon" and column.isna().any()):
+    for name in (*NUMBERS, *({SCORE} & {*round_metrics})):
+        column, may_lack = round_metrics[name], name in ("epsilon", SCORE)
+        if not pd.api.types.is_numeric_dtype(column) or (not may_lack and column.isna().any()):
             raise InputError(file, name, "is not a number in every row; train anew")
     last = round_metrics.iloc[-1]
     n_records = counts.to_numpy().sum()
@@ -144,18 +145,17 @@ def summarise(
     privacy_summary: dict[str, Any],
     algorithm: str,
     seed: int,
-    state_dict: Mapping[str, Tensor],
-    experiment: Experiment,
 ) -> dict[str, Any]:
     """The last evaluated round, the score, if devices give one, and the privacy that was paid with,
     ready for JSON."""
-    last, score = round_metrics.iloc[-1], experiment.score(state_dict)
+    last = round_metrics.iloc[-1]
+    score = float(last.get(SCORE, math.nan))
     return {
         "algorithm": algorithm,
         "seed": seed,
         "rounds": int(last["round"]),
         **{name: float(last[name]) for name in ("accuracy", "loss", "energy_j", "delay_s")},
-        **({} if score is None else {"score": score}),
+        **({} if math.isnan(score) else {SCORE: score}),
         "privacy": privacy_summary["guarantee"],
         **{
             name: privacy_summary[name]

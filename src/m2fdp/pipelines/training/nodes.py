@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 from torch import Tensor
 
@@ -31,7 +32,8 @@ def train_model(
     experiment: Experiment, checkpoints: Path, begin_run: Callable[[], object]
 ) -> tuple[dict[str, Any], Mapping[str, Tensor], pd.DataFrame]:
     """The configuration that a model is of, its state dict, and the metrics of every evaluated
-    round.
+    round; where devices hold records out the last one's also its score, which is drawn here and
+    never again.
 
     The split's verdict is waited for before the first file: a checkpoint, or what is returned.
 
@@ -52,7 +54,11 @@ def train_model(
     settle()
     if trained.warning is not None:
         logger.warning(trained.warning)
-    return essentials(config), trained.state_dict, trained.metrics
+    metrics, score = trained.metrics, experiment.score(trained.state_dict)
+    if score is not None:
+        is_last = metrics.index == metrics.index[-1]
+        metrics = metrics.assign(score=np.where(is_last, score, np.nan))
+    return essentials(config), trained.state_dict, metrics
 
 
 def package_model(
