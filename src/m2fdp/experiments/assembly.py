@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import nan
+from math import inf, nan
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.control.controller import Controller
@@ -20,6 +20,7 @@ from m2fdp.experiments.results import Calibration
 from m2fdp.experiments.tiers import course_of, model_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.rounding import Rounding, rounding
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
@@ -50,6 +51,19 @@ class Assembly(Parts):
         if self.splits is not None:
             return tree_tiers.split_in_use(self.config, self.classified, self.splits)
         return model_of(self.config, *self.classified, self.config.seed)
+
+    @cached_property
+    def rounding(self) -> Rounding:
+        """What one record does to a model, beside which rounding has to be small."""
+        return rounding(self.calibration.mechanism)
+
+    @cached_property
+    def begins_too_long(self) -> bool:
+        """Whether rounding the first model comes near what one record does, in the shortest step;
+        a controller's are not known yet."""
+        steps = [] if self.config.control.enabled else [p.step_size for p in self.run_plan.rounds]
+        length = float(self.model.initial_vector().norm())
+        return any(length > self.rounding.longest(step) for step in {*steps})
 
     @cached_property
     def splits(self) -> TreeTiers | None:
@@ -168,4 +182,5 @@ class Assembly(Parts):
             mechanism.epsilon if mechanism.private else lambda round_: nan,
             private=config.partition.held_out_by == "devices",
         )
-        return Run(process, policy, self.calibration.affordable_rounds, measures)
+        longest = (lambda step: inf) if self.begins_too_long else self.rounding.longest
+        return Run(process, policy, self.calibration.affordable_rounds, measures, longest)

@@ -20,7 +20,7 @@ from m2fdp.experiments.audits import audit_run
 from m2fdp.experiments.inputs import records_of
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Attacked, Calibration, ConvergenceBounds, Trained
-from m2fdp.experiments.steps import advised, in_words, too_large
+from m2fdp.experiments.steps import advised, in_words, too_large, too_long
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.scores import score, score_deviation
 from m2fdp.privacy.zone_table import COLUMNS, zones_table
@@ -34,6 +34,7 @@ from m2fdp.simulation.training import (
     DivergenceError,
     Listener,
     Progress,
+    TooLongError,
     divergence,
     train,
 )
@@ -130,7 +131,7 @@ class Experiment(Assembly):
             process: instead of `process()`, such as that of another simulation.
 
         Raises:
-            InputError: the model has diverged.
+            InputError: the model has diverged, or rounding it would tell of a record.
         """
         set_exact_arithmetic()
         process = process or self.process()
@@ -138,6 +139,8 @@ class Experiment(Assembly):
             state, metrics = train(self.run(process), listener, start, checkpointing)
         except DivergenceError as error:
             raise too_large(self.config, error) from None
+        except TooLongError as error:
+            raise too_long(self.config, error) from None
         finally:
             process.executor.workers.end()
         model = process.simulation.model

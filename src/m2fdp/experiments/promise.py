@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pandas as pd
@@ -13,7 +14,7 @@ from m2fdp.data.manifest import held_by_cloud, held_out
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.smoothness import declared_drift
 from m2fdp.privacy.outside import outside_the_promise
-from m2fdp.privacy.rounding import Rounding, rounding
+from m2fdp.privacy.rounding import ENFORCED, condition
 from m2fdp.privacy.summary import (
     assumptions_of_elections,
     assumptions_of_features,
@@ -38,14 +39,15 @@ def conditions(assembly: Assembly) -> list[str]:
     """What epsilon rests on and can't be defended, or enforced of the user's own code."""
     own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
     declared = declared_drift(assembly.config, assembly.model, assembly.input_shape)
-    mechanism = assembly.calibration.mechanism
-    rounded = _rounding(assembly).conditions if mechanism.private else []
-    return conditions_of(assembly.config) + declared + own + rounded
+    return conditions_of(assembly.config) + declared + own + _of_rounding(assembly)
 
 
-def _rounding(assembly: Assembly) -> Rounding:
-    mechanism, privacy = assembly.calibration.mechanism, assembly.config.privacy
-    return rounding(mechanism, assembly.model.n_parameters, privacy)
+def _of_rounding(assembly: Assembly) -> list[str]:
+    if not assembly.begins_too_long:
+        return []
+    shortest = min(plan.step_size for plan in assembly.run_plan.rounds)
+    length = float(assembly.model.initial_vector().norm())
+    return [condition(length, assembly.rounding.moved(shortest))]
 
 
 def asked(privacy: PrivacyConfig) -> str:
@@ -70,7 +72,8 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     by_devices = len(held_out(assembly.manifest, "validation")[0]) - held["validation"]
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     sources = fitted_on(config.features)
-    others = _rounding(assembly).assumptions + of_sums
+    rounded = assembly.rounding.least_move < inf and not assembly.begins_too_long
+    others = [ENFORCED] * rounded + of_sums
     others += assumptions_of_elections(served) + assumptions_of_features(sources)
     others += assumptions_of_splits(mechanism.ledger, config.privacy)
     others += [part.assumption for part in calibrated.own_parts if part.enforced]

@@ -7,7 +7,7 @@ from m2fdp.config import Config
 from m2fdp.errors import InputError
 from m2fdp.experiments.promise import asked
 from m2fdp.formatting import counted
-from m2fdp.simulation.training import DivergenceError
+from m2fdp.simulation.training import DivergenceError, TooLongError
 
 
 def smaller_steps(config: Config) -> tuple[str, str]:
@@ -26,6 +26,15 @@ def too_large(config: Config, error: DivergenceError) -> InputError:
         value = f"eta {error.step_size:.3g}"
     key, change = smaller_steps(config)
     return InputError(key, value, f"{error}; choose a {change} one")
+
+
+def too_long(config: Config, error: TooLongError) -> InputError:
+    """The line for a run whose model has outgrown its steps."""
+    key, value = "training.learning_rate", f"{config.training.learning_rate:g}"
+    if config.control.enabled:
+        key, value = smaller_steps(config)[0], f"eta {error.step_size:.3g}"
+    remedy = "take longer steps, or keep the model shorter (training.weight_decay, training.server)"
+    return InputError(key, value, f"{error}; {remedy}")
 
 
 def advised(config: Config, wrong: str | None) -> str | None:

@@ -1,73 +1,79 @@
-"""What rounding to float32 may tell of a record: it comes before noise, and epsilon counts none."""
+"""What rounding to float32 may tell of a record: it comes before noise, and epsilon counts none.
+
+A number is rounded by at most 2^-24 of itself, and so a model by at most 2^-24 of its length. That
+is held to an eighth of what one record moves the model by: while training goes on, by the models
+that everybody is sent.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
 
-from m2fdp.config import PrivacyConfig
 from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import largest_shift, one_line_each
 
-# What a number of size one is rounded by at most.
 _ROUNDED_BY = 2.0**-24
-# How many times less than a record's move rounding should be.
+# How many times less than a record's move rounding has to be.
 _FAR_BELOW = 8
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """What rounding to float32, before noise, may do to a model, beside what a record does.
+    """What one record does to a model, beside which rounding has to be small.
 
     Attributes:
-        error: 2^-24 sqrt(M), which it moves M numbers of size one by at most.
-        least_move: the least that one record moves a model by, of all positions and rounds.
+        least_move: the least that it moves one by, of all positions and rounds; infinite where no
+            model is noised.
+        in_steps: whether that is in the step size eta, else in the model's own unit.
     """
 
-    error: float
     least_move: float
+    in_steps: bool
 
-    @property
-    def conditions(self) -> list[str]:
-        """What epsilon, which counts no rounding, rests on where it is not far below a record."""
-        if self.error * _FAR_BELOW <= self.least_move:
-            return []
-        return [
-            f"rounding to float32, which moves a model by up to {self.error:.2g} before it is "
-            f"noised, tells nothing of a record, which moves one by {self.least_move:.2g} or more "
-            "(longer steps leave it behind: training.learning_rate, privacy.clipping_norm)"
-        ]
+    def moved(self, step_size: float) -> float:
+        """The least that one record moves a model by in a round of step size eta."""
+        return self.least_move * (step_size if self.in_steps else 1.0)
 
-    @property
-    def assumptions(self) -> list[str]:
-        """The same where it is; nothing where no model is noised."""
-        if self.conditions or self.least_move == inf:
-            return []
-        return [
-            "rounding to float32 before noise tells nothing: it moves a model whose numbers are of "
-            f"size one by at most {self.error:.2g}, and a record moves one by "
-            f"{self.least_move:.2g} or more"
-        ]
+    def longest(self, step_size: float) -> float:
+        """The length of a model that rounding moves by an eighth of that."""
+        return self.moved(step_size) / (_FAR_BELOW * _ROUNDED_BY)
 
 
-def rounding(mechanism: CalibratedMechanism, n_parameters: int, privacy: PrivacyConfig) -> Rounding:
-    """What rounding does to a run's models.
+def rounding(mechanism: CalibratedMechanism) -> Rounding:
+    """What one record does to the models of a run.
 
     Devices that send activations noise a gradient, not a model: they are not looked at.
-
-    Args:
-        n_parameters: M.
     """
+    if not mechanism.private:
+        return Rounding(inf, in_steps=False)
     ledger = mechanism.ledger
-    # Shifts of steps are those of gradients.
-    of_steps = get_mechanism(privacy.mechanism).noises_every_step
-    shortest = min((plan.step_size for plan in ledger.plans), default=1.0) if of_steps else 1.0
     moves = [
-        position.unit * largest_shift(line, ledger, network) * shortest
+        position.unit * largest_shift(line, ledger, network)
         for position, line in one_line_each(ledger).items()
         if not (position.splits and position.is_device)
         for network in range(len(line.views))
     ]
     least = min((move for move in moves if 0 < move < inf), default=inf)
-    return Rounding(n_parameters**0.5 * _ROUNDED_BY, least)
+    return Rounding(least, mechanism.noise.unit == "step")
+
+
+def condition(length: float, moved: float) -> str:
+    """What epsilon rests on where rounding comes near a record from the start.
+
+    Args:
+        length: that of the first model.
+        moved: the least that one record moves a model by.
+    """
+    return (
+        f"rounding to float32, which moves a model of length {length:.2g} by up to "
+        f"{length * _ROUNDED_BY:.2g} before it is noised, tells nothing of a record, which moves "
+        f"one by as little as {moved:.2g} (longer steps leave it behind: training.learning_rate, "
+        "privacy.clipping_norm)"
+    )
+
+
+ENFORCED = (
+    "rounding to float32 before noise tells nothing: it moves a model by less than an eighth of "
+    "what one record does, or training ends"
+)

@@ -162,14 +162,45 @@ class DivergenceError(ArithmeticError):
         super().__init__(f"training diverged by round {round_}")
 
 
+class TooLongError(ArithmeticError):
+    """The model is so long that rounding it comes near what one record does to it."""
+
+    def __init__(self, round_: int, step_size: float, length: float) -> None:
+        self.step_size = step_size
+        super().__init__(
+            f"the model is {length:.3g} long by round {round_}, and rounding moves it by more than "
+            "an eighth of what one record does, which epsilon does not count"
+        )
+
+
+def _any_length(step_size: float) -> float:
+    return math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run that is put together, to be trained for so many rounds."""
+    """A run that is put together, to be trained for so many rounds.
+
+    Attributes:
+        longest: the length that a model may have before and after a round of step size eta; see
+            `m2fdp.privacy.rounding`.
+    """
 
     process: Process
     policy: RoundPolicy
     rounds: int
     measures: Measures
+    longest: Callable[[float], float] = _any_length
+
+    def check_length(self, state: State, step_size: float) -> None:
+        """Refuse to go on where rounding would tell of a record.
+
+        Raises:
+            TooLongError: the model is too long for that step size.
+        """
+        length = float(state.weights.double().norm())
+        if self.longest(step_size) < length < math.inf:
+            raise TooLongError(state.round, step_size, length)
 
 
 def train(
@@ -188,6 +219,7 @@ def train(
 
     Raises:
         DivergenceError: the model is no longer made of numbers.
+        TooLongError: rounding the model would tell of a record.
         SitesLostError: where others compute rounds, none of them is left.
     """
     reached = _start(run, start)
@@ -196,7 +228,9 @@ def train(
         started = time.perf_counter()
         while reached.state.round < run.rounds:
             decision = run.policy.decide(reached)
+            run.check_length(reached.state, decision.plan.step_size)
             state = run.process.round(reached.state, decision.plan)
+            run.check_length(state, decision.plan.step_size)
             course_state = run.policy.learn(state, reached.course_state)
             listener.on_round(state.round, decision.logged, time.perf_counter() - started)
             records = reached.records

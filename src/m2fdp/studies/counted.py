@@ -18,7 +18,7 @@ def check_none_else(setting: Setting, candidates: Sequence[Candidate]) -> None:
     their runs, finished or not, were seen, and no ledger has them.
 
     Args:
-        candidates: of the searches that are due.
+        candidates: those of the searches that wait for a choice.
 
     Raises:
         InputError: MLflow has such runs.
