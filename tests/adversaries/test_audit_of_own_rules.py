@@ -128,6 +128,21 @@ def test_a_second_call_in_a_later_step_is_refused_then(own):
         own(Later(), {"threads": 1}).train()
 
 
+def test_a_rule_that_steps_a_long_model_is_refused(own):
+    """The last bits of what it steps are then far above the noise; and it leaves a short one."""
+
+    class Stretching(Rule):
+        def step(self, models, anchors, eta, descend):
+            models.add_(1e9)
+            descend(models)
+            models.sub_(1e9)
+
+    with pytest.raises(
+        InputError, match="descend with a model so long that rounding tells of a rec"
+    ):
+        own(Stretching(), {"threads": 1}).train()
+
+
 def test_a_refusal_that_the_rule_swallows_is_one_all_the_same(own):
     class Quiet(Rule):
         def step(self, models, anchors, eta, descend):

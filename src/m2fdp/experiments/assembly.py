@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, nan
+from math import nan
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.control.controller import Controller
@@ -30,7 +31,7 @@ from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.simulation import Simulation, SimulationProcess
 from m2fdp.simulation.sites import Sites
 from m2fdp.simulation.survivors import SumRules
-from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run
+from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run, any_length
 from m2fdp.simulation.tree_process import build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
@@ -64,6 +65,11 @@ class Assembly(Parts):
         steps = [] if self.config.control.enabled else [p.step_size for p in self.run_plan.rounds]
         length = float(self.model.initial_vector().norm())
         return any(length > self.rounding.longest(step) for step in {*steps})
+
+    @property
+    def longest(self) -> Callable[[float], float]:
+        """The length that a model may have at a step of size eta, or training ends."""
+        return any_length if self.begins_too_long else self.rounding.longest
 
     @cached_property
     def splits(self) -> TreeTiers | None:
@@ -125,7 +131,7 @@ class Assembly(Parts):
                 config, self.run_plan, shards or self.shards(), n_classes, draws
             ),
             draws,
-            self.plan.rules,
+            self.plan.rules.within(self.longest),
             SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks"),
             tree_tiers.splits_of(config, self.splits),
         )
@@ -182,5 +188,5 @@ class Assembly(Parts):
             mechanism.epsilon if mechanism.private else lambda round_: nan,
             private=config.partition.held_out_by == "devices",
         )
-        longest = (lambda step: inf) if self.begins_too_long else self.rounding.longest
-        return Run(process, policy, self.calibration.affordable_rounds, measures, longest)
+        rounds_affordable = self.calibration.affordable_rounds
+        return Run(process, policy, rounds_affordable, measures, self.longest)

@@ -124,10 +124,13 @@ class OwnRule:
     Attributes:
         rule: the user's.
         name: its own or its algorithm's, for errors.
+        longest: the length that a model may have at a step of size eta, before which rounding it
+            would tell of a record; None = any.
     """
 
     rule: LocalRule
     name: str
+    longest: Callable[[float], float] | None = None
 
     @property
     def anchored(self) -> bool:
@@ -159,7 +162,8 @@ class OwnRule:
 
         Raises:
             InputError: it fails, calls `descend` with anything but a model like the one that it
-                is given, or not exactly once. A second call would release the records again.
+                is given, with one that is too long, or not exactly once. A second call would
+                release the records again.
         """
         calls = 0
 
@@ -172,6 +176,8 @@ class OwnRule:
             is_model = isinstance(model, type(models))
             if not is_model or (model.shape, model.dtype, model.device) != kind:
                 raise _miscalled(self.name, "with another thing than a model like its own")
+            if self.longest is not None and model.double().norm() > self.longest(eta):
+                raise _miscalled(self.name, "with a model so long that rounding tells of a record")
             descend(model)
 
         received = None if anchors is None else anchors.clone()

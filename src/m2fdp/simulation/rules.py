@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from m2fdp.errors import InputError
@@ -37,6 +38,16 @@ class Rules:
         if not is_known(self.local) and type(self.local) is not OwnRule:
             local = OwnRule(self.local, type(self.local).__qualname__)
             object.__setattr__(self, "local", local)
+
+    def within(self, longest: Callable[[float], float]) -> Rules:
+        """The rules, of which a user's local one takes no step of a model that is too long.
+
+        Args:
+            longest: the length that a model may have at a step of size eta.
+        """
+        if not isinstance(self.local, OwnRule):
+            return self
+        return replace(self, local=replace(self.local, longest=longest))
 
     def named(self, algorithm: str) -> Rules:
         """The rules, whose errors name the algorithm that brings them.

@@ -173,7 +173,8 @@ class TooLongError(ArithmeticError):
         )
 
 
-def _any_length(step_size: float) -> float:
+def any_length(step_size: float) -> float:
+    """The length of models in a run that promises nothing by theirs."""
     return math.inf
 
 
@@ -190,7 +191,7 @@ class Run:
     policy: RoundPolicy
     rounds: int
     measures: Measures
-    longest: Callable[[float], float] = _any_length
+    longest: Callable[[float], float] = any_length
 
     def check_length(self, state: State, step_size: float) -> None:
         """Refuse to go on where rounding would tell of a record.
