@@ -123,6 +123,7 @@ SPLITS = "algorithm: m2fdp_tiers, dtfl_dp"
 IN_TIERS = "algorithms that train in tiers"
 OWN_RULES = "local rules of one's own, unless noise is at every step"
 CLEAR_ZONES = "topology.super_nodes.kind: elected, in zones whose devices add no noise"
+SHORTENED = {"training.accumulated_noise": 0.1}
 MOMENTUM = {"training.server.rule": "momentum"}
 OWN_SERVER = "algorithms with a server rule of their own (fedyogi, scaffold)"
 RAY = "execution.engine: ray"
@@ -320,6 +321,31 @@ CASES = {
     },
     ("privacy.drift", "control.enabled"): {**CONTROL, **SMOOTH},
     ("topology.weights", "control.enabled"): {**CONTROL, **SAMPLES},
+    ("training.accumulated_noise", "control.enabled"): {**SHORTENED, **CONTROL},
+    ("training.accumulated_noise", "algorithms that train in tiers or split models"): {
+        **SHORTENED,
+        **SPLIT,
+    },
+    (
+        "training.accumulated_noise",
+        "server rules under which noise does not add up (yogi, and one's own)",
+    ): {**SHORTENED, "training.server.rule": "yogi"},
+    ("training.accumulated_noise", "local rules of one's own"): {
+        **SHORTENED,
+        "algorithm": "own_anchored",
+    },
+    ("training.accumulated_noise", "privacy.mechanism: weights, or one's own"): {
+        **SHORTENED,
+        **WEIGHTS,
+    },
+    (
+        "training.accumulated_noise",
+        "privacy.drift: smooth, non_expansive, unless noise is at every step",
+    ): {**SHORTENED, **SMOOTH},
+    (
+        "training.accumulated_noise",
+        "training.proximal above 0, unless noise is at every step",
+    ): {**SHORTENED, **UPLOAD, "training.proximal": 0.1},
     ("training.server.rule", OWN_SERVER): {**MOMENTUM, **KEEPING},
     ("training.server.rule", "algorithms that average no models (fedgkt)"): {
         **MOMENTUM,

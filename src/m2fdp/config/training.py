@@ -111,6 +111,13 @@ class TrainingConfig(Block):
         "shard.",
     )
     learning_rate: Positive = Field(default=0.5, description="gamma, the (first) step size.")
+    accumulated_noise: Positive | None = Field(
+        default=None,
+        description="The standard deviation that noise alone may give a parameter by the last "
+        "round: all steps are shortened by one factor until it does not pass it; null = steps as "
+        "they are. Without noise nothing is shortened.",
+        json_schema_extra={SINCE: "0.16.0"},
+    )
     step_size: Literal["constant", "inverse_sqrt"] = Field(
         default="constant",
         description="eta^t = gamma (constant), or gamma / sqrt(t + 1) (inverse_sqrt, J Thm 1).",

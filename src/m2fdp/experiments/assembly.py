@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
 
 from m2fdp.algorithms import get_algorithm
 from m2fdp.control.controller import Controller
 from m2fdp.control.policy import ControlledRounds, controlled_plan
+from m2fdp.convergence.accumulated import accumulated_noise, shortened
 from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock, Links
 from m2fdp.experiments import tree_tiers
@@ -23,11 +24,13 @@ from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.rounding import Rounding, rounding
 from m2fdp.schedule.rounds import RunPlan
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.executor import ExecutionSettings
 from m2fdp.simulation.local_rules import keeping
 from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.server_rules import adding
 from m2fdp.simulation.simulation import Simulation, SimulationProcess
 from m2fdp.simulation.sites import Sites
 from m2fdp.simulation.survivors import SumRules
@@ -90,8 +93,9 @@ class Assembly(Parts):
         return controller_of(self, self.model) if self.config.control.enabled else None
 
     @cached_property
-    def run_plan(self) -> RunPlan:
-        """The rounds as scheduled, or as the controller will choose them."""
+    def scheduled(self) -> RunPlan:
+        """The rounds as scheduled, or as the controller will choose them: what noise is calibrated
+        for, in units of their steps."""
         plan = self.plan
         if self.controller is None:
             return RunPlan((self.network,), plan.schedule.round_plans())
@@ -101,7 +105,32 @@ class Assembly(Parts):
     def calibration(self) -> Calibration:
         """See `m2fdp.experiments.calibrating.calibrate`."""
         devices = self.samples.sizes, self.sampling_rates
-        return calibrate(self.config, self.plan, self.run_plan, *devices)
+        return calibrate(self.config, self.plan, self.scheduled, *devices)
+
+    @cached_property
+    def accumulated_noise(self) -> float | None:
+        """What noise alone would make of a parameter in steps as scheduled; None where
+        `training.accumulated_noise` does not ask, or nothing is noised."""
+        rule = adding(self.plan.rules.server)
+        if self.config.training.accumulated_noise is None or not self.plan.private or rule is None:
+            return None
+        mechanisms, rounds = self.calibration.mechanisms, self.calibration.affordable_rounds
+        return accumulated_noise(self.scheduled, mechanisms, rule.carried(rounds))
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The plan's, its steps as short as `training.accumulated_noise` asks."""
+        schedule, most = self.plan.schedule, self.config.training.accumulated_noise
+        if most is None or self.accumulated_noise is None:
+            return schedule
+        return shortened(schedule, self.accumulated_noise, most)
+
+    @cached_property
+    def run_plan(self) -> RunPlan:
+        """The rounds as they are trained."""
+        if self.schedule == self.plan.schedule:
+            return self.scheduled
+        return replace(self.scheduled, rounds=self.schedule.round_plans())
 
     def simulation(
         self,
@@ -176,7 +205,7 @@ class Assembly(Parts):
         if self.splits is not None:
             course = tree_course(self.splits, clock, rounds, config.resources)
         costs = totals([clock.round(plan) for plan in rounds]) if course is None else course.totals
-        policy: RoundPolicy = FixedRounds(rounds)
+        policy: RoundPolicy = FixedRounds(rounds, told=self.accumulated_noise is not None)
         if self.controller is not None:
             policy = ControlledRounds(self.controller, rounds, simulation)
         elif course is not None:

@@ -20,6 +20,7 @@ def audit_run(assembly: Assembly) -> pd.DataFrame:
     calibrated, sizes = assembly.calibration, assembly.samples.sizes
     set_exact_arithmetic()
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
-    run = AuditedRun(assembly.network, mechanism, plan.schedule, config.privacy, sizes, plan.rules)
+    promise = config.privacy, sizes, plan.rules
+    run = AuditedRun(assembly.network, mechanism, assembly.schedule, *promise)
     rounds = min(rounds, config.audit.rounds or rounds)
     return bounds_table(audit(run, rounds, config.audit, config.seed))

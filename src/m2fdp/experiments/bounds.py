@@ -28,7 +28,7 @@ def measure(assembly: Assembly) -> pd.DataFrame:
 
 def bound_run(assembly: Assembly, measured: pd.DataFrame | None) -> ConvergenceBounds:
     """See `Experiment.bound`."""
-    config, network, schedule = assembly.config, assembly.network, assembly.plan.schedule
+    config, network, schedule = assembly.config, assembly.network, assembly.schedule
     check_bound(config, assembly.plan)
     measured = measure(assembly) if measured is None else measured
     privacy, mechanism = config.privacy, assembly.calibration.mechanism

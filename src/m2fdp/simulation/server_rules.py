@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from m2fdp.config import ServerConfig
 from m2fdp.simulation.process import Named
 
@@ -38,9 +40,21 @@ class HearingRule(ServerRule, Protocol):
         their weight in the global model, nothing of those who stay away. `step` comes next."""
 
 
+class AddingRule(ServerRule, Protocol):
+    """A server rule under which what aggregates bring adds up."""
+
+    def carried(self, rounds: int) -> np.ndarray:
+        """How many times what the aggregate of round t = 1…T brings is in the model after round T:
+        (T,)."""
+
+
 @dataclass(frozen=True)
 class TakeAggregate:
     """The aggregate is the next global model (J eq. 13)."""
+
+    def carried(self, rounds: int) -> np.ndarray:
+        """Once, whatever the round: (T,)."""
+        return np.ones(rounds)
 
     def start(self, weights: Tensor) -> Named:
         return {}
@@ -59,6 +73,10 @@ class Momentum:
     """
 
     momentum: float
+
+    def carried(self, rounds: int) -> np.ndarray:
+        """1 + beta + … + beta^(T-t): (T,)."""
+        return np.cumsum(self.momentum ** np.arange(rounds))[::-1]
 
     def start(self, weights: Tensor) -> Named:
         """The velocity v, (M,)."""
@@ -97,6 +115,11 @@ class Yogi:
         v = slots["v"] - (1 - self.beta_2) * squared * (slots["v"] - squared).sign()
         stepped = weights + self.learning_rate * m / (v.sqrt() + self.tau)
         return stepped, {"m": m, "v": v}
+
+
+def adding(rule: ServerRule) -> AddingRule | None:
+    """The rule, if what aggregates bring adds up under it."""
+    return rule if isinstance(rule, TakeAggregate | Momentum) else None
 
 
 def server_rule_of(config: ServerConfig) -> ServerRule:

@@ -132,15 +132,21 @@ class RoundPolicy(Protocol):
 
 @dataclass(frozen=True)
 class FixedRounds:
-    """Every round as planned, t = 1…T (a `RoundPolicy`)."""
+    """Every round as planned, t = 1…T (a `RoundPolicy`).
+
+    Attributes:
+        told: whether the step size is logged, as it is not what the configuration has.
+    """
 
     rounds: tuple[RoundPlan, ...]
+    told: bool = False
 
     def start(self, state: State) -> CourseState:
         return {}
 
     def decide(self, reached: Progress) -> Decision:
-        return Decision(self.rounds[reached.state.round])
+        plan = self.rounds[reached.state.round]
+        return Decision(plan, {"eta": plan.step_size} if self.told else {})
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:
         return course_state

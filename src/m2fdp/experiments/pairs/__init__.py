@@ -11,7 +11,7 @@ from m2fdp.experiments.pairs.control import CONTROL
 from m2fdp.experiments.pairs.deployment import DEPLOYED
 from m2fdp.experiments.pairs.execution import EXECUTION
 from m2fdp.experiments.pairs.privacy import PROMISE, SUMS
-from m2fdp.experiments.pairs.rounds import PARTICIPATION, PROXIMAL, RULES, SLOTS
+from m2fdp.experiments.pairs.rounds import PARTICIPATION, PROXIMAL, RULES, SHORTENED, SLOTS
 from m2fdp.experiments.pairs.scores import SCORES
 from m2fdp.experiments.pairs.tiers import IN_TIERS, SPLITS
 
@@ -19,6 +19,7 @@ from m2fdp.experiments.pairs.tiers import IN_TIERS, SPLITS
 TABLES = {
     "Who takes part in a round": PARTICIPATION,
     "The proximal term": PROXIMAL,
+    "Steps as short as noise asks": SHORTENED,
     "Rules that keep something of devices": SLOTS,
     "Devices that split their model": SPLITS,
     "Training in tiers": IN_TIERS,

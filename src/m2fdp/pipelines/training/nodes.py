@@ -47,7 +47,9 @@ def train_model(
         process = experiment.process(sites=sites)
         begin_run()
         start, checkpointing = _begin(checkpoints, config)
-        group = "control" if experiment.course is None else "tiers"
+        group = "control" if experiment.controller is not None else "schedule"
+        if experiment.course is not None:
+            group = "tiers"
         unsent = checkpoints.parent / UNSENT
         with tracked_progress(rounds, start, unsent, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)

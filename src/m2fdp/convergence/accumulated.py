@@ -1,0 +1,53 @@
+"""What the noise of all rounds makes of the last model, and steps short enough for little of it.
+
+In units of the step size every aggregate brings the same noise, whatever the step. With each round
+it adds up; what gradients answer to it is left out. Of a linear model of inputs of length one, the
+deviation of a parameter is that of a score, in the unit of log-odds: a step at which it is one
+serves many trees, budgets and data sets (docs/features.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from math import sqrt
+
+import numpy as np
+
+from m2fdp.convergence.descent import arriving_noise
+from m2fdp.privacy.mechanisms import Protection
+from m2fdp.schedule.rounds import RunPlan
+from m2fdp.schedule.schedule import Schedule
+
+
+def accumulated_noise(
+    run_plan: RunPlan, mechanisms: Sequence[Protection], carried: np.ndarray
+) -> float:
+    """The standard deviation that noise alone gives a parameter of the last model: the root of the
+    sum over rounds of (c_t eta^t)^2 V_t, with V_t what round t brings into the mean of all models,
+    over eta^2.
+
+    Args:
+        mechanisms: one for each network of the plan, in units of the step size.
+        carried: c_t, how many times what round t brings is in the last model, for the rounds that
+            are trained; see `m2fdp.simulation.server_rules.AddingRule`.
+    """
+
+    @cache
+    def brought(network: int, layers: tuple[int | None, ...]) -> float:
+        drawn = mechanisms[network]
+        return arriving_noise(run_plan.networks[network], drawn.lock_step, drawn.noise, layers)
+
+    variances = [
+        (times * plan.step_size) ** 2 * brought(plan.network, plan.layers)
+        for plan, times in zip(run_plan.rounds, carried, strict=False)
+    ]
+    return sqrt(sum(variances))
+
+
+def shortened(schedule: Schedule, accumulated: float, most: float) -> Schedule:
+    """The schedule, its steps shortened by one factor if noise accumulates to more than `most`."""
+    if accumulated <= most:
+        return schedule
+    return replace(schedule, learning_rate=schedule.learning_rate * most / accumulated)
