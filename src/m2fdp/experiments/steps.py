@@ -42,7 +42,30 @@ def advised(config: Config, wrong: str | None) -> str | None:
     if wrong is None:
         return None
     key, change = smaller_steps(config)
+    if config.training.accumulated_noise is not None:
+        key += ", or training.accumulated_noise"
     return f"{wrong}; choose a {change} {key}"
+
+
+def as_noise_allows(config: Config, accumulated: float, step: float) -> str:
+    """How long steps are where noise has a say in it.
+
+    Args:
+        accumulated: what noise alone would make of a parameter in steps as scheduled.
+        step: the (first) step size that is trained with.
+    """
+    training = config.training
+    scheduled = f"training.learning_rate = {training.learning_rate:g}"
+    said = (
+        f"{scheduled} stays, with which noise alone would give every parameter a deviation of "
+        f"{accumulated:.3g}"
+    )
+    if step < training.learning_rate:
+        said = (
+            f"steps of {step:.4g}; with {scheduled} noise alone would give every parameter a "
+            f"deviation of {accumulated:.3g}"
+        )
+    return f"training.accumulated_noise = {training.accumulated_noise:g}: {said}"
 
 
 def in_words(config: Config, plan: Plan) -> str:

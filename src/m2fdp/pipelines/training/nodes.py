@@ -17,6 +17,7 @@ from m2fdp.config import PIXELS, Config, essentials
 from m2fdp.errors import InputError
 from m2fdp.expectations.pending import settle
 from m2fdp.experiments.experiment import Experiment
+from m2fdp.experiments.steps import as_noise_allows
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT
@@ -46,6 +47,9 @@ def train_model(
         # What this refuses leaves the checkpoints as they are.
         process = experiment.process(sites=sites)
         begin_run()
+        if (accumulated := experiment.accumulated_noise) is not None:
+            step = experiment.schedule.learning_rate
+            logger.info(as_noise_allows(config, accumulated, step))
         start, checkpointing = _begin(checkpoints, config)
         group = "control" if experiment.controller is not None else "schedule"
         if experiment.course is not None:
