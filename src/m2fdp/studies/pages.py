@@ -24,6 +24,7 @@ from pathlib import Path
 
 from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN
 from m2fdp.errors import InputError
+from m2fdp.formatting import counted
 from m2fdp.studies.record import RecordFiles
 
 # Of the papers, as docs call them, in the order of the pages; then what is nobody's but ours.
@@ -137,7 +138,11 @@ def identity_of(text: str) -> str:
 
 
 def tables(page: Page) -> Iterator[Table]:
-    """The page's tables, in order."""
+    """The page's tables, in order.
+
+    Raises:
+        InputError: a row that has not as many cells as columns.
+    """
     heading = identity = section = ""
     made, columns = False, tuple[str, ...]()
     rows: list[tuple[int, Mapping[str, str]]] = []
@@ -159,6 +164,10 @@ def tables(page: Page) -> Iterator[Table]:
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])]
             if not columns:
                 columns, rows = tuple(cells), []
+            elif len(cells) != len(columns):
+                place = f"{page.path.name}:{number}"
+                valid = counted(len(columns), "cell")
+                raise InputError(place, cells[0], f"begins a row of {len(cells)}; valid: {valid}")
             elif not set(line) <= set("|-: "):
                 rows.append((number, dict(zip(columns, cells, strict=True))))
 
