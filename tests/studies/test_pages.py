@@ -115,7 +115,7 @@ def test_claims_of_a_verdict_share_a_row_and_their_epsilons_are_a_span():
 
 def test_a_row_of_other_cells_than_columns_is_refused():
     with pytest.raises(InputError, match=r"j\.md:3 = 'b': begins a row of 1; valid: 2 cells"):
-        list(tables(Page(Path("j.md"), "| a | x |\n|---|---|\n| b |\n")))
+        list(tables(Page(Path("j.md"), "", "| a | x |\n|---|---|\n| b |\n")))
 
 
 def test_a_verdict_without_a_number_of_seeds_is_refused():
