@@ -170,7 +170,11 @@ ATTACKED = f"topology.fanouts=2|2,partition.scheme=iid,training.rounds=3,seed={S
 RUNS = {
     "training": ("--params", f"{SMALL},training.checkpoint_every=1"),
     "upload": ("--params", UPLOAD),
-    "features": ("--params", f"{SMALL},features.map=scattering,features.dimension=30"),
+    "features": (
+        "--params",
+        f"{SMALL},features.map=scattering,features.dimension=30,training.accumulated_noise=1.0,"
+        "training.learning_rate=700",
+    ),
     "privacy": ("--pipelines=privacy", "--params", SMALL),
     "audit": ("--pipelines=audit", "--params", f"{SMALL},audit.repetitions=100"),
     "inversion": (

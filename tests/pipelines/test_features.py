@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.finished import RUNS, histories, only_run, output, report
+from tests.finished import RUNS, only_run, output, report
 
 from m2fdp.data.features import recipe
 
@@ -47,16 +47,14 @@ def test_the_parts_of_a_run_share_features(project, kedro_run, monkeypatch):
     assert counts.diagonal().sum() / counts.sum() == pytest.approx(rounds["accuracy"].iloc[-1])
 
 
-def test_a_run_tells_the_steps_that_its_noise_allows(project, kedro_run):
-    steps = "training.learning_rate=700,training.accumulated_noise=1.0"
-    said = kedro_run("--params", f"{SMALL},{steps}", code=0).output
-    (step,) = set(output(project, "round_metrics.csv")["eta"])
+def test_a_run_tells_the_steps_that_its_noise_allows(finished_run):
+    finished = finished_run(*RUNS["features"])
+    rounds = output(finished.project, "round_metrics.csv")
+    (step,) = set(rounds["eta"])
     assert 0 < step < 700
-    assert f"steps of {step:.4g}; with training.learning_rate = 700 noise alone" in " ".join(
-        said.split()
-    )
-    logged = histories(only_run())["schedule/eta"]
-    assert dict(logged) == {1: pytest.approx(step), 2: pytest.approx(step)}
+    assert f"steps of {step:.4g}; with training.learning_rate = 700 noise alone" in finished.said
+    told = dict(finished.histories["schedule/eta"])
+    assert told == {round_: pytest.approx(step) for round_ in rounds["round"]}
 
 
 def test_the_ledger_needs_no_features(project, kedro_run):

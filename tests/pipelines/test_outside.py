@@ -34,6 +34,7 @@ COVERED = {
         "metric epsilon_*",
         "metric elections/*",
         "metric zones/*",
+        "metric schedule/eta",
         "metric audit_epsilon_*",
         "metric rounds_trained",
         "tag privacy",

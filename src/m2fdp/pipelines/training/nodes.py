@@ -47,13 +47,11 @@ def train_model(
         # What this refuses leaves the checkpoints as they are.
         process = experiment.process(sites=sites)
         begin_run()
+        group = "control" if experiment.course is None else "tiers"
         if (accumulated := experiment.accumulated_noise) is not None:
-            step = experiment.schedule.learning_rate
+            step, group = experiment.schedule.learning_rate, "schedule"
             logger.info(as_noise_allows(config, accumulated, step))
         start, checkpointing = _begin(checkpoints, config)
-        group = "control" if experiment.controller is not None else "schedule"
-        if experiment.course is not None:
-            group = "tiers"
         unsent = checkpoints.parent / UNSENT
         with tracked_progress(rounds, start, unsent, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)
