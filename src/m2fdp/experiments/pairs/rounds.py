@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 from m2fdp import own_code
-from m2fdp.experiments.pairs.base import Found, Pair
+from m2fdp.experiments.pairs.base import Pair, rows_where
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.local_rules import GradientStep
@@ -326,62 +327,56 @@ RULES = (
 )
 
 
-def _shortens(beside: str, clashes: Callable[[Request], Found], text: str) -> Pair:
-    """A row of `training.accumulated_noise`, which asks nothing of runs without noise."""
-    return Pair(
-        "training.accumulated_noise",
-        "any number",
-        beside,
-        lambda request: (
-            request.training.accumulated_noise is not None
-            and request.plan.private
-            and clashes(request)
-        ),
-        text,
-    )
+_shortens = partial(
+    rows_where(
+        lambda request: request.training.accumulated_noise is not None and request.plan.private, ""
+    ),
+    "training.accumulated_noise",
+    "any number",
+)
 
 
 SHORTENED = (
     _shortens(
-        "control.enabled",
         lambda request: request.config.control.enabled,
         "shortens steps, which the controller (control.enabled) chooses; use null",
+        "control.enabled",
     ),
     _shortens(
-        "algorithms that train in tiers or split models",
         lambda request: request.way is not None or request.network.splits is not None,
         "is known of whole models in local steps, not of algorithm: {algorithm}; use null",
+        "algorithms that train in tiers or split models",
     ),
     _shortens(
-        "server rules under which noise does not add up (yogi, and one's own)",
         lambda request: adding(request.plan.rules.server) is None,
         "is known of the server rules average and momentum, not of that of algorithm: {algorithm}; "
         "use null, or one of these",
+        "server rules under which noise does not add up (yogi, and one's own)",
     ),
     _shortens(
-        "local rules of one's own",
         lambda request: not isinstance(request.plan.rules.local, GradientStep),
         "is known of gradient steps, not of the local rule of algorithm: {algorithm}; use null",
+        "local rules of one's own",
     ),
     _shortens(
-        "privacy.mechanism: weights, or one's own",
         lambda request: (
             (request.clipping.of_models or own_code.is_own(request.privacy.mechanism))
             and {"mechanism": request.privacy.mechanism}
         ),
         "is known of noise in units of the step, drawn anew each time, which gradient and upload "
         "have, not of privacy.mechanism: {mechanism}; use null, or gradient",
+        "privacy.mechanism: weights, or one's own",
     ),
     _shortens(
-        "privacy.drift: smooth, non_expansive, unless noise is at every step",
         lambda request: _noised_after_steps(request) and request.privacy.drift != "worst_case",
         "shortens steps that privacy.drift has to know before noise is calibrated; use null, or "
         "drift: worst_case",
+        "privacy.drift: smooth, non_expansive, unless noise is at every step",
     ),
     _shortens(
-        "training.proximal above 0, unless noise is at every step",
         lambda request: _noised_after_steps(request) and request.training.proximal > 0,
         "shortens steps whose pull (training.proximal) has to be known before noise is calibrated; "
         "use null, or privacy.mechanism: gradient",
+        "training.proximal above 0, unless noise is at every step",
     ),
 )
