@@ -177,8 +177,9 @@ class FeaturesConfig(Block):
     public: str = Field(
         default="photographs",
         description="What the map is fitted on: photographs (the two that scikit-learn bundles), "
-        "shapes (random ones and lines on black, and crops of these), dead_leaves (random discs), "
-        "or a file .npz with images of the data set's size under x, none of them its own.",
+        "shapes (random ones and lines on black, and crops of these), drawings (of more kinds, "
+        "characters of fonts among them), dead_leaves (random discs), or a file .npz with images "
+        "of the data set's size under x, none of them its own.",
         json_schema_extra={READ_BY: "features.map"},
     )
     folder: str = Field(

@@ -7,7 +7,7 @@ from m2fdp.data.features import public
 from m2fdp.data.features.public import crops, dead_leaves, public_images
 from m2fdp.errors import InputError
 
-GENERATED = ["photographs", "shapes", "dead_leaves"]
+GENERATED = ["photographs", "shapes", "drawings", "dead_leaves"]
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -95,4 +95,4 @@ def test_own_images_of_another_size_end_in_one_line(tmp_path):
 def test_a_name_that_is_no_file_says_what_there_is(name):
     with pytest.raises(InputError, match="no such file") as error:
         public_images(name)
-    assert "photographs, shapes, dead_leaves" in str(error.value)
+    assert "photographs, shapes, drawings, dead_leaves" in str(error.value)

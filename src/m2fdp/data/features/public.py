@@ -12,10 +12,11 @@ import numpy as np
 
 from m2fdp.data.arrays import is_file, read_images
 from m2fdp.data.dataset import features
+from m2fdp.data.features.drawings import drawings, font_sources
 from m2fdp.data.features.shapes import shapes
 from m2fdp.errors import InputError
 
-GENERATED = ("photographs", "shapes", "dead_leaves")
+GENERATED = ("photographs", "shapes", "drawings", "dead_leaves")
 # Nobody's privacy depends on it: what it draws is public.
 _SEED = 20_111
 _AT_A_TIME = 100  # crops
@@ -49,6 +50,8 @@ def public_images(name: str) -> PublicImages:
             return _photographs()
         case "shapes":
             return _shapes()
+        case "drawings":
+            return _drawings()
         case "dead_leaves":
             return _leaves()
         case file:
@@ -101,6 +104,18 @@ def _shapes() -> PublicImages:
 
     described = {"smooth shapes and lines on black": f"a third of each and of crops, seed {_SEED}"}
     return PublicImages(described | photographs.sources, draw)
+
+
+def _drawings() -> PublicImages:
+    """Things filled with crops of the photographs or plainly, characters of fonts, lines, and such
+    crops themselves."""
+    photographs = _photographs()
+
+    def draw(count: int, shape: tuple[int, int, int]) -> np.ndarray:
+        return drawings(photographs.draw(count, shape), np.random.default_rng(_SEED))
+
+    described = {"things, characters and lines on black": f"and crops, seed {_SEED}"}
+    return PublicImages(described | font_sources() | photographs.sources, draw)
 
 
 def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int]) -> np.ndarray:

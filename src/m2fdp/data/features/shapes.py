@@ -18,28 +18,28 @@ def shapes(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     lines, and textures, a third of each."""
     size = textures.shape[2:]
     first, second, third = np.array_split(textures, 3)
-    filled = _filled(len(first), size, rng)[:, None] * _shaded(first, rng)
-    lines = np.broadcast_to(_lines(len(second), size, rng)[:, None], second.shape)
-    return np.concatenate([filled, lines, third]).astype(np.float32)
+    filled = _filled(len(first), size, rng)[:, None] * shaded(first, rng)
+    drawn = np.broadcast_to(lines(len(second), size, rng)[:, None], second.shape)
+    return np.concatenate([filled, drawn, third]).astype(np.float32)
 
 
 def _filled(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """Masks (n, H, W) of where a smooth field and an ellipse together are positive."""
     field = smooth_fields(n, size, (2.5, 7.0), rng)
-    return _edge(field + 1.8 * _ellipse(n, size, rng) + rng.uniform(-0.6, 0.8, (n, 1, 1)))
+    return edge(field + 1.8 * ellipse(n, size, rng) + rng.uniform(-0.6, 0.8, (n, 1, 1)))
 
 
-def _lines(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+def lines(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """Masks (n, H, W) of level lines of smooth fields, 1.6 to 4 pixels wide, in an ellipse."""
     scale = min(size) / _USUAL_SIDE
     field = smooth_fields(n, size, (2.8, 6.5), rng) - rng.uniform(-0.6, 0.6, (n, 1, 1))
     distance = np.abs(field) / (_slope(field) + 0.03 / scale)
     line = np.clip(0.5 + rng.uniform(0.8, 2.0, (n, 1, 1)) * scale - distance, 0, 1)
-    outline = _ellipse(n, size, rng) + 0.25 * smooth_fields(n, size, (2.0, 5.0), rng)
-    return line * _edge(outline)
+    outline = ellipse(n, size, rng) + 0.25 * smooth_fields(n, size, (2.0, 5.0), rng)
+    return line * edge(outline)
 
 
-def _shaded(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def shaded(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A third of the textures as they are, a third paler, a third plain; some darker."""
     n = len(textures)
     kind = rng.integers(3, size=(n, 1, 1, 1))
@@ -69,7 +69,7 @@ def smooth_fields(
     return centred / centred.std(axis=(1, 2), keepdims=True)
 
 
-def _ellipse(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+def ellipse(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """(n, H, W): 1 in the middle of a random ellipse near the centre, 0 on it, negative outside."""
     scale = min(size) / _USUAL_SIDE
     y, x = np.ogrid[: size[0], : size[1]]
@@ -81,7 +81,7 @@ def _ellipse(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarra
     return 1 - (u / along) ** 2 - (v / across) ** 2
 
 
-def _edge(field: np.ndarray) -> np.ndarray:
+def edge(field: np.ndarray) -> np.ndarray:
     """1 where the field is positive and 0 where it is negative, with an edge of one pixel."""
     return np.clip(0.5 + field / (_slope(field) + 1e-3), 0, 1)
 
