@@ -12,7 +12,7 @@ import numpy as np
 
 from m2fdp.data.arrays import is_file, read_images
 from m2fdp.data.dataset import features
-from m2fdp.data.features.drawings import drawings, font_sources
+from m2fdp.data.features.drawings import drawings, font_source
 from m2fdp.data.features.shapes import shapes
 from m2fdp.errors import InputError
 
@@ -115,7 +115,7 @@ def _drawings() -> PublicImages:
         return drawings(photographs.draw(count, shape), np.random.default_rng(_SEED))
 
     described = {"things, characters and lines on black": f"and crops, seed {_SEED}"}
-    return PublicImages(described | font_sources() | photographs.sources, draw)
+    return PublicImages(described | font_source() | photographs.sources, draw)
 
 
 def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int]) -> np.ndarray:
