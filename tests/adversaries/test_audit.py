@@ -133,6 +133,10 @@ class Shuffled:
         round: int
         step: int
 
+        @property
+        def bit_generator(self):
+            return np.random.Philox(0)  # whoever skips numbers of it skips none of `random`
+
         def random(self, size):
             places = np.floor(np.random.default_rng(self.round).random(size) * self.steps)
             return np.where(places == self.step - 1, 0.0, 1.0)

@@ -114,7 +114,8 @@ def _drawings() -> PublicImages:
     def draw(count: int, shape: tuple[int, int, int]) -> np.ndarray:
         return drawings(photographs.draw(count, shape), np.random.default_rng(_SEED))
 
-    described = {"things, characters and lines on black": f"and crops, seed {_SEED}"}
+    shares = "a quarter of things, slabs and characters, an eighth of lines and crops"
+    described = {"drawings on black": f"{shares}, seed {_SEED}"}
     return PublicImages(described | font_source() | photographs.sources, draw)
 
 
