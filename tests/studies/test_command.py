@@ -295,7 +295,8 @@ def check_choices(project) -> None:
     assert tried["accuracy_mean"].tolist() == pytest.approx([by_rate[1e-9], by_rate[0.5]])
     assert tried["chosen"].tolist() == [best == 1e-9, best == 0.5]
     text = (project / "data/08_reporting/tiny/report.md").read_text()
-    assert f"| tuned | open |  | 2 | 1 | training.learning_rate={best} |" in text
+    end = "largest" if best == 0.5 else "smallest"
+    assert f"| tuned | open |  | 2 | 1 | training.learning_rate={best} ({end} tried) |" in text
     schedule = f"training.learning_rate={best}, training.rounds=3"
     assert f"| tuned | noisy |  | 1 | 1 | {schedule} |" in text
 
