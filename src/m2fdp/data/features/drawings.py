@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from m2fdp.data.features.deformations import deformed
-from m2fdp.data.features.shapes import edge, ellipse, lines, shaded, smooth_fields
+from m2fdp.data.features.shapes import blob, edge, lines, shaded, smooth_fields
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
@@ -70,9 +70,9 @@ def _things(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _blob(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    """Masks (n, 1, H, W) of where a smooth field and an ellipse together are positive."""
-    field = smooth_fields(n, size, (2.5, 7.0), rng) + 1.8 * ellipse(n, size, rng)
-    return edge(_often_symmetric(field, rng) + rng.uniform(-0.6, 0.8, (n, 1, 1)))[:, None]
+    """Masks (n, 1, H, W) of blobs of different sizes."""
+    field = _often_symmetric(blob(n, size, rng), rng)
+    return edge(field + rng.uniform(-0.6, 0.8, (n, 1, 1)))[:, None]
 
 
 def _slab(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:

@@ -24,9 +24,13 @@ def shapes(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _filled(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    """Masks (n, H, W) of where a smooth field and an ellipse together are positive."""
-    field = smooth_fields(n, size, (2.5, 7.0), rng)
-    return edge(field + 1.8 * ellipse(n, size, rng) + rng.uniform(-0.6, 0.8, (n, 1, 1)))
+    """Masks (n, H, W) of blobs of different sizes."""
+    return edge(blob(n, size, rng) + rng.uniform(-0.6, 0.8, (n, 1, 1)))
+
+
+def blob(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+    """Fields (n, H, W) that are positive inside a smooth outline around the middle."""
+    return smooth_fields(n, size, (2.5, 7.0), rng) + 1.8 * _ellipse(n, size, rng)
 
 
 def lines(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
@@ -35,7 +39,7 @@ def lines(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     field = smooth_fields(n, size, (2.8, 6.5), rng) - rng.uniform(-0.6, 0.6, (n, 1, 1))
     distance = np.abs(field) / (_slope(field) + 0.03 / scale)
     line = np.clip(0.5 + rng.uniform(0.8, 2.0, (n, 1, 1)) * scale - distance, 0, 1)
-    outline = ellipse(n, size, rng) + 0.25 * smooth_fields(n, size, (2.0, 5.0), rng)
+    outline = _ellipse(n, size, rng) + 0.25 * smooth_fields(n, size, (2.0, 5.0), rng)
     return line * edge(outline)
 
 
@@ -69,7 +73,7 @@ def smooth_fields(
     return centred / centred.std(axis=(1, 2), keepdims=True)
 
 
-def ellipse(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+def _ellipse(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """(n, H, W): 1 in the middle of a random ellipse near the centre, 0 on it, negative outside."""
     scale = min(size) / _USUAL_SIDE
     y, x = np.ogrid[: size[0], : size[1]]
