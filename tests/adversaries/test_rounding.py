@@ -7,6 +7,7 @@ import torch
 from tests.builders import experiment_of
 
 from m2fdp.privacy.mechanisms import silence
+from m2fdp.simulation.lengths import any_length
 from m2fdp.simulation.process import State
 
 EXPERIMENT = experiment_of(
@@ -32,12 +33,15 @@ def largest_excess(longer: float) -> float:
     (plan,), mechanism = EXPERIMENT.run_plan.rounds, EXPERIMENT.calibration.mechanism
     noise = silence(EXPERIMENT.run_plan.networks[0], mechanism.lock_step)
     weights = torch.randn(EXPERIMENT.model.n_parameters, generator=torch.Generator().manual_seed(0))
+    unlimited = replace(EXPERIMENT.rules, longest=any_length)
     weights *= longer * EXPERIMENT.rounding.longest(plan.step_size) / weights.norm()
 
     def message(shards):
         simulation = EXPERIMENT.simulation(
             mechanisms=(replace(mechanism, noise=noise),), shards=shards
         )
+        if longer > 1:
+            simulation = replace(simulation, rules=unlimited)
         heard = {}
         EXPERIMENT.process(simulation).round(
             State(0, weights),

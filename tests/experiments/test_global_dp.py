@@ -149,6 +149,16 @@ def test_images_over_their_own_length():
     assert (images[2] == 0).all() and images.max() > 1  # what was given is as it was
 
 
+def test_images_whose_squares_vanish_have_unit_norm_too():
+    """Of 784 pixels of 2.6e-23 the squares are zero in float32: as long as it said they were, the
+    "unit" inputs had norm 19, by which a step that drift: non_expansive certifies expands."""
+    images = np.full((2, 28, 28, 1), 2.6e-23, dtype=np.float32)
+    images[0, 0, 0] = 2.7e-23
+    images[1] = 1e-44  # of few digits
+    scaled = of_unit_norm(Dataset("own", images, np.zeros(2, int), 1, 1)).images.astype(float)
+    assert np.linalg.norm(scaled.reshape(2, -1), axis=1) == pytest.approx(1.0, rel=1e-5)
+
+
 def test_a_run_on_unit_norms_sees_them_and_no_other_does():
     experiment = experiment_of(G, {"dataset.scale": "unit_norm"})
     features = experiment.shards().features

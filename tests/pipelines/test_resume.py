@@ -244,6 +244,15 @@ def test_a_run_that_mlflow_does_not_know_is_refused(project, kedro_run, unfinish
     assert_refused(project, kedro_run, "does not know its run", "0" * 32)
 
 
+def test_a_run_does_not_go_on_with_other_records(project, kedro_run, unfinished):
+    """Its noise is keyed by them: rounds that are trained again would release the same records
+    behind other noise."""
+    unfinished()  # of which nothing says what records it was trained on
+    output = kedro_run("--params", "resume=true", code=2).output
+    assert "resume = True: the records are not those that the run began with" in output
+    assert checkpoints(project) == ["round-00000003.ckpt"]
+
+
 def test_a_pipeline_without_training_does_not_finish_the_run(project, kedro_run, unfinished):
     unfinished()
     arguments = ("--pipelines", "data", "--params", "resume=true")

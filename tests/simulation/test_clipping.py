@@ -8,9 +8,19 @@ import pytest
 import torch
 from tests.simulation.test_backends import problem, sums
 
+from m2fdp.config import ModelConfig
 from m2fdp.errors import InputError
+from m2fdp.models.registry import build_model
 from m2fdp.simulation.backends import build_backend
-from m2fdp.simulation.clipping import OneByOne, check_clip_factor, clip_rows, flat_clip
+from m2fdp.simulation.clipping import (
+    OneByOne,
+    check_clip_factor,
+    clip_rows,
+    flat_clip,
+    lengths,
+    squared_norms_of_products,
+)
+from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.rules import Rules
 
 
@@ -124,3 +134,36 @@ def test_what_cannot_be_given_one_norm_at_a_time_is_one_line(factor, words):
 @pytest.mark.parametrize("factor", [flat_clip, by_the_largest, many_only])
 def test_what_each_norm_alone_makes_harmless_is_let_be(factor):
     check_clip_factor(kept(factor), "own")
+
+
+def test_norms_of_what_vanishes_when_it_is_squared():
+    """An own loss of 1e18 times the cross-entropy, and a record of pixels of 2e-23: by a norm of
+    zero its gradient of 8e-5 stayed as it was, at a clipping norm of 1e-9."""
+    features = torch.tensor([[2e-23] * 16, [0.0] * 16, [0.5] * 16])
+    errors = torch.tensor([[1e18, -1e18], [1e18, 0.0], [0.0, 0.0]])
+    assert lengths(features).tolist() == pytest.approx([8e-23, 0.0, 2.0])
+    norms = squared_norms_of_products(errors, features).sqrt()
+    assert norms.tolist() == pytest.approx([8e-5 * 2**0.5, 0.0, 0.0])
+    plain = torch.rand(5, 7, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(lengths(plain), plain.norm(dim=1))
+
+
+def steep(scores, labels):
+    return 1e18 * torch.nn.functional.cross_entropy(scores, labels, reduction="none")
+
+
+@pytest.mark.parametrize(("name", "backend"), [("softmax", "stacked"), ("dense", "sequential")])
+def test_a_dark_record_with_a_steep_loss_is_clipped(name, backend):
+    model = build_model(ModelConfig(name=name), (1, 4, 4), 2, seed=0)
+    model = replace(model, loss=steep, loss_gradient=None)
+    engine = build_backend(model, backend, (np.ones(1), np.zeros(1)), torch.device("cpu"))
+    record = Minibatches(
+        torch.full((1, 1, 4, 4), 2e-23),
+        torch.zeros(1, dtype=torch.int64),
+        np.zeros(2, dtype=np.int64),
+        np.array([1.0, 0.0], dtype=np.float32),
+        np.array([0, 1]),
+        consecutive=True,
+    )
+    moved = sums(engine, model.initial_vector()[None], record, 1e-9)
+    assert 0 < float(moved.double().norm()) <= 1.001e-9

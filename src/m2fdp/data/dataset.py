@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+# Pixels below it have squares that float32 hardly holds.
+_DARK = 1e-9
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -39,9 +42,11 @@ def of_unit_norm(dataset: Dataset) -> Dataset:
     """
     images = dataset.images.astype(np.float32)  # a copy
     for image in images:
-        length = float(np.linalg.norm(image))
-        if length > 0:
-            image /= length
+        if image.any():
+            # Squares of what is very dark vanish in float32, and the length with them.
+            dark = np.abs(image).max() < _DARK
+            exact = image.astype(np.float64) if dark else image
+            image[:] = exact / float(np.linalg.norm(exact))
     return replace(dataset, images=images)
 
 

@@ -69,6 +69,7 @@ class Device:
             features.device,
             experiment.plan.rules.clip_factor,
         )
+        self._longest = experiment.rules.longest
         lock_step = mechanism.lock_step
         self._protection = Protection(
             mechanism.clipping,
@@ -112,6 +113,7 @@ class Device:
             node.clip(),
             partial(self._descend, node.step_size(place.round)),
             add_noise,
+            longest=self._longest(node.step_size(place.round)),
         )
         anchors = question.vector if rule.anchored else None
         local_steps(rules, models, anchors, self._minibatches(place), place.first)

@@ -22,19 +22,22 @@ from m2fdp.experiments.results import Calibration
 from m2fdp.experiments.tiers import course_of, model_of
 from m2fdp.models.registry import Model
 from m2fdp.privacy.calibrated import CalibratedMechanism
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.rounding import Rounding, rounding
 from m2fdp.schedule.rounds import RunPlan
 from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import evaluate
 from m2fdp.simulation.executor import ExecutionSettings
+from m2fdp.simulation.lengths import any_length
 from m2fdp.simulation.local_rules import keeping
 from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.rules import Rules
 from m2fdp.simulation.server_rules import adding
 from m2fdp.simulation.simulation import Simulation, SimulationProcess
 from m2fdp.simulation.sites import Sites
 from m2fdp.simulation.survivors import SumRules
-from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run, any_length
+from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.simulation.tree_process import build_process
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import Randomness
@@ -59,7 +62,7 @@ class Assembly(Parts):
     @cached_property
     def rounding(self) -> Rounding:
         """What one record does to a model, beside which rounding has to be small."""
-        return rounding(self.calibration.mechanism)
+        return rounding(self.calibration.mechanism, self._noised_every_step)
 
     @cached_property
     def begins_too_long(self) -> bool:
@@ -73,6 +76,15 @@ class Assembly(Parts):
     def longest(self) -> Callable[[float], float]:
         """The length that a model may have at a step of size eta, or training ends."""
         return any_length if self.begins_too_long else self.rounding.longest
+
+    @property
+    def rules(self) -> Rules:
+        """The algorithm's, by which no model that is too long takes a step."""
+        return self.plan.rules.within(self.longest, self._noised_every_step)
+
+    @property
+    def _noised_every_step(self) -> bool:
+        return get_mechanism(self.config.privacy.mechanism).noises_every_step
 
     @cached_property
     def splits(self) -> TreeTiers | None:
@@ -160,7 +172,7 @@ class Assembly(Parts):
                 config, self.run_plan, shards or self.shards(), n_classes, draws
             ),
             draws,
-            self.plan.rules.within(self.longest),
+            self.rules,
             SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks"),
             tree_tiers.splits_of(config, self.splits),
         )

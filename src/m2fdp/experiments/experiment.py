@@ -26,6 +26,7 @@ from m2fdp.privacy.scores import score, score_deviation
 from m2fdp.privacy.zone_table import COLUMNS, zones_table
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
+from m2fdp.simulation.lengths import TooLongError
 from m2fdp.simulation.local_rules import adds_up
 from m2fdp.simulation.simulation import SimulationProcess
 from m2fdp.simulation.training import (
@@ -34,7 +35,6 @@ from m2fdp.simulation.training import (
     DivergenceError,
     Listener,
     Progress,
-    TooLongError,
     divergence,
     train,
 )

@@ -29,6 +29,7 @@ from m2fdp.experiments.inputs import compute_inputs, records_of
 from m2fdp.models.checks import Shape
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.sampling import sampling_rates
+from m2fdp.streams import digest_of
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, joined_by_chance, weighted
 
@@ -122,6 +123,13 @@ class Parts:
     def samples(self) -> DeviceSamples:
         """The training records by device."""
         return shards_of(self.manifest)
+
+    @property
+    def trained_on(self) -> str:
+        """A digest of the devices' training records, and of who holds which."""
+        dataset, samples = self.dataset, self.samples
+        held = dataset.images[samples.samples], dataset.labels[samples.samples]
+        return digest_of("", (samples.sizes, samples.samples, *held)).hex()
 
     @cached_property
     def sampling_rates(self) -> np.ndarray:

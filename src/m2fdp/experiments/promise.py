@@ -16,6 +16,7 @@ from m2fdp.experiments.smoothness import declared_drift
 from m2fdp.privacy.outside import outside_the_promise
 from m2fdp.privacy.rounding import ENFORCED, condition
 from m2fdp.privacy.summary import (
+    assumptions_of_classes,
     assumptions_of_elections,
     assumptions_of_features,
     assumptions_of_splits,
@@ -47,7 +48,9 @@ def _of_rounding(assembly: Assembly) -> list[str]:
         return []
     shortest = min(plan.step_size for plan in assembly.run_plan.rounds)
     length = float(assembly.model.initial_vector().norm())
-    return [condition(length, assembly.rounding.moved(shortest))]
+    return [
+        condition(assembly.rounding.rounded(length, shortest), assembly.rounding.moved(shortest))
+    ]
 
 
 def asked(privacy: PrivacyConfig) -> str:
@@ -75,6 +78,7 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     rounded = assembly.rounding.least_move < inf and not assembly.begins_too_long
     others = [ENFORCED] * rounded + of_sums
     others += assumptions_of_elections(served) + assumptions_of_features(sources)
+    others += assumptions_of_classes(config.dataset.name)
     others += assumptions_of_splits(mechanism.ledger, config.privacy)
     others += [part.assumption for part in calibrated.own_parts if part.enforced]
     own_code = [part.record for part in calibrated.own_parts]

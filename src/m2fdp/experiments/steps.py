@@ -7,7 +7,8 @@ from m2fdp.config import Config
 from m2fdp.errors import InputError
 from m2fdp.experiments.promise import asked
 from m2fdp.formatting import counted
-from m2fdp.simulation.training import DivergenceError, TooLongError
+from m2fdp.simulation.lengths import TooLongError
+from m2fdp.simulation.training import DivergenceError
 
 
 def smaller_steps(config: Config) -> tuple[str, str]:

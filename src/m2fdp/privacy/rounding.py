@@ -1,8 +1,8 @@
 """What rounding to float32 may tell of a record: it comes before noise, and epsilon counts none.
 
 A number is rounded by at most 2^-24 of itself, and so a model by at most 2^-24 of its length. That
-is held to an eighth of what one record moves the model by: while training goes on, by the models
-that everybody is sent.
+is held to an eighth of what one record moves the model by: while training goes on, by models that
+follow from noised ones.
 """
 
 from __future__ import annotations
@@ -26,28 +26,42 @@ class Rounding:
         least_move: the least that it moves one by, of all positions and rounds; infinite where no
             model is noised.
         in_steps: whether that is in the step size eta, else in the model's own unit.
+        taken: how far a model may be taken before it is noised, in the same unit.
+        steps: how many steps that takes, each of which rounds it.
     """
 
     least_move: float
     in_steps: bool
+    taken: float = 0.0
+    steps: int = 1
 
     def moved(self, step_size: float) -> float:
         """The least that one record moves a model by in a round of step size eta."""
-        return self.least_move * (step_size if self.in_steps else 1.0)
+        return self.least_move * self._unit(step_size)
+
+    def rounded(self, length: float, step_size: float) -> float:
+        """The most that rounding moves a model by that begins so long, until it is noised."""
+        return self.steps * _ROUNDED_BY * (length + self.taken * self._unit(step_size))
 
     def longest(self, step_size: float) -> float:
-        """The length of a model that rounding moves by an eighth of that."""
-        return self.moved(step_size) / (_FAR_BELOW * _ROUNDED_BY)
+        """The length of a model that rounding moves by an eighth of what one record does; not
+        above zero where steps are too long by themselves, as those of millions of records."""
+        allowed = self.moved(step_size) / (_FAR_BELOW * _ROUNDED_BY * self.steps)
+        return allowed - self.taken * self._unit(step_size)
+
+    def _unit(self, step_size: float) -> float:
+        return step_size if self.in_steps else 1.0
 
 
-def rounding(mechanism: CalibratedMechanism) -> Rounding:
+def rounding(mechanism: CalibratedMechanism, noised_every_step: bool) -> Rounding:
     """What one record does to the models of a run.
 
-    Devices that send activations noise a gradient, not a model: they are not looked at.
+    Devices that send activations noise a gradient, not a model: they are not looked at. Rounding
+    that comes before an update or a model is clipped is bounded by the clipping.
     """
     if not mechanism.private:
         return Rounding(inf, in_steps=False)
-    ledger = mechanism.ledger
+    ledger, clipping = mechanism.ledger, mechanism.clipping
     moves = [
         position.unit * largest_shift(line, ledger, network)
         for position, line in one_line_each(ledger).items()
@@ -55,21 +69,23 @@ def rounding(mechanism: CalibratedMechanism) -> Rounding:
         for network in range(len(line.views))
     ]
     least = min((move for move in moves if 0 < move < inf), default=inf)
-    return Rounding(least, mechanism.noise.unit == "step")
+    steps, norm = 1, clipping.record_norm or clipping.batch_norm or 0.0
+    if norm and not noised_every_step:
+        steps = max(len(plan.layers) for plan in ledger.plans)
+    return Rounding(least, mechanism.noise.unit == "step", norm * steps, steps)
 
 
-def condition(length: float, moved: float) -> str:
+def condition(rounded: float, moved: float) -> str:
     """What epsilon rests on where rounding comes near a record from the start.
 
     Args:
-        length: that of the first model.
+        rounded: the most that rounding moves the first model by.
         moved: the least that one record moves a model by.
     """
     return (
-        f"rounding to float32, which moves a model of length {length:.2g} by up to "
-        f"{length * _ROUNDED_BY:.2g} before it is noised, tells nothing of a record, which moves "
-        f"one by as little as {moved:.2g} (longer steps leave it behind: training.learning_rate, "
-        "privacy.clipping_norm)"
+        f"rounding to float32, which moves a model by up to {rounded:.2g} before it is noised, "
+        f"tells nothing of a record, which moves one by as little as {moved:.2g} (longer steps "
+        "leave it behind: training.learning_rate, privacy.clipping_norm)"
     )
 
 

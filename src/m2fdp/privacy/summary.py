@@ -23,6 +23,8 @@ from m2fdp.privacy.sight import OBSERVERS
 LARGEST_GRID = 1e-3
 # A record should be used with a chance of at least so many deltas: less, and delta pays for much.
 _FEWEST_DELTAS = 10
+# The data set whose number of classes is that of its training labels.
+FROM_LABELS = "npz"
 SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
@@ -248,6 +250,20 @@ def assumptions_of_features(sources: Mapping[str, str]) -> list[str]:
         return []
     named = ", ".join(sources)
     return [f"what the features were fitted on ({named}) is public: no device's record is in it"]
+
+
+def assumptions_of_classes(dataset: str) -> list[str]:
+    """What a data set adds whose labels say how many classes there are.
+
+    Args:
+        dataset: its name.
+    """
+    if dataset != FROM_LABELS:
+        return []
+    return [
+        "which classes there are is public, and none has a single training record: a model has a "
+        f"score for each class among the labels of dataset.name: {dataset}"
+    ]
 
 
 def _pooled(ledger: Ledger, rounds: int) -> list[str]:

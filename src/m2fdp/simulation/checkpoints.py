@@ -33,11 +33,13 @@ class Checkpoint:
     Attributes:
         run: whatever tells its owner the run; not interpreted here.
         configuration: everything that the results depend on, by dotted key; plain values.
+        trained_on: a digest of the records; empty where whoever keeps it has none.
     """
 
     progress: Progress
     run: str
     configuration: Mapping[str, Any]
+    trained_on: str = ""
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> None:
@@ -52,6 +54,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
         {
             "run": checkpoint.run,
             "configuration": dict(checkpoint.configuration),
+            "trained_on": checkpoint.trained_on,
             "round": state.round,
             "weights": _whole(state.weights),
             "slots": _all_whole(state.slots.server),
@@ -107,7 +110,7 @@ def _load(path: Path) -> Checkpoint | None:
         state = State(fields["round"], fields["weights"], slots)
         decisions = tuple(fields["decisions"])
         progress = Progress(state, records, decisions, fields["course_state"])
-        return Checkpoint(progress, fields["run"], fields["configuration"])
+        return Checkpoint(progress, fields["run"], fields["configuration"], fields["trained_on"])
     except (KeyError, TypeError):  # of a version with other fields
         return None
 

@@ -88,6 +88,27 @@ def clip_factors(
     return factor(norms, clipping_norm), lost
 
 
+def lengths(vectors: Tensor) -> Tensor:
+    """The norms (n,) of vectors (n, M), those too whose squares vanish in float32."""
+    norms = vectors.norm(dim=1)
+    short = norms < _SMALLEST
+    if bool(short.any()):
+        norms[short] = vectors[short].double().norm(dim=1).to(norms)
+    return norms
+
+
+def squared_norms_of_products(ones: Tensor, others: Tensor) -> Tensor:
+    """The squared norms (n,) of the outer products of vectors (n, A) and (n, B), those too of short
+    vectors and long ones."""
+    one, other = ones.square().sum(1), others.square().sum(1)
+    products = one * other
+    short = one.minimum(other) < _SMALLEST**2
+    if bool(short.any()):
+        exact = ones[short].double().square().sum(1) * others[short].double().square().sum(1)
+        products[short] = exact.to(products)
+    return products
+
+
 def clip_rows(vectors: Tensor, norm: float, factor: ClipFactor) -> Tensor:
     """The vectors (n, M), each clipped to a norm, or zero if nothing bounds it: in place."""
     factors, lost = clip_factors(vectors.norm(dim=1, keepdim=True), norm, factor)

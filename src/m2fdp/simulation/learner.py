@@ -5,6 +5,7 @@ Pure functions of values: an engine calls them for many learners at once, a devi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from torch import Tensor
 from m2fdp.privacy.mechanisms import Clipping
 from m2fdp.simulation.backends.base import Backend
 from m2fdp.simulation.clipping import ClipFactor, clip_layers, flat_clip
+from m2fdp.simulation.lengths import refuse_too_long
 from m2fdp.simulation.local_rules import LocalRule
 from m2fdp.simulation.minibatches import Minibatches
 
@@ -69,6 +71,7 @@ class StepRules:
         eta: the step size.
         noised_inside: whether a step is noised within the rule, right after the gradient step;
             else after the rule.
+        longest: the length that a model may have before a step; see `Rules.longest`.
     """
 
     rule: LocalRule
@@ -77,6 +80,7 @@ class StepRules:
     descend: DescendOn
     add_noise: AddNoise
     noised_inside: bool = False
+    longest: float = math.inf
 
 
 def local_steps(
@@ -93,8 +97,12 @@ def local_steps(
         anchors: see `LocalRule.step`.
         minibatches: each step's.
         first: the number k of the first step.
+
+    Raises:
+        TooLongError: rounding a model would tell of a record. Nobody has been sent one since.
     """
     norms, eta = rules.clip.norms, rules.eta
+    lengths = []
     start = models.clone() if norms.update_norm is not None else None
 
     def descend(step: int, batches: Minibatches, models: Tensor) -> None:
@@ -103,9 +111,14 @@ def local_steps(
             rules.add_noise(step, models)
 
     for step, batches in enumerate(minibatches, start=first):
+        if rules.longest < math.inf:
+            lengths.append(torch.linalg.vector_norm(models, dim=1).max())
         rules.rule.step(models, anchors, eta, partial(descend, step, batches))
         if not rules.noised_inside:
             rules.add_noise(step, models)
+    if lengths:
+        length = float(torch.stack(lengths).max())
+        refuse_too_long(length, rules.longest, eta, "before a local step")
     if norms.update_norm is not None and start is not None:
         torch.add(start, rules.clip.clip(models - start, eta * norms.update_norm), out=models)
     if norms.model_norm is not None:

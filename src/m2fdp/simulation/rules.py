@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from m2fdp.errors import InputError
 from m2fdp.simulation.clipping import ClipFactor, bounded, flat_clip
+from m2fdp.simulation.lengths import any_length
 from m2fdp.simulation.local_rules import (
     KEEPING_MEMBERS,
     RULE_MEMBERS,
@@ -27,11 +28,14 @@ class Rules:
         local: one local step.
         server: the step from the aggregate to the next global model.
         clip_factor: how norms are bounded; one's own sees each alone, see `clipping.OneByOne`.
+        longest: the length that a model may have before a local step of size eta, which is noised,
+            lest rounding tells of a record.
     """
 
     local: LocalRule = GradientStep()
     server: ServerRule = TakeAggregate()
     clip_factor: ClipFactor = flat_clip
+    longest: Callable[[float], float] = any_length
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip_factor", bounded(self.clip_factor))
@@ -39,15 +43,18 @@ class Rules:
             local = OwnRule(self.local, type(self.local).__qualname__)
             object.__setattr__(self, "local", local)
 
-    def within(self, longest: Callable[[float], float]) -> Rules:
-        """The rules, of which a user's local one takes no step of a model that is too long.
+    def within(self, longest: Callable[[float], float], noised: bool) -> Rules:
+        """The rules, by which nobody takes a step of a model that is too long.
 
         Args:
             longest: the length that a model may have at a step of size eta.
+            noised: whether every step is. Else models in between are none that one may look at:
+                where training ends would tell of them.
         """
-        if not isinstance(self.local, OwnRule):
-            return self
-        return replace(self, local=replace(self.local, longest=longest))
+        rules = replace(self, longest=longest) if noised else self
+        if not isinstance(rules.local, OwnRule):
+            return rules
+        return replace(rules, local=replace(rules.local, longest=longest))
 
     def named(self, algorithm: str) -> Rules:
         """The rules, whose errors name the algorithm that brings them.

@@ -182,6 +182,7 @@ def _step_tile(
         partial(_descend, current, tile),
         _step_noise(current, stretch, tile),
         current.noised_inside,
+        current.simulation.rules.longest(current.plan.step_size),
     )
     local_steps(rules, models, anchors, stretch.minibatches, stretch.first)
     for name, values in slots.items():

@@ -15,6 +15,7 @@ from torch import Tensor
 from m2fdp.models.registry import Model
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.evaluation import Evaluation
+from m2fdp.simulation.lengths import any_length, refuse_too_long
 from m2fdp.simulation.process import Named, Process, SitesLostError, Slots, State
 
 # So many times the loss of equal scores is no longer a bad model, but none.
@@ -168,22 +169,6 @@ class DivergenceError(ArithmeticError):
         super().__init__(f"training diverged by round {round_}")
 
 
-class TooLongError(ArithmeticError):
-    """The model is so long that rounding it comes near what one record does to it."""
-
-    def __init__(self, round_: int, step_size: float, length: float) -> None:
-        self.step_size = step_size
-        super().__init__(
-            f"the model is {length:.3g} long by round {round_}, and rounding moves it by more than "
-            "an eighth of what one record does, which epsilon does not count"
-        )
-
-
-def any_length(step_size: float) -> float:
-    """The length of models in a run that promises nothing by theirs."""
-    return math.inf
-
-
 @dataclass(frozen=True, eq=False)
 class Run:
     """A run that is put together, to be trained for so many rounds.
@@ -205,9 +190,8 @@ class Run:
         Raises:
             TooLongError: the model is too long for that step size.
         """
-        length = float(state.weights.double().norm())
-        if self.longest(step_size) < length < math.inf:
-            raise TooLongError(state.round, step_size, length)
+        length, longest = float(state.weights.double().norm()), self.longest(step_size)
+        refuse_too_long(length, longest, step_size, f"by round {state.round}")
 
 
 def train(
@@ -226,7 +210,7 @@ def train(
 
     Raises:
         DivergenceError: the model is no longer made of numbers.
-        TooLongError: rounding the model would tell of a record.
+        TooLongError: rounding a model would tell of a record.
         SitesLostError: where others compute rounds, none of them is left.
     """
     reached = _start(run, start)

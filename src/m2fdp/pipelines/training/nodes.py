@@ -13,7 +13,7 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.cluster.sites import sites_of
-from m2fdp.config import PIXELS, Config, essentials
+from m2fdp.config import PIXELS, essentials
 from m2fdp.errors import InputError
 from m2fdp.expectations.pending import settle
 from m2fdp.experiments.experiment import Experiment
@@ -51,7 +51,7 @@ def train_model(
         if (accumulated := experiment.accumulated_noise) is not None:
             step, group = experiment.schedule.learning_rate, "schedule"
             logger.info(as_noise_allows(config, accumulated, step))
-        start, checkpointing = _begin(checkpoints, config)
+        start, checkpointing = _begin(checkpoints, experiment)
         unsent = checkpoints.parent / UNSENT
         with tracked_progress(rounds, start, unsent, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)
@@ -93,12 +93,13 @@ def package_model(
     )
 
 
-def _begin(folder: Path, config: Config) -> tuple[Progress | None, Checkpointing | None]:
+def _begin(folder: Path, experiment: Experiment) -> tuple[Progress | None, Checkpointing | None]:
     """What has been reached before, if the run goes on; and where checkpoints go, if any are kept.
 
     `folder` holds checkpoints of this run only from here on; a split that is refused leaves those
     of the run before.
     """
+    config, trained_on = experiment.config, experiment.trained_on
     if any(folder.glob("*.ckpt")):
         settle()
     start = None
@@ -108,6 +109,13 @@ def _begin(folder: Path, config: Config) -> tuple[Progress | None, Checkpointing
             path.unlink()
         if checkpoint is None:
             raise InputError("resume", True, f"the checkpoints in {folder} are gone")
+        if checkpoint.trained_on != trained_on:
+            raise InputError(
+                "resume",
+                True,
+                "the records are not those that the run began with: under noise that repeats, a "
+                "round that is trained again would tell the difference; leave it out",
+            )
         start = checkpoint.progress
     else:
         clear(folder)
@@ -119,6 +127,6 @@ def _begin(folder: Path, config: Config) -> tuple[Progress | None, Checkpointing
 
     def keep(progress: Progress) -> None:
         settle()
-        save(folder, Checkpoint(progress, run_id, plain))
+        save(folder, Checkpoint(progress, run_id, plain, trained_on))
 
     return start, Checkpointing(every, keep)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.models.registry import Model
+from m2fdp.simulation.clipping import squared_norms_of_products
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +53,12 @@ class RecordGradients:
         """(b,), over all parameters."""
         total = torch.zeros(())
         for layer, (_, bias) in zip(self.layers, self.names, strict=True):
-            errors = layer.errors.square().sum(1)
             if layer.inputs is not None:
-                total = total + errors * layer.inputs.square().sum(1)
+                total = total + squared_norms_of_products(layer.errors, layer.inputs)
             elif layer.gradients is not None:
                 total = total + layer.gradients.square().sum((1, 2))
             if bias is not None:
-                total = total + errors
+                total = total + layer.errors.square().sum(1)
         return total
 
     def without(self, lost: Tensor) -> RecordGradients:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from m2fdp.models.registry import Model
 from m2fdp.privacy.mechanisms import Clipping
-from m2fdp.simulation.clipping import ClipFactor, clip_factors, flat_clip
+from m2fdp.simulation.clipping import ClipFactor, clip_factors, flat_clip, lengths
 from m2fdp.simulation.minibatches import Minibatches, Rows
 
 # Batched products over so many rows, or a multiple, round alike for any number of learners.
@@ -107,7 +107,7 @@ class StackedLinearBackend:
         """The norm (R,) of each record's features; a run's records stay the same."""
         if self._buffers.get("records") is not features:
             self._buffers["records"] = features
-            self._buffers["lengths"] = features.flatten(1).norm(dim=1)
+            self._buffers["lengths"] = lengths(features.flatten(1))
         return self._buffers["lengths"]
 
     def _buffer(self, n_records: int, features: Tensor) -> Tensor:
