@@ -99,10 +99,12 @@ def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
     assert "resume" not in failed.data.params
 
     cut(None, fail)
+    mlflow.MlflowClient().set_tag(failed.info.run_id, "cpu_capability", "an older one")
     result = kedro_run("--params", f"{SMALL},cell=cut,resume=true", code=0)
     output = " ".join(result.output.split())
     assert "round-00000009.ckpt is damaged; it is passed over" in output
     assert "Training goes on after round 6." in output
+    assert "cpu_capability was an older one and is" in output
     resumed = run_of("cut")
     assert results(project, "cut", resumed) == whole
     assert (resumed.info.run_id, resumed.info.run_name) == (

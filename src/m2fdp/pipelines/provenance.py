@@ -59,9 +59,13 @@ def data_tags(pipeline: Pipeline) -> dict[str, str]:
 
 
 def code_tags(project: Path) -> dict[str, str]:
-    """The versions of everything that computes: libraries, and this project's own commit."""
+    """What computes: the versions of libraries, the CPU's instructions, which decide how sums are
+    rounded, and this project's own commit."""
+    import torch  # takes long, and what is refused before needs none
+
     tags = {f"version.{library}": version(library) for library in LIBRARIES}
     tags["version.python"] = platform.python_version()
+    tags["cpu_capability"] = torch.backends.cpu.get_cpu_capability()
     commit = _git(project, "rev-parse", "HEAD")
     if commit is not None:
         tags["git_commit"] = commit
