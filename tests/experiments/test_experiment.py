@@ -20,6 +20,7 @@ from m2fdp.experiments.progress import progress_bar
 from m2fdp.privacy.mechanisms import silence
 from m2fdp.simulation.evaluation import Evaluation
 from m2fdp.simulation.training import Checkpointing, Listener
+from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import seeded
 
 SMALL = {
@@ -67,6 +68,11 @@ def test_results_depend_on_no_setting_around_the_experiment():
     torch.set_num_threads(2)
     assert equal(experiment_of(SMALL).train(), expected)
     assert torch.get_num_threads() == 1
+
+
+def test_no_more_processes_than_cores_share_the_steps():
+    workers = experiment_of(SMALL, {"threads": 1_000_000_000}).process().executor.workers
+    assert workers.count == available_cores()
 
 
 def test_a_listener_hears_every_round_and_a_run_goes_on_from_what_was_kept():

@@ -179,7 +179,7 @@ class Assembly(Parts):
         """
         set_exact_arithmetic()
         simulation, training = simulation or self.simulation(), self.config.training
-        workers = self.config.threads or available_cores()
+        workers = available_cores(self.config.threads)
         way = get_algorithm(self.config.algorithm).tiers
         if way is not None and self.course is not None:
             return build_process_of(way, self.config, simulation, self.course.cuts, workers)
