@@ -52,10 +52,26 @@ def test_a_model_that_outgrows_its_steps_ends_training():
     round's message alone had epsilon 5.2 instead of 4."""
     yogi = {"training.server.rule": "yogi", "training.server.learning_rate": 5e5}
     yogi |= {"training.rounds": 2, "topology.trust.ratios": [0.0]}
-    with pytest.raises(InputError, match="long by round 1, and rounding moves it"):
+    with pytest.raises(InputError, match=r"server.learning_rate = 500000.0: .*choose a smaller"):
         experiment_of(yogi).train()
     del yogi["training.server.learning_rate"]
     experiment_of(yogi).train()
+
+
+@pytest.mark.parametrize(
+    ("noise", "line"),
+    [
+        ({"privacy.epsilon": 1e-5}, "privacy.epsilon = 1e-05: .*; choose a larger one, or"),
+        (
+            {"privacy.calibration": "multiplier", "privacy.noise_multiplier": 1e7},
+            "privacy.noise_multiplier = 10000000.0: .*; choose a smaller one, or",
+        ),
+    ],
+)
+def test_noise_that_makes_a_model_too_long_is_named(noise, line):
+    """It grows with the steps, as what a record does: longer ones would end the same."""
+    with pytest.raises(InputError, match=line):
+        experiment_of(DENSE, noise, {"training.learning_rate": 100.0}).train()
 
 
 def test_activations_are_no_models():
