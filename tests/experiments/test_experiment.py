@@ -57,6 +57,18 @@ def test_an_experiment_trains_what_it_promises():
     assert f"3 rounds: accuracy {trained.accuracy:.4f}" in repr(trained)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (({},), "config = 'dict': is no Config; load_config makes one"),
+        ((load_config(), 3), "dataset = 'int': is no m2fdp.data.dataset.Dataset"),
+    ],
+)
+def test_what_is_no_configuration_or_data_set_is_one_line(given, words):
+    with pytest.raises(InputError, match=words):
+        Experiment.from_config(*given)
+
+
 def test_what_is_trained_twice_is_the_same():
     experiment = experiment_of(SMALL)
     assert equal(experiment.train(), experiment.train())
