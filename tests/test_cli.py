@@ -26,6 +26,17 @@ def test_run_has_the_options_of_kedros_own_run():
     assert run.help == kedros_own_run.help
 
 
+@pytest.mark.parametrize("command", ["run", "study"])
+def test_help_spells_params_as_they_are_taken(project, kedro_run, command):
+    """Kedro's own text has them with colons, too, which it refuses."""
+    told = " ".join(CliRunner().invoke(cli, [command, "--help"]).output.split())
+    assert "seed=3,topology.fanouts=10|5" in told and "colon" not in told
+    result = kedro_run("--params=privacy.epsilon:2", code=2)
+    assert result.output == (
+        "Error: --params = 'privacy.epsilon:2': give KEY=VALUE, several separated by commas\n"
+    )
+
+
 def test_an_unknown_environment_is_one_line_that_names_the_known_ones(kedro_run):
     result = kedro_run("--env", "fashion", code=2)
     assert result.output.startswith("Error: --env = 'fashion': no such environment; there are ")

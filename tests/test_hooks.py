@@ -286,13 +286,14 @@ def test_figures_are_pdf_too_where_the_run_wants_it(project, kedro_run, pipeline
 
 
 def test_what_is_not_to_be_drawn_has_no_file_and_leaves_none_of_an_earlier_run(
-    project, kedro_run, pipeline
+    project, kedro_run, pipeline, caplog
 ):
     pipeline(Node(_drawn, "params:seed", "accuracy_curve", name="draw"))
     drawn = project / "data/08_reporting/single/accuracy_curve.png"
     kedro_run("--params", "pdf=true", code=0)
     assert drawn.exists() and drawn.with_suffix(".pdf").exists()
-    kedro_run("--params", "figures=false,pdf=true", code=0)
+    result = kedro_run("--params", "figures=false,pdf=true", code=0)
+    assert "Replacing" not in result.output + caplog.text
     assert not drawn.exists() and not drawn.with_suffix(".pdf").exists()
     run = _runs(project)[0]
     files = mlflow.MlflowClient().list_artifacts(run.info.run_id)

@@ -94,7 +94,9 @@ OPTIONS = KEDRO_OPTIONS | {
         ["--params"],
         type=click.UNPROCESSED,
         multiple=True,
-        help=f"{KEDRO_OPTIONS['params'].help} Given again, it adds to what was given before.",
+        help="Keys of the configuration and their values, separated by commas, keys in blocks "
+        "with dots, elements of a list with bars: seed=3,topology.fanouts=10|5. "
+        "Given again, it adds to what was given before.",
         callback=_merged,
     ),
 }

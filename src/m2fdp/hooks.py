@@ -15,7 +15,7 @@ import mlflow
 from click import ClickException
 from kedro.framework.context import KedroContext
 from kedro.framework.hooks import hook_impl
-from kedro.io import CatalogProtocol, MemoryDataset
+from kedro.io import CatalogProtocol, DataCatalog, MemoryDataset
 from kedro.pipeline import Node, Pipeline
 from kedro.validation.exceptions import DataValidationError
 from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
@@ -105,8 +105,11 @@ class RunHooks:
         ):
             catalog[name] = MemoryDataset(value, copy_mode="assign")
         if not self._config.figures:
+            kedro = logging.getLogger(DataCatalog.__module__)
+            kedro.disabled = True  # it would warn of each that is replaced
             for name in filter(self._entries.printed, self._entries.files):
                 catalog[name] = MemoryDataset(copy_mode="assign")
+            kedro.disabled = False
 
     @hook_impl
     def before_pipeline_run(

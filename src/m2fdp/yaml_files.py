@@ -14,17 +14,19 @@ from m2fdp.files import shown
 
 # The one in C where PyYAML was built with it: files are read again for every session.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NULL = "tag:yaml.org,2002:null"
 
 
 def read_yaml(path: Path) -> Any:
     """The file's content as plain values.
 
     Raises:
-        InputError: naming file and line; unreadable, no YAML in UTF-8, or a key set twice.
+        InputError: naming file and line; unreadable, no YAML in UTF-8, a key that is set twice or
+            null, or an anchor around itself.
     """
     text = _text(path)
     try:
-        _refuse_twice(path, text, yaml.compose(text, _Loader))
+        _check(path, text, yaml.compose(text, _Loader))
         return yaml.load(text, _Loader)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -74,8 +76,8 @@ def _text(path: Path) -> str:
         raise InputError(shown(path), "(file)", f"can't be read: {error.strerror}") from None
 
 
-def _refuse_twice(path: Path, text: str, root: Node | None) -> None:
-    """YAML itself would take the later value and say nothing."""
+def _check(path: Path, text: str, root: Node | None) -> None:
+    """Of a key set twice YAML itself would take the later value and say nothing."""
     visited: set[int] = set()  # an anchor's node stands in several places
     waiting = [root] if root is not None else []
     while waiting:
@@ -83,18 +85,23 @@ def _refuse_twice(path: Path, text: str, root: Node | None) -> None:
         if id(node) in visited or not isinstance(node.value, list):
             continue
         visited.add(id(node))
-        if not isinstance(node, MappingNode):
-            waiting.extend(node.value)
-            continue
+        pairs = node.value if isinstance(node, MappingNode) else []
+        for inner in [value for _, value in pairs] or node.value:
+            if inner.start_mark.index <= node.start_mark.index < inner.end_mark.index:
+                line = inner.start_mark.line
+                raise _refusal(path, text, line, "an anchor's value holds itself; write it out")
+            waiting.append(inner)
         lines: dict[tuple[str, str], int] = {}
-        for key, value in node.value:
-            waiting.append(value)
-            if isinstance(key.value, str):
-                line = key.start_mark.line
-                first = lines.setdefault((key.tag, key.value), line)
-                if key.value != "<<" and first != line:
-                    remedy = f"sets {key.value} again, after line {first + 1}; keep one"
-                    raise _refusal(path, text, line, remedy)
+        for key, _ in pairs:
+            line = key.start_mark.line
+            if key.tag == _NULL:
+                raise _refusal(path, text, line, "sets a key that is null; give it a name")
+            if isinstance(key.value, str) and key.value != "<<":
+                first = lines.get((key.tag, key.value))
+                if first is not None:
+                    after = "" if first == line else f", after line {first + 1}"
+                    raise _refusal(path, text, line, f"sets {key.value} again{after}; keep one")
+                lines[key.tag, key.value] = line
 
 
 def _refusal(path: Path, text: str, line: int, remedy: str) -> InputError:

@@ -123,6 +123,8 @@ def test_wrong_files_are_one_line(tmp_path, monkeypatch, files, words):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
+        (None, "load_config = None: give files, folders or mappings"),
+        (3, "load_config = 3: give files, folders or mappings"),
         ("nowhere.yml", "nowhere.yml = .*can't be read"),
         ({"privacy.epsilon": -1}, "privacy.epsilon = -1: .*greater than 0"),
         ({"training.rounds.more": 1}, "training.rounds = "),

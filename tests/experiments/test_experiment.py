@@ -20,6 +20,7 @@ from m2fdp.experiments.progress import progress_bar
 from m2fdp.privacy.mechanisms import silence
 from m2fdp.simulation.evaluation import Evaluation
 from m2fdp.simulation.training import Checkpointing, Listener
+from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import seeded
 
 SMALL = {
@@ -56,6 +57,18 @@ def test_an_experiment_trains_what_it_promises():
     assert f"3 rounds: accuracy {trained.accuracy:.4f}" in repr(trained)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (({},), "config = 'dict': is no Config; load_config makes one"),
+        ((load_config(), 3), "dataset = 'int': is no m2fdp.data.dataset.Dataset"),
+    ],
+)
+def test_what_is_no_configuration_or_data_set_is_one_line(given, words):
+    with pytest.raises(InputError, match=words):
+        Experiment.from_config(*given)
+
+
 def test_what_is_trained_twice_is_the_same():
     experiment = experiment_of(SMALL)
     assert equal(experiment.train(), experiment.train())
@@ -67,6 +80,11 @@ def test_results_depend_on_no_setting_around_the_experiment():
     torch.set_num_threads(2)
     assert equal(experiment_of(SMALL).train(), expected)
     assert torch.get_num_threads() == 1
+
+
+def test_no_more_processes_than_cores_share_the_steps():
+    workers = experiment_of(SMALL, {"threads": 1_000_000_000}).process().executor.workers
+    assert workers.count == available_cores()
 
 
 def test_a_listener_hears_every_round_and_a_run_goes_on_from_what_was_kept():

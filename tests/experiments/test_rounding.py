@@ -59,10 +59,26 @@ def test_a_model_that_outgrows_its_steps_ends_training():
     round's message alone had epsilon 5.2 instead of 4."""
     yogi = {"training.server.rule": "yogi", "training.server.learning_rate": 5e5}
     yogi |= {"training.rounds": 2, "topology.trust.ratios": [0.0]}
-    with pytest.raises(InputError, match="long by round 1, and rounding moves it"):
+    with pytest.raises(InputError, match=r"server.learning_rate = 500000.0: .*choose a smaller"):
         experiment_of(yogi).train()
     del yogi["training.server.learning_rate"]
     experiment_of(yogi).train()
+
+
+@pytest.mark.parametrize(
+    ("noise", "line"),
+    [
+        ({"privacy.epsilon": 1e-5}, "privacy.epsilon = 1e-05: .*; choose a larger one, or"),
+        (
+            {"privacy.calibration": "multiplier", "privacy.noise_multiplier": 1e7},
+            "privacy.noise_multiplier = 10000000.0: .*; choose a smaller one, or",
+        ),
+    ],
+)
+def test_noise_that_makes_a_model_too_long_is_named(noise, line):
+    """It grows with the steps, as what a record does: longer ones would end the same."""
+    with pytest.raises(InputError, match=line):
+        experiment_of(DENSE, noise, {"training.learning_rate": 100.0}).train()
 
 
 def test_activations_are_no_models():
@@ -114,19 +130,20 @@ def test_a_model_that_only_a_device_ever_has_ends_training_too():
         experiment.train()
 
 
-def test_rounding_counts_steps_that_are_noised_together_and_how_far_they_go():
-    rounding = Rounding(least_move=2e-3, in_steps=True, taken=3.0, steps=4)
+def test_how_long_a_model_may_be_follows_from_how_far_it_is_taken():
+    rounding = Rounding(least_move=2e-3, in_steps=True, taken=3.0)
     longest = rounding.longest(0.5)
     assert rounding.rounded(longest, 0.5) == pytest.approx(rounding.moved(0.5) / 8)
     assert Rounding(1e-9, in_steps=True, taken=1.0).longest(0.5) < 0
 
 
 def test_an_upload_is_rounded_at_every_step_before_its_noise():
+    """A record moves the sum of 20 steps by 20 times as much; so does rounding."""
     upload = {"privacy.mechanism": "upload", "training.local_aggregation": None}
     one, twenty = (
         experiment_of(upload, {"training.local_steps": steps}).rounding for steps in (1, 20)
     )
-    assert (one.steps, twenty.steps) == (1, 20)
+    assert twenty.least_move == pytest.approx(one.least_move)
     assert twenty.taken == pytest.approx(20 * one.taken)
 
 

@@ -31,5 +31,6 @@ def test_step_sizes():
 
 @pytest.mark.parametrize(("layer", "depth"), [(0, 2), (2, 2), (1, 1), (-1, 3)])
 def test_layers_without_servers_are_refused(layer, depth):
-    with pytest.raises(InputError, match="training.local_aggregation"):
+    valid = f"1 to {depth - 1}" if depth > 1 else r"none \(null\)"
+    with pytest.raises(InputError, match=f"training.local_aggregation.*valid layers: {valid}"):
         build_schedule(training(local_aggregation={layer: 5}), depth)

@@ -62,6 +62,8 @@ def test_unknown_names_and_wrong_lengths():
         explicit_trust(tree, ["device-0"])
     with pytest.raises(InputError, match="needs 1 number"):
         draw_trust(tree, [0.5, 0.5], seed=0)
+    with pytest.raises(InputError, match=r"needs 0 numbers, .*; write none as \[\]$"):
+        draw_trust(tree_from_fanouts([4]), [0.5], seed=0)
 
 
 def test_no_trust_configured_means_nobody_is_trusted():

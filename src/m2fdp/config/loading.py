@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def load_config(*sources: str | Path | Mapping[str, Any], **overrides: Any) -> C
         overrides: top-level keys, over all sources: `seed=3`.
 
     Raises:
-        InputError: a file that can't be read, a key set twice, or what `parse_config` refuses.
+        InputError: a source of another type, a file that can't be read, a key set twice, or what
+            `parse_config` refuses.
     """
     # The one default with keys of its own: as over conf/base, a source's go over them one by one.
     every = Config().training.local_aggregation
@@ -38,10 +40,12 @@ def load_config(*sources: str | Path | Mapping[str, Any], **overrides: Any) -> C
     return parse_config(merged)
 
 
-def _content(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+def _content(source: object) -> dict[str, Any]:
     """A source's keys and values, nested."""
     if isinstance(source, Mapping):
         return _nested(source)
+    if not isinstance(source, str | PathLike):
+        raise InputError("load_config", source, "give files, folders or mappings of keys to values")
     path = Path(source)
     if not path.is_dir():
         return _file(path)

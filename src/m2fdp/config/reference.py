@@ -35,9 +35,15 @@ _INTRODUCTION = f"""\
 
 Every key, its default and what it does. The defaults stand in `conf/base/parameters*.yml`, an
 environment such as `conf/mnist` sets what differs, and commands set single keys:
-`kedro run --env=mnist --params=privacy.epsilon=2.0,seed=3`. In Python,
-`load_config("conf/mnist", {{"privacy.epsilon": 2.0}}, seed=3)` makes the same configuration, and
-`Config()` is that of conf/base.
+`kedro run --env=mnist --params=privacy.epsilon=2.0,seed=3`. In Python the same configuration, and
+that of conf/base:
+
+```python
+from m2fdp import load_config
+
+config = load_config("conf/mnist", {{"privacy.epsilon": 2.0}}, seed=3)
+defaults = load_config()
+```
 
 - An unknown key, or a value that is not valid, ends in one line that says what would be.
 - On the command line a list is written with bars: `topology.fanouts=10|5`. `null` clears a key.

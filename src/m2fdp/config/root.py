@@ -66,8 +66,8 @@ class Config(Block):
     )
     threads: Count | None = Field(
         default=None,
-        description="Processes, of one thread each, that share a run's steps; null = one a core. "
-        "Never changes a result.",
+        description="Processes, of one thread each, that share a run's steps: at most one a core; "
+        "null = one a core. Never changes a result.",
     )
     cell: Annotated[
         str,

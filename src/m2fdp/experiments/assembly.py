@@ -62,7 +62,7 @@ class Assembly(Parts):
     @cached_property
     def rounding(self) -> Rounding:
         """What one record does to a model, beside which rounding has to be small."""
-        return rounding(self.calibration.mechanism, self._noised_every_step)
+        return rounding(self.calibration.mechanism)
 
     @cached_property
     def begins_too_long(self) -> bool:
@@ -80,11 +80,8 @@ class Assembly(Parts):
     @property
     def rules(self) -> Rules:
         """The algorithm's, by which no model that is too long takes a step."""
-        return self.plan.rules.within(self.longest, self._noised_every_step)
-
-    @property
-    def _noised_every_step(self) -> bool:
-        return get_mechanism(self.config.privacy.mechanism).noises_every_step
+        noised = get_mechanism(self.config.privacy.mechanism).noises_every_step
+        return self.plan.rules.within(self.longest, noised)
 
     @cached_property
     def splits(self) -> TreeTiers | None:
@@ -191,7 +188,7 @@ class Assembly(Parts):
         """
         set_exact_arithmetic()
         simulation, training = simulation or self.simulation(), self.config.training
-        workers = self.config.threads or available_cores()
+        workers = available_cores(self.config.threads)
         way = get_algorithm(self.config.algorithm).tiers
         if way is not None and self.course is not None:
             return build_process_of(way, self.config, simulation, self.course.cuts, workers)

@@ -14,6 +14,7 @@ from torch.nn.utils import parameters_to_vector
 from m2fdp.config import Config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import held_out
+from m2fdp.errors import InputError
 from m2fdp.experiments import bounds, promise
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.audits import audit_run
@@ -59,8 +60,14 @@ class Experiment(Assembly):
         """The experiment of a configuration, on its own data set and split or on given ones.
 
         Raises:
-            InputError: the configuration contradicts itself, or the given data set is none.
+            InputError: the configuration contradicts itself or is none, or the given data set is
+                none.
         """
+        kinds = type(config).__name__, type(dataset).__name__  # a line has no room for the values
+        if not isinstance(config, Config):
+            raise InputError("config", kinds[0], "is no Config; load_config makes one of a mapping")
+        if not isinstance(dataset, Dataset | None):
+            raise InputError("dataset", kinds[1], "is no m2fdp.data.dataset.Dataset")
         return cls(config, dataset, manifest)
 
     def __repr__(self) -> str:

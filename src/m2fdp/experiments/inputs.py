@@ -30,7 +30,7 @@ def compute_inputs(
     set_exact_arithmetic()
     if config.dataset.scale == "unit_norm":
         dataset = of_unit_norm(dataset)
-    workers = config.threads or available_cores()
+    workers = available_cores(config.threads)
     return map_records(dataset, config.features, Computing(config.device, workers, on_chunk))
 
 

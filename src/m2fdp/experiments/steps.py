@@ -30,12 +30,20 @@ def too_large(config: Config, error: DivergenceError) -> InputError:
 
 
 def too_long(config: Config, error: TooLongError) -> InputError:
-    """The line for a run whose model has outgrown its steps."""
-    key, value = "training.learning_rate", f"{config.training.learning_rate:g}"
+    """The line for a run whose model has outgrown what a record does to it. Noise is in steps, as
+    what a record does: longer steps alone do not help against it."""
+    privacy, server = config.privacy, config.training.server
     if config.control.enabled:
-        key, value = smaller_steps(config)[0], f"eta {error.step_size:.3g}"
-    remedy = "take longer steps, or keep the model shorter (training.weight_decay, training.server)"
-    return InputError(key, value, f"{error}; {remedy}")
+        key, eta = smaller_steps(config)[0], f"eta {error.step_size:.3g}"
+        return InputError(key, eta, f"{error}; take longer steps")
+    if server.rule == "yogi":
+        key = "training.server.learning_rate"
+        return InputError(key, server.learning_rate, f"{error}; choose a smaller one")
+    key, value, change = "privacy.epsilon", privacy.epsilon, "larger"
+    if privacy.noise_multiplier is not None:
+        key, value, change = "privacy.noise_multiplier", privacy.noise_multiplier, "smaller"
+    remedy = "or, where noise is not what makes the model long, a larger training.learning_rate"
+    return InputError(key, value, f"{error}; choose a {change} one, {remedy}")
 
 
 def advised(config: Config, wrong: str | None) -> str | None:

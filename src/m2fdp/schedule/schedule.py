@@ -76,7 +76,7 @@ def build_schedule(config: TrainingConfig, depth: int) -> Schedule:
     """
     for layer in config.local_aggregation:
         if not 1 <= layer <= depth - 1:
-            valid = f"1 to {depth - 1}" if depth > 1 else "none: this tree is a star"
+            valid = f"1 to {depth - 1}" if depth > 1 else "none (null): this tree is a star"
             raise InputError(
                 "training.local_aggregation",
                 layer,

@@ -167,8 +167,7 @@ def shared_tensor(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
     )
 
 
-def available_cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def available_cores(at_most: int | None = None) -> int:
+    """The cores that this process may use, or so many of them."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(there or 1, at_most or sys.maxsize)

@@ -65,7 +65,7 @@ def draw_trust(tree: Tree, ratios: Sequence[float], seed: int) -> Trust:
             "topology.trust.ratios",
             list(ratios),
             f"needs {counted(tree.depth - 1, 'number')}, p_1…p_L-1, one for each layer of servers "
-            f"between the cloud and the devices",
+            f"between the cloud and the devices{'' if tree.depth > 1 else '; write none as []'}",
         )
     trust = [np.array([False])]
     for layer, ratio in enumerate(ratios, start=1):

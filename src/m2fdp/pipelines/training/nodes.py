@@ -43,7 +43,7 @@ def train_model(
     """
     rounds = experiment.calibrate().affordable_rounds
     config = experiment.config
-    with sites_of(config.execution, config.threads or available_cores()) as sites:
+    with sites_of(config.execution, available_cores(config.threads)) as sites:
         # What this refuses leaves the checkpoints as they are.
         process = experiment.process(sites=sites)
         begin_run()
