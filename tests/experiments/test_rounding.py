@@ -137,14 +137,29 @@ def test_how_long_a_model_may_be_follows_from_how_far_it_is_taken():
     assert Rounding(1e-9, in_steps=True, taken=1.0).longest(0.5) < 0
 
 
-def test_an_upload_is_rounded_at_every_step_before_its_noise():
-    """A record moves the sum of 20 steps by 20 times as much; so does rounding."""
-    upload = {"privacy.mechanism": "upload", "training.local_aggregation": None}
-    one, twenty = (
-        experiment_of(upload, {"training.local_steps": steps}).rounding for steps in (1, 20)
-    )
-    assert twenty.least_move == pytest.approx(one.least_move)
-    assert twenty.taken == pytest.approx(20 * one.taken)
+UPLOAD = {
+    "topology.fanouts": [3, 4],
+    "privacy.mechanism": "upload",
+    "training.batch_size": None,
+    "training.rounds": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "local", "moves", "rounded"),
+    [
+        (0.0, None, 20, 20),  # the device itself adds noise
+        (1.0, None, 20 / 4, 20 / 4 + 1),  # its server does, to the mean of four
+        # After the first un-noised mean all four have what the record has changed.
+        (1.0, {1: 5}, 5 / 4 + 15, 5 / 4 + 15 + 3 + 1),
+    ],
+)
+def test_an_upload_is_rounded_at_every_step_and_mean_before_its_noise(ratio, local, moves, rounded):
+    """20 steps; what a record moves is in units of 2 G."""
+    changes = {"topology.trust.ratios": [ratio], "training.local_aggregation": local}
+    experiment = experiment_of(UPLOAD, changes, {"training.local_steps": 20})
+    assert experiment.rounding.least_move == pytest.approx(2.0 * moves / rounded)
+    assert experiment.rounding.taken == pytest.approx(20.0)
 
 
 def test_shards_of_millions_of_records_are_a_condition():
