@@ -60,6 +60,7 @@ COVERED = {
         "tag algorithm",
         "tag role",
         "tag version.*",
+        "tag cpu_capability",
         "tag git_*",
         "tag kedro_version",
         "tag pipeline_names",
