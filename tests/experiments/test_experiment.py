@@ -14,6 +14,7 @@ from tests.builders import digits, experiment_of
 
 from m2fdp.config import load_config
 from m2fdp.data.dataset import Dataset
+from m2fdp.data.features.contrastive import network_source
 from m2fdp.errors import InputError
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.progress import progress_bar
@@ -67,6 +68,13 @@ def test_an_experiment_trains_what_it_promises():
 def test_what_is_no_configuration_or_data_set_is_one_line(given, words):
     with pytest.raises(InputError, match=words):
         Experiment.from_config(*given)
+
+
+def test_the_summary_tells_the_network_that_features_come_from():
+    changes = {"features": {"map": "contrastive", "dimension": 20}}
+    summary = experiment_of(SMALL | changes).summary()
+    assert summary["features_fitted_on"].items() > network_source().items()
+    assert any("contrastive network trained on drawings" in each for each in summary["assumptions"])
 
 
 def test_what_is_trained_twice_is_the_same():

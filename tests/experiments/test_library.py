@@ -68,5 +68,6 @@ def test_the_wheel_is_the_library_outside_a_clone(cell, tmp_path):
     install = ["install", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
     subprocess.run([*pip, *install], check=True, capture_output=True)
     shutil.rmtree(source)
+    assert (target / "m2fdp/data/features/contrastive.npz").is_file()
     check(run(cell, target, empty), target)
     assert list(empty.iterdir()) == []

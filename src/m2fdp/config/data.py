@@ -151,11 +151,12 @@ class PartitionConfig(Block):
 class FeaturesConfig(Block):
     """What models see of a record: its pixels, or fixed features that no record has shaped."""
 
-    map: Literal["pixels", "scattering", "patches", "both"] = Field(
+    map: Literal["pixels", "scattering", "patches", "contrastive", "both", "all"] = Field(
         default=PIXELS,
         description="pixels; scattering, fixed wavelets; patches, answers to patches of public "
-        "images; or both. All but pixels are projected to few numbers by statistics of public "
-        "images, and have length one.",
+        "images; contrastive, a network that has learnt from public drawings; both of the first "
+        "two; or all. All but pixels are projected to few numbers by statistics of public images, "
+        "and have length one; contrastive and all take grey images.",
     )
     dimension: Count | None = Field(
         default=None,

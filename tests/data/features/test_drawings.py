@@ -21,7 +21,7 @@ def test_characters_do_not_depend_on_what_was_drawn_before():
 
 
 def test_a_character_keeps_its_ink_inside_the_image():
-    drawn = drawings._characters(50, (28, 28), np.random.default_rng(0))
+    (drawn,) = drawings._characters(50, (28, 28), np.random.default_rng(0))
     assert drawn.shape == (50, 1, 28, 28)
     assert drawn.sum(axis=(1, 2, 3)).min() > 5
     # Deformed by little enough that the corners stay black.
@@ -52,3 +52,26 @@ def test_lines_and_textures_are_the_last_two_eighths():
     images = drawings.drawings(textures, np.random.default_rng(1))
     assert np.array_equal(images[70:], textures[70:])
     assert not np.array_equal(images[60:70], textures[60:70])
+
+
+def test_what_is_drawn_again_has_the_same_outlines_and_other_shades():
+    rng = np.random.default_rng(1)
+    first, second = drawings.drawn_again([np.ones((400, 1, 28, 28))] * 2, rng)
+    filled = slice(0, 200)  # things and slabs
+    assert np.array_equal(first[filled] > 0, second[filled] > 0)
+    assert (first[filled] != second[filled]).any(axis=(1, 2, 3)).mean() > 0.5
+    assert np.array_equal(first[300:], second[300:])  # lines and textures
+
+
+def test_a_character_that_is_drawn_again_is_more_like_itself_than_like_others():
+    first, second = drawings._characters(200, (28, 28), np.random.default_rng(0), times=2)[:, :, 0]
+    apart = np.abs(first - second).mean(axis=(1, 2))
+    from_others = np.abs(first - np.roll(second, 1, axis=0)).mean(axis=(1, 2))
+    assert apart.min() > 0
+    assert apart.mean() < 0.9 * from_others.mean()
+
+
+def test_a_character_is_drawn_again_in_fonts_that_have_it():
+    for character in ("a", "Ж", "∮"):
+        fonts = drawings._fonts_of(character)
+        assert fonts and all(character in map(chr, font.get_charmap()) for font in fonts)

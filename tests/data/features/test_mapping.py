@@ -15,8 +15,10 @@ import pytest
 
 from m2fdp.config import FeaturesConfig
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.features import recipe
+from m2fdp.data.features import maps, recipe
+from m2fdp.data.features.contrastive import network_source
 from m2fdp.data.features.mapping import Computing, fitted_on, input_shape, map_records
+from m2fdp.data.features.maps import MAPS
 from m2fdp.errors import InputError
 
 
@@ -37,9 +39,16 @@ def config_in(folder: Path, **changes) -> FeaturesConfig:
     )
 
 
-@pytest.mark.parametrize("name", ["scattering", "patches", "both"])
-@pytest.mark.parametrize(("size", "channels"), [((12, 9), 1), ((28, 28), 1), ((17, 96), 3)])
-def test_every_map_takes_grey_and_colour_of_any_size(tmp_path, name, size, channels):
+@pytest.mark.parametrize(
+    ("name", "size", "channels"),
+    [
+        (name, size, channels)
+        for name, maps in MAPS.items()
+        for size, channels in [((12, 9), 1), ((28, 28), 1), ((17, 96), 3)]
+        if all(channels in map_.channels for map_ in maps)
+    ],
+)
+def test_every_map_takes_its_channels_in_any_size(tmp_path, name, size, channels):
     config = config_in(tmp_path, map=name)
     dataset = records(12, size, channels)
     mapped = map_records(dataset, config)
@@ -80,7 +89,7 @@ def test_weights_by_invariance_need_no_new_components(tmp_path, monkeypatch):
     assert map_records(records(), config).images.tobytes() == first.tobytes()
 
 
-@pytest.mark.parametrize("name", ["scattering", "patches"])
+@pytest.mark.parametrize("name", ["scattering", "patches", "contrastive"])
 @pytest.mark.parametrize("weights", ["variance", "invariance"])
 def test_no_byte_depends_on_workers(tmp_path, name, weights):
     changes = {"map": name, "weights": weights}
@@ -91,7 +100,7 @@ def test_no_byte_depends_on_workers(tmp_path, name, weights):
 
 def test_a_records_features_depend_on_no_other_record(tmp_path):
     """Neither through what is fitted nor through normalisation: one record moves its row alone."""
-    config, dataset = config_in(tmp_path, map="both", weights="invariance"), records()
+    config, dataset = config_in(tmp_path, map="all", weights="invariance"), records()
     changed = dataset.images.copy()
     changed[7] = 255 - changed[7]
     before = map_records(dataset, config).images
@@ -114,13 +123,14 @@ def test_what_a_map_was_fitted_on_is_told_by_name_and_digest():
     sources = fitted_on(FeaturesConfig(map="patches"))
     assert list(sources) == ["scikit-learn china.jpg", "scikit-learn flower.jpg"]
     assert all(len(digest) == 32 for digest in sources.values())
+    assert fitted_on(FeaturesConfig(map="all")) == sources | network_source()
 
 
 def test_images_without_contrast_are_mapped_too(tmp_path):
     dataset = records(n=60)
     flat = np.zeros_like(dataset.images)
     flat[30:] = 200
-    mapped = map_records(replace(dataset, images=flat), config_in(tmp_path, map="both")).images
+    mapped = map_records(replace(dataset, images=flat), config_in(tmp_path, map="all")).images
     assert np.isfinite(mapped).all()
     assert np.square(mapped).sum(axis=3).max() <= 1 + 1e-5
 
@@ -306,7 +316,7 @@ def test_a_folder_may_be_below_home(tmp_path, monkeypatch):
 def test_public_images_that_are_all_alike_end_in_one_line(tmp_path):
     images = np.random.default_rng(0).random((1, 12, 9)).repeat(100, axis=0)
     np.savez(tmp_path / "own.npz", x=images)
-    for name in ("scattering", "patches"):
+    for name in ("scattering", "patches", "contrastive"):
         config = config_in(tmp_path, map=name, public=str(tmp_path / "own.npz"))
         with pytest.raises(InputError, match=r"hardly differ.*; valid: ") as error:
             map_records(records(), config)
@@ -319,6 +329,8 @@ def test_public_images_that_are_all_alike_end_in_one_line(tmp_path):
         ({}, (7, 28), 1, "features.map", "8 to 128 pixels a side; these have 7 x 28"),
         ({}, (28, 129), 1, "features.map", "8 to 128 pixels a side; these have 28 x 129"),
         ({}, (28, 28), 4, "features.map", "images of 1 or 3 channels; these have 4"),
+        ({"map": "all"}, (28, 28), 3, "features.map", "images of 1 channel; these have 3"),
+        ({"map": "contrastive"}, (28, 28), 3, "features.map", "of 1 channel; these have 3"),
         ({"dimension": 325}, (8, 8), 1, "features.dimension", "valid: 1 to 324, or null"),
         ({"dimension": 150}, (28, 28), 1, "features.public", "150 images, too few to fit 150"),
         ({"map": "both", "dimension": 1}, (8, 8), 1, "features.dimension", "valid: 2 to 648"),
@@ -344,6 +356,14 @@ def test_a_folder_that_can_not_be_written_to_ends_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="can't be written to"):
         map_records(records(), config_in(tmp_path / "file" / "below"))
+
+
+def test_features_of_another_network_are_not_taken(tmp_path, monkeypatch):
+    config = config_in(tmp_path, map="contrastive")
+    map_records(records(), config)
+    monkeypatch.setattr(maps, "network_source", lambda: {"another network": "0"})
+    map_records(records(), config)
+    assert len(list(tmp_path.glob("[!.]*.npy"))) == 2
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.data.features.maps import MAPS, PatchMap, ScatteringMap, standardised
+from m2fdp.data.features.contrastive import network_source
+from m2fdp.data.features.maps import MAPS, PatchMap, ScatteringMap, sources_of, standardised
 from m2fdp.data.features.patches import PatchSettings, fit_filters, normalised
 from m2fdp.data.features.public import public_images
 
@@ -64,13 +65,23 @@ def test_of_colours_the_mirror_image_has_the_same_features_and_of_grey_images_ot
         assert torch.allclose(mapped, mirrored, atol=1e-4) == mirrors
 
 
-@pytest.mark.parametrize("name", MAPS)
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 20, 50)])
-def test_there_are_as_many_coefficients_as_are_counted(name, shape):
-    for map_ in MAPS[name]:
+def test_there_are_as_many_coefficients_as_are_counted(shape):
+    for map_ in (each for each in MAPS["all"] if shape[0] in each.channels):
         coefficients = map_(images(2, shape), map_.fit(images(20, shape)))
         assert coefficients.shape == (2, map_.count(shape))
         assert coefficients.isfinite().all()
+
+
+def test_only_the_network_was_shaped_before_it_is_fitted():
+    assert sources_of("both") == {}
+    assert sources_of("all") == sources_of("contrastive") == network_source()
+
+
+def test_the_network_is_the_same_whatever_the_public_images():
+    map_ = MAPS["contrastive"][0]
+    first, second = (map_.fit(images(20, (1, 28, 28), seed)) for seed in (0, 1))
+    assert all(torch.equal(first[name], second[name]) for name in first | second)
 
 
 def test_standardised_maps_depend_on_their_own_image_alone():

@@ -37,17 +37,33 @@ _FEW = "Display"
 def drawings(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """As many images as textures, float32 (n, C, H, W) in [0, 1] both: things of two parts, slabs
     and characters, a quarter each, lines and textures, an eighth each."""
-    size = textures.shape[2:]
-    ends = len(textures) * np.cumsum(_SHARES) // sum(_SHARES)
-    of_things, of_slabs, of_characters, of_lines, plain = np.split(textures, ends[:-1])
+    (drawn,) = drawn_again([textures], rng)
+    return drawn
+
+
+def drawn_again(textures: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """The same drawings once for each of k arrays of textures, (n, C, H, W) each: float32
+    (k, n, C, H, W).
+
+    Outlines are filled with that array's textures and shaded otherwise, characters are of another
+    font; lines and textures, those of the first array, stay what they are.
+    """
+    size = textures[0].shape[2:]
+    ends = len(textures[0]) * np.cumsum(_SHARES) // sum(_SHARES)
+    of_things, of_slabs, of_characters, of_lines, plain = zip(
+        *(np.split(each, ends[:-1]) for each in textures), strict=True
+    )
     parts = [
         _things(of_things, rng),
-        _slab(len(of_slabs), size, rng) * shaded(of_slabs, rng),
-        np.broadcast_to(_characters(len(of_characters), size, rng), of_characters.shape),
-        np.broadcast_to(lines(len(of_lines), size, rng)[:, None], of_lines.shape),
-        plain,
+        _slab(len(of_slabs[0]), size, rng) * np.stack([shaded(each, rng) for each in of_slabs]),
+        _characters(len(of_characters[0]), size, rng, times=len(textures)),
+        lines(len(of_lines[0]), size, rng)[:, None],
+        plain[0],
     ]
-    return np.concatenate(parts).astype(np.float32)
+    # What is grey has the same value in all channels.
+    shapes = [np.shape(each) for each in (of_things, of_slabs, of_characters, of_lines, plain)]
+    whole = [np.broadcast_to(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+    return np.concatenate(whole, axis=1).astype(np.float32)
 
 
 def font_source() -> dict[str, str]:
@@ -60,13 +76,14 @@ def font_source() -> dict[str, str]:
     return {f"matplotlib {__version__} DejaVu fonts": digest.hexdigest()}
 
 
-def _things(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Round things with a slab on them: over their edge in one half, inside it in the other."""
-    n, _, *size = textures.shape
+def _things(textures: Sequence[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+    """Round things with a slab on them, over their edge in one half, inside it in the other, once
+    for each of the arrays of textures: (k, n, C, H, W)."""
+    n, _, *size = textures[0].shape
     thing, slab = _blob(n, size, rng), _slab(n, size, rng)
-    below, above = shaded(textures, rng), shaded(rng.permutation(textures), rng)
+    fillings = [(shaded(each, rng), shaded(rng.permutation(each), rng)) for each in textures]
     seen = np.where(rng.random((n, 1, 1, 1)) < 0.5, slab, slab * thing)
-    return below * thing * (1 - seen) + above * seen
+    return np.stack([below * thing * (1 - seen) + above * seen for below, above in fillings])
 
 
 def _blob(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
@@ -97,23 +114,38 @@ def _often_symmetric(fields: np.ndarray, rng: np.random.Generator) -> np.ndarray
 # --- characters --------------------------------------------------------------------------
 
 
-def _characters(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    """Letters and signs of many scripts, no digits, deformed: (n, 1, H, W)."""
+def _characters(
+    n: int, size: Sequence[int], rng: np.random.Generator, times: int = 1
+) -> np.ndarray:
+    """Letters and signs of many scripts, no digits, each as often as asked, in a font drawn anew,
+    deformed: (times, n, 1, H, W)."""
     fonts = _fonts()
-    drawn = np.zeros((n, 1, *size), dtype=np.float32)
+    drawn = np.zeros((times, n, 1, *size), dtype=np.float32)
     number = 0
     while number < n:
         font, characters = fonts[rng.integers(len(fonts))]
         points = rng.uniform(_SMALLEST, _LARGEST) * min(size)
-        ink = _ink(font, characters[rng.integers(len(characters))], points)
-        margins = [have - want for have, want in zip(size, ink.shape, strict=True)]
-        if min(margins) < 0 or ink.sum() < _LEAST_INK * np.prod(size):
+        character = characters[rng.integers(len(characters))]
+        inks = [_ink(font, character, points)]
+        for _ in range(1, times):
+            kin = _fonts_of(character)
+            points = rng.uniform(_SMALLEST, _LARGEST) * min(size)
+            inks.append(_ink(kin[rng.integers(len(kin))], character, points))
+        if not all(_fits(ink, size) for ink in inks):
             continue
-        top, left = (margin // 2 for margin in margins)
-        drawn[number, 0, top : top + ink.shape[0], left : left + ink.shape[1]] = ink
+        for image, ink in zip(drawn[:, number, 0], inks, strict=True):
+            top, left = ((have - want) // 2 for have, want in zip(size, ink.shape, strict=True))
+            image[top : top + ink.shape[0], left : left + ink.shape[1]] = ink
         number += 1
     # Twice, as hands differ by more than what one still takes for the same character.
-    return deformed(deformed(torch.as_tensor(drawn), rng), rng).numpy()
+    moved = deformed(deformed(torch.as_tensor(drawn).flatten(0, 1), rng), rng)
+    return moved.numpy().reshape(drawn.shape)
+
+
+def _fits(ink: np.ndarray, size: Sequence[int]) -> bool:
+    """Whether a character lies in an image of some size and has enough ink to be seen."""
+    inside = all(want <= have for have, want in zip(size, ink.shape, strict=True))
+    return inside and ink.sum() >= _LEAST_INK * np.prod(size)
 
 
 def _ink(font: FT2Font, character: str, points: float) -> np.ndarray:
@@ -132,6 +164,12 @@ def _fonts() -> list[tuple[FT2Font, list[str]]]:
 
     fonts = [FT2Font(str(file)) for file in _font_files()]
     return [(font, list(filter(_is_drawn, map(chr, font.get_charmap())))) for font in fonts]
+
+
+@cache
+def _fonts_of(character: str) -> list[FT2Font]:
+    """The fonts that have a character."""
+    return [font for font, characters in _fonts() if character in characters]
 
 
 def _is_drawn(character: str) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from m2fdp.config import PIXELS, FeaturesConfig
 from m2fdp.data.dataset import Dataset, features
-from m2fdp.data.features.maps import Shape
+from m2fdp.data.features.maps import Shape, sources_of
 from m2fdp.data.features.projection import by_invariance, by_variance, whitened
 from m2fdp.data.features.public import public_images
 from m2fdp.data.features.recipe import Fit, Recipe, chunk_of, recipe_of
@@ -60,7 +60,9 @@ def fitted_on(config: FeaturesConfig) -> dict[str, str]:
     Raises:
         InputError: public images that can't be read.
     """
-    return {} if config.map == PIXELS else public_images(config.public).sources
+    if config.map == PIXELS:
+        return {}
+    return public_images(config.public).sources | sources_of(config.map)
 
 
 def map_records(

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from m2fdp.data.features.contrastive import N_RESPONSES, network_source, responses, shipped
 from m2fdp.data.features.patches import Filters, PatchSettings, fit_filters
 from m2fdp.data.features.scattering import N_PATHS, STRIDE, scattering
 from m2fdp.data.features.windows import averaged
@@ -15,14 +16,20 @@ from m2fdp.data.features.windows import averaged
 Shape = tuple[int, int, int]  # of one image: (C, H, W)
 Fitted = Mapping[str, Tensor]
 
-# Grey and colour. What is chosen for each was chosen on training records of public benchmarks.
-CHANNELS = (1, 3)
 # The mean of the colours, red against blue, and green against both.
 _OPPONENTS = [[1 / 3, 1 / 3, 1 / 3], [1 / 2, 0, -1 / 2], [-1 / 4, 1 / 2, -1 / 4]]
 
 
 class FeatureMap(Protocol):
     """A pure function of one image and of what was fitted on public images."""
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """Those of the images that it takes: 1 of grey ones, 3 of colours. What is chosen for each
+        was chosen on training records of public benchmarks."""
+
+    def sources(self) -> dict[str, str]:
+        """What shaped the map before `fit`: its name and a digest."""
 
     def count(self, shape: Shape) -> int:
         """How many coefficients m an image of (C, H, W) has."""
@@ -40,6 +47,7 @@ class ScatteringMap:
     Of colours the opponent ones, averaged with the mirror image's.
     """
 
+    channels = (1, 3)
     # Cells a side of a path's map, at most.
     _CELLS = {1: 7, 3: 4}
 
@@ -48,12 +56,16 @@ class ScatteringMap:
         limit = self._CELLS[channels]
         return min(-(-height // STRIDE), limit), min(-(-width // STRIDE), limit)
 
+    def sources(self) -> dict[str, str]:
+        """Nothing: wavelets are given."""
+        return {}
+
     def count(self, shape: Shape) -> int:
         height, width = self._cells(shape)
         return shape[0] * N_PATHS * height * width
 
     def fit(self, images: Tensor) -> Fitted:
-        """Nothing: wavelets are given."""
+        """Nothing, for the same reason."""
         return {}
 
     def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
@@ -78,6 +90,7 @@ class PatchMap:
     Of colours the answers are averaged with the mirror image's.
     """
 
+    channels = (1, 3)
     _SETTINGS = {
         1: PatchSettings(
             side=8, stride=1, padding=2, n_filters=160, ridge=0.3, threshold=0.25, cells=6
@@ -86,6 +99,10 @@ class PatchMap:
             side=6, stride=2, padding=0, n_filters=400, ridge=0.1, threshold=1.0, cells=3
         ),
     }
+
+    def sources(self) -> dict[str, str]:
+        """Nothing: `fit` makes all filters."""
+        return {}
 
     def count(self, shape: Shape) -> int:
         settings = self._SETTINGS[shape[0]]
@@ -102,6 +119,25 @@ class PatchMap:
             return standardised(filters(images, settings).sqrt(), dims=(2, 3)).flatten(1)
         answers = _mirrored_too(lambda each: filters(each, settings), images)
         return standardised(answers.sqrt(), dims=(1,)).flatten(1)
+
+
+class ContrastiveMap:
+    """What a network that has learnt from drawings answers to a grey image."""
+
+    channels = (1,)
+
+    def sources(self) -> dict[str, str]:
+        return network_source()
+
+    def count(self, shape: Shape) -> int:
+        return N_RESPONSES
+
+    def fit(self, images: Tensor) -> Fitted:
+        """The weights that the package ships, whatever the images."""
+        return shipped()
+
+    def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
+        return responses(images, fitted)
 
 
 def standardised(maps: Tensor, dims: tuple[int, ...]) -> Tensor:
@@ -124,5 +160,12 @@ def _mirrored_too(answers: Callable[[Tensor], Tensor], images: Tensor) -> Tensor
 MAPS: Mapping[str, tuple[FeatureMap, ...]] = {
     "scattering": (ScatteringMap(),),
     "patches": (PatchMap(),),
+    "contrastive": (ContrastiveMap(),),
     "both": (ScatteringMap(), PatchMap()),
+    "all": (ScatteringMap(), PatchMap(), ContrastiveMap()),
 }
+
+
+def sources_of(name: str) -> dict[str, str]:
+    """What shaped the maps of that name before `fit`: names and digests."""
+    return {source: digest for map_ in MAPS[name] for source, digest in map_.sources().items()}

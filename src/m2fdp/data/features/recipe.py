@@ -15,7 +15,7 @@ from torch import Tensor
 
 from m2fdp.config import FeaturesConfig
 from m2fdp.data.features.deformations import deformed
-from m2fdp.data.features.maps import CHANNELS, MAPS, FeatureMap, Fitted, Shape
+from m2fdp.data.features.maps import MAPS, FeatureMap, Fitted, Shape, sources_of
 from m2fdp.data.features.projection import Projection, fit_projection, moved_by
 from m2fdp.data.features.public import PublicImages, public_images
 from m2fdp.errors import InputError
@@ -101,7 +101,7 @@ class Recipe:
             {
                 "map": self.config.map,
                 "dimensions": self.dimensions,
-                "public": self.public.sources,
+                "sources": self.public.sources | sources_of(self.config.map),
                 "shape": self.shape,
                 "libraries": [version(library) for library in _LIBRARIES],
             }
@@ -166,8 +166,10 @@ def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
     """
     channels, *sides = shape
     size, maps = f"{sides[0]} x {sides[1]}", MAPS[config.map]
-    if channels not in CHANNELS:
-        valid = f"takes images of 1 or 3 channels; these have {channels}"
+    taken = sorted(set.intersection(*(set(map_.channels) for map_ in maps)))
+    if channels not in taken:
+        words = " or ".join([*map(str, taken[:-1]), counted(taken[-1], "channel")])
+        valid = f"takes images of {words}; these have {channels}"
         raise InputError("features.map", config.map, valid)
     if min(sides) < _SMALLEST_SIDE or max(sides) > _LARGEST_SIDE:
         valid = f"takes images of {_SMALLEST_SIDE} to {_LARGEST_SIDE} pixels a side"
