@@ -107,9 +107,11 @@ class RunHooks:
         if not self._config.figures:
             kedro = logging.getLogger(DataCatalog.__module__)
             kedro.disabled = True  # it would warn of each that is replaced
-            for name in filter(self._entries.printed, self._entries.files):
-                catalog[name] = MemoryDataset(copy_mode="assign")
-            kedro.disabled = False
+            try:
+                for name in filter(self._entries.printed, self._entries.files):
+                    catalog[name] = MemoryDataset(copy_mode="assign")
+            finally:
+                kedro.disabled = False
 
     @hook_impl
     def before_pipeline_run(

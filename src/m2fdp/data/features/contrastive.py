@@ -33,7 +33,7 @@ class Layer:
     """A convolution whose outputs are rectified.
 
     Attributes:
-        channels: of its outputs.
+        channels: the number of its outputs.
         side: pixels of its kernels' side.
         stride: pixels from one output to the next.
     """
@@ -51,7 +51,7 @@ def responses(images: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
     """The last layer's maps of grey images (n, 1, H, W) in [0, 1], averaged over windows: (n, m).
 
     Args:
-        weights: of each layer its kernels and offsets; see `shipped`.
+        weights: the kernels and offsets of each layer; see `shipped`.
     """
     if images.shape[2:] != (SIDE, SIDE):
         images = interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=True)
