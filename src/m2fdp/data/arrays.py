@@ -224,9 +224,11 @@ def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: 
         )
     classes = np.unique(y_train)
     if len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
+        absent = np.setdiff1d(np.arange(len(classes)), classes)
         raise refuse(
             f"{called['y_train']} has {counted(len(classes), 'distinct label')} from {classes[0]} "
-            f"to {classes[-1]}; valid: 0 to C-1, each of the C >= 2 classes at least once"
+            f"to {classes[-1]}{f', but none is {absent[0]}' if len(absent) else ''}; "
+            "valid: 0 to C-1, each of the C >= 2 classes at least once"
         )
     if y_test.min() < 0 or y_test.max() >= len(classes):
         raise refuse(
