@@ -46,8 +46,8 @@ class Parts:
             `m2fdp.data.manifest.make_manifest`.
         given_plan: that `check_config` has returned for this configuration; it is not checked
             again.
-        rounded_otherwise: of a run that goes on what may round the rounds that are trained again
-            otherwise than before, in words; empty where nothing may.
+        rounded_otherwise: what may round the rounds that are trained again otherwise than before,
+            where a run goes on, in words; empty where nothing may.
 
     Raises:
         InputError: the configuration contradicts itself.

@@ -48,14 +48,14 @@ def train_model(
     with sites_of(config.execution, available_cores(config.threads)) as sites:
         # What this refuses leaves the checkpoints as they are.
         process = experiment.process(sites=sites)
-        reached = _reached(checkpoints, experiment) if config.resume else None
         begin_run()
         group = "control" if experiment.course is None else "tiers"
         if (accumulated := experiment.accumulated_noise) is not None:
             step, group = experiment.schedule.learning_rate, "schedule"
             logger.info(as_noise_allows(config, accumulated, step))
-        checkpointing = _begin(checkpoints, experiment, reached)
+        reached = _reached(checkpoints, experiment) if config.resume else None
         start = None if reached is None else reached.progress
+        checkpointing = _begin(checkpoints, experiment, reached)
         unsent = checkpoints.parent / UNSENT
         with tracked_progress(rounds, start, unsent, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)
