@@ -130,6 +130,8 @@ def test_a_run_records_parameters_provenance_and_split(project, kedro_run, pipel
     assert (tags["dataset"], tags["cell"]) == ("digits", "single")
     assert tags["process"] == tracking.process_tag()
     assert tags["version.torch"] == torch.__version__
+    assert tags["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    assert tags["cpu"] and len(tags["code"]) == 16
     manifest = project / "data" / "05_model_input" / "single" / "manifest.csv"
     pd.testing.assert_frame_equal(pd.read_csv(manifest), MANIFEST)
     sha256 = subprocess.run(["sha256sum", manifest], capture_output=True, text=True, check=True)

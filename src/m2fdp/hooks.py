@@ -47,7 +47,12 @@ from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.mlflow_internals import outside_notebooks
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
-from m2fdp.pipelines.resuming import Unfinished, check_continues, find_unfinished
+from m2fdp.pipelines.resuming import (
+    Unfinished,
+    check_continues,
+    find_unfinished,
+    rounded_otherwise,
+)
 from m2fdp.pipelines.selection import DEFAULT, check_inputs
 from m2fdp.pipelines.store import check_store
 from m2fdp.reporting.naming import run_name
@@ -102,6 +107,7 @@ class RunHooks:
             ("config", self._config),
             ("plan", self._plan),
             ("begin_run", self._begin),
+            ("rounded_otherwise", rounded_otherwise(self._unfinished, self._config)),
         ):
             catalog[name] = MemoryDataset(value, copy_mode="assign")
         if not self._config.figures:

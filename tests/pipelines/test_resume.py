@@ -12,8 +12,12 @@ import torch
 from kedro.framework.session import KedroSession
 from tests.finished import all_runs, histories, only_run, report, results, run_of
 
+from m2fdp import load_config
 from m2fdp.config import essentials, parse_config
+from m2fdp.pipelines.provenance import computed_by
+from m2fdp.pipelines.resuming import Unfinished, rounded_otherwise
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
+from m2fdp.privacy import calibration
 from m2fdp.simulation.checkpoints import Checkpoint, save
 from m2fdp.simulation.process import State
 from m2fdp.simulation.training import Progress
@@ -336,3 +340,77 @@ def test_rounds_drawn_anew_make_the_guarantee_conditional(kedro_run, project, cu
     promised = report(project, "privacy_summary.json")
     assert "trained again, with other draws" in promised["assumptions"][0]
     assert promised["rounds"] == 12
+
+
+def on(monkeypatch, capability):
+    """As if the CPU had these instructions."""
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
+
+
+def test_rounds_that_another_machine_trains_again_make_the_guarantee_conditional(
+    kedro_run, project, cut, monkeypatch
+):
+    """Under the same noise it rounds them otherwise: of the two the difference has no noise. So it
+    has where the run comes home, even of rounds that were kept nowhere."""
+    params = f"{SMALL},cell=cut"
+    on(monkeypatch, "AVX512")
+    cut(8, fail)
+    assert kedro_run("--params", params).exit_code != 0
+    on(monkeypatch, "AVX2")
+    cut(7, fail)  # before its first checkpoint
+    assert kedro_run("--params", f"{params},resume=true").exit_code != 0
+    assert run_of("cut").data.tags["privacy"] == "conditional"
+    assert checkpoints(project, "cut") == ["round-00000006.ckpt"]
+
+    on(monkeypatch, "AVX512")
+    cut(None, fail)
+    output = kedro_run("--params", f"{params},resume=true", code=0).output
+    assert "ε is conditional: it holds if nobody saw the rounds" in " ".join(output.split())
+    promised = report(project, "privacy_summary.json", "cut")
+    assert promised["guarantee"] == run_of("cut").data.tags["privacy"] == "conditional"
+    assert "(cpu_capability was AVX512, AVX2 and is AVX512)" in promised["assumptions"][0]
+
+
+def test_a_run_on_its_own_machine_is_as_verified_as_one_that_nothing_stopped(
+    kedro_run, project, cut
+):
+    cut(8, fail)
+    assert kedro_run("--params", SMALL).exit_code != 0
+    cut(None, fail)
+    kedro_run("--params", f"{SMALL},resume=true", code=0)
+    assert report(project, "privacy_summary.json")["guarantee"] == "verified"
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        ({}, ""),
+        ({"privacy.epsilon": 1.0, "threads": 2}, ""),
+        ({"device": "cuda"}, "device was cpu and is cuda, device is cuda, which need not"),
+        ({"execution.engine": "ray"}, "execution.engine is ray: nodes are not compared"),
+    ],
+)
+def test_what_may_round_otherwise(now, reason):
+    config = load_config(now)
+    checkpoint = Checkpoint(None, "", {}, computed_by=[computed_by(load_config({}))])
+    found = rounded_otherwise(Unfinished(None, checkpoint), config)
+    assert reason in found and bool(reason) == bool(found)
+    again = Checkpoint(None, "", {}, computed_by=[computed_by(config)])
+    assert bool(rounded_otherwise(Unfinished(None, again), config)) == bool(reason)
+
+
+def test_a_run_does_not_go_on_with_other_noise(kedro_run, project, cut, monkeypatch):
+    """The ledger would count rounds that an accountant gave half the noise as if they had it all:
+    epsilon 2 for what says 1."""
+    with monkeypatch.context() as older:
+        least = calibration.least_noise
+        older.setattr(calibration, "least_noise", lambda *arguments: least(*arguments) / 2)
+        older.setattr(calibration, "_ROUNDING", 10)  # of how much may be missing
+        cut(8, fail)
+        assert isinstance(kedro_run("--params", SMALL).exception, OSError)
+    cut(None, fail)
+    kept = checkpoints(project)
+    output = kedro_run("--params", f"{SMALL},resume=true", code=2).output
+    assert output.splitlines()[-1].startswith("Error: resume = True: noise is calibrated otherwise")
+    assert "give another seed" in output.splitlines()[-1]
+    assert checkpoints(project) == kept

@@ -41,7 +41,8 @@ def checkpoint(round_: int) -> Checkpoint:
     slots = Slots({"moment": weights / 3}, {"c": weights.expand(2, -1)})
     course_state = {"beta": torch.tensor(2 / 3, dtype=torch.float64)}
     progress = Progress(State(round_, weights, slots), records, decisions, course_state)
-    return Checkpoint(progress, "a run", CONFIGURATION)
+    machines = ({"cpu_capability": "AVX512"}, {"cpu_capability": "AVX2"})
+    return Checkpoint(progress, "a run", CONFIGURATION, "records", "noise", machines)
 
 
 def rounds_in(folder) -> list[str]:
@@ -54,6 +55,8 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path):
     loaded, unreadable = load_latest(tmp_path / "new" / "folder")
     assert unreadable == []
     assert (loaded.run, loaded.configuration) == ("a run", CONFIGURATION)
+    assert (loaded.trained_on, loaded.noised_with) == ("records", "noise")
+    assert loaded.computed_by == saved.computed_by
     assert loaded.progress.state.round == 12
     assert torch.equal(loaded.progress.state.weights, saved.progress.state.weights)
     assert loaded.progress.state.weights.untyped_storage().nbytes() == 20 * 4
@@ -72,6 +75,13 @@ def test_the_last_two_are_kept_and_half_written_ones_are_not(tmp_path):
         (tmp_path / ".77.round-00000015.ckpt").write_bytes(b"half")
     save(tmp_path, checkpoint(1000))
     assert rounds_in(tmp_path) == ["round-00000100.ckpt", "round-00001000.ckpt"]
+
+
+def test_one_alone_is_kept_where_that_is_asked(tmp_path):
+    for round_ in (5, 10):
+        save(tmp_path, checkpoint(round_))
+    save(tmp_path, checkpoint(10), kept=1)
+    assert rounds_in(tmp_path) == ["round-00000010.ckpt"]
 
 
 def test_a_checkpoint_replaces_those_of_later_rounds(tmp_path):
@@ -135,6 +145,18 @@ def test_a_checkpoint_with_other_columns_is_passed_over(tmp_path, monkeypatch):
     save(tmp_path, checkpoint(3))
     other = dataclasses.make_dataclass("RoundRecord", ["round", "accuracy"], frozen=True)
     monkeypatch.setattr("m2fdp.simulation.checkpoints.RoundRecord", other)
+    assert load_latest(tmp_path) == (None, [tmp_path / "round-00000003.ckpt"])
+
+
+@pytest.mark.parametrize("field", ["trained_on", "noised_with", "computed_by"])
+def test_a_checkpoint_of_a_version_without_a_field_is_passed_over(tmp_path, monkeypatch, field):
+    whole_save = torch.save
+
+    def former(fields, buffer):
+        whole_save({key: value for key, value in fields.items() if key != field}, buffer)
+
+    monkeypatch.setattr("torch.save", former)
+    save(tmp_path, checkpoint(3))
     assert load_latest(tmp_path) == (None, [tmp_path / "round-00000003.ckpt"])
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
 
+import numpy as np
+
 from m2fdp.algorithms import get_algorithm
 from m2fdp.control.controller import Controller
 from m2fdp.control.policy import ControlledRounds, controlled_plan
@@ -40,7 +42,7 @@ from m2fdp.simulation.survivors import SumRules
 from m2fdp.simulation.training import FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.simulation.tree_process import build_process
 from m2fdp.simulation.workers import available_cores
-from m2fdp.streams import Randomness
+from m2fdp.streams import Randomness, digest_of
 from m2fdp.tiering.building import build_process_of
 from m2fdp.tiering.course import PlannedTiers, TierCourse
 from m2fdp.tiering.tree_plan import TreeTiers, tree_course
@@ -115,6 +117,14 @@ class Assembly(Parts):
         """See `m2fdp.experiments.calibrating.calibrate`."""
         devices = self.samples.sizes, self.sampling_rates
         return calibrate(self.config, self.plan, self.scheduled, *devices)
+
+    @property
+    def noised_with(self) -> str:
+        """A digest of how much noise goes where, to float32: machines may calibrate it otherwise in
+        the last digits of float64."""
+        mechanisms = self.calibration.mechanisms
+        drawn = (array for mechanism in mechanisms for array in mechanism.noise.every)
+        return digest_of("", (array.astype(np.float32) for array in drawn)).hex()
 
     @cached_property
     def accumulated_noise(self) -> float | None:

@@ -40,7 +40,8 @@ def conditions(assembly: Assembly) -> list[str]:
     """What epsilon rests on and can't be defended, or enforced of the user's own code."""
     own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
     declared = declared_drift(assembly.config, assembly.model, assembly.input_shape)
-    return conditions_of(assembly.config) + declared + own + _of_rounding(assembly)
+    rests = conditions_of(assembly.config, assembly.rounded_otherwise)
+    return rests + declared + own + _of_rounding(assembly)
 
 
 def _of_rounding(assembly: Assembly) -> list[str]:

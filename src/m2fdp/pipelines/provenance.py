@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import platform
 import subprocess
+from functools import cache
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,19 +19,9 @@ from m2fdp.data.features.mapping import fitted_on
 from m2fdp.privacy.outside import DIAGNOSTICS
 from m2fdp.simulation.checkpoints import differences
 
-LIBRARIES = (
-    "dp-accounting",
-    "great-expectations",
-    "kedro",
-    "m2fdp",
-    "mlflow",
-    "numpy",
-    "opacus",
-    "pandas",
-    "scikit-learn",
-    "torch",
-    "torchvision",
-)
+# What sums are computed by, and what draws, checks and files them.
+COMPUTING = ("numpy", "opacus", "pandas", "scikit-learn", "torch", "torchvision")
+OTHERS = ("dp-accounting", "great-expectations", "kedro", "m2fdp", "mlflow")
 FROM_DISK = "from disk"  # the tag `split` of a run that did not make its own
 
 logger = logging.getLogger(__name__)
@@ -59,18 +51,34 @@ def data_tags(pipeline: Pipeline) -> dict[str, str]:
 
 
 def code_tags(project: Path) -> dict[str, str]:
-    """What computes: the versions of libraries, the CPU's instructions, which decide how sums are
-    rounded, and this project's own commit."""
-    import torch  # takes long, and what is refused before needs none
-
-    tags = {f"version.{library}": version(library) for library in LIBRARIES}
-    tags["version.python"] = platform.python_version()
-    tags["cpu_capability"] = torch.backends.cpu.get_cpu_capability()
+    """What computes: see `rounding_tags`, the versions of the other libraries, and this project's
+    own commit."""
+    tags = rounding_tags() | {f"version.{library}": version(library) for library in OTHERS}
     commit = _git(project, "rev-parse", "HEAD")
     if commit is not None:
         tags["git_commit"] = commit
         tags["git_dirty"] = str(bool(_git(project, "status", "--porcelain"))).lower()
     return tags
+
+
+def rounding_tags() -> dict[str, str]:
+    """What decides how sums are rounded: the processor, its instructions as torch takes them, the
+    versions of what computes, and a digest of this package, which a commit need not tell."""
+    import torch  # takes long, and what is refused before needs none
+
+    return {
+        **{f"version.{library}": version(library) for library in COMPUTING},
+        "version.python": platform.python_version(),
+        "cpu": _cpu(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "code": _digest_of_code(Path(__file__).parents[1]),
+    }
+
+
+def computed_by(config: Config) -> dict[str, str]:
+    """The same of a run's rounds here, with where they are computed, as its checkpoints keep it."""
+    where = {"device": config.device, "execution.engine": config.execution.engine}
+    return rounding_tags() | where
 
 
 def warn_of_other_code(run: Run, code: dict[str, str]) -> None:
@@ -83,6 +91,25 @@ def warn_of_other_code(run: Run, code: dict[str, str]) -> None:
             old,
             new,
         )
+
+
+def _cpu() -> str:
+    """The processor's name, by which libraries choose in which order they sum."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not on Linux
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+@cache
+def _digest_of_code(package: Path) -> str:
+    """A few digits that tell a package's modules from others; of a process, as it has begun."""
+    digest = sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _git(project: Path, *arguments: str) -> str | None:

@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from m2fdp.config import Config, completed, essentials
 from m2fdp.errors import InputError
 from m2fdp.pipelines.mlflow_internals import is_unknown
-from m2fdp.pipelines.provenance import FROM_DISK
+from m2fdp.pipelines.provenance import FROM_DISK, computed_by
 from m2fdp.pipelines.tracking import held_by_another_process
 from m2fdp.simulation.checkpoints import Checkpoint, differences, load_latest
 
@@ -64,6 +64,26 @@ def check_continues(unfinished: Unfinished, pipeline: Pipeline) -> None:
     if own_split and "manifest" in pipeline.all_outputs():
         remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
         raise InputError("resume", True, remedy)
+
+
+def rounded_otherwise(unfinished: Unfinished | None, config: Config) -> str:
+    """What may round the rounds that are trained again otherwise than before, in words; empty
+    where nothing may: the same machine repeats its sums to the byte, with the same code.
+    """
+    if unfinished is None:
+        return ""
+    here = computed_by(config)
+    before = unfinished.checkpoint.computed_by
+    reasons = []
+    for key, value in here.items():
+        former = dict.fromkeys(each[key] for each in before)
+        if former.keys() - {value}:
+            reasons.append(f"{key} was {', '.join(former)} and is {value}")
+    if config.device != "cpu":
+        reasons.append(f"device is {config.device}, which need not repeat its own sums")
+    if config.execution.engine != "local":
+        reasons.append(f"execution.engine is {config.execution.engine}: nodes are not compared")
+    return ", ".join(reasons)
 
 
 def _open_run(run_id: str, tracking_uri: str) -> Run:

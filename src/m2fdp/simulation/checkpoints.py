@@ -9,7 +9,7 @@ to keep.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,18 +34,26 @@ class Checkpoint:
         run: whatever tells its owner the run; not interpreted here.
         configuration: everything that the results depend on, by dotted key; plain values.
         trained_on: a digest of the records; empty where whoever keeps it has none.
+        noised_with: a digest of how much noise goes where; empty as above.
+        computed_by: what decides how sums are rounded, of each process in turn that has trained
+            rounds; one that is like the one before is left out.
     """
 
     progress: Progress
     run: str
     configuration: Mapping[str, Any]
     trained_on: str = ""
+    noised_with: str = ""
+    computed_by: Sequence[Mapping[str, str]] = ()
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> None:
+def save(folder: Path, checkpoint: Checkpoint, kept: int = KEPT) -> None:
     """Write `<folder>/round-<t>.ckpt` in one step, and keep only it and the one before.
 
     Checkpoints of later rounds go too: they are left over from what this run replaces.
+
+    Args:
+        kept: how many are, this one among them.
     """
     progress = checkpoint.progress
     state = progress.state
@@ -55,6 +63,8 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
             "run": checkpoint.run,
             "configuration": dict(checkpoint.configuration),
             "trained_on": checkpoint.trained_on,
+            "noised_with": checkpoint.noised_with,
+            "computed_by": [dict(each) for each in checkpoint.computed_by],
             "round": state.round,
             "weights": _whole(state.weights),
             "slots": _all_whole(state.slots.server),
@@ -69,7 +79,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> None:
     with replacing(path) as unfinished:
         unfinished.write_bytes(sealed(buffer.getvalue()))
     earlier = [other for other in _files(folder) if other.name < path.name]
-    _remove(folder, keep=[path, *earlier[: KEPT - 1]])
+    _remove(folder, keep=[path, *earlier[: kept - 1]])
 
 
 def load_latest(folder: Path) -> tuple[Checkpoint | None, list[Path]]:
@@ -110,7 +120,14 @@ def _load(path: Path) -> Checkpoint | None:
         state = State(fields["round"], fields["weights"], slots)
         decisions = tuple(fields["decisions"])
         progress = Progress(state, records, decisions, fields["course_state"])
-        return Checkpoint(progress, fields["run"], fields["configuration"], fields["trained_on"])
+        return Checkpoint(
+            progress,
+            fields["run"],
+            fields["configuration"],
+            fields["trained_on"],
+            fields["noised_with"],
+            tuple(fields["computed_by"]),
+        )
     except (KeyError, TypeError):  # of a version with other fields
         return None
 

@@ -20,6 +20,8 @@ from m2fdp.pipelines.naming import node
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
 
+_ASSEMBLED = ["config", "plan", "dataset", "manifest", "rounded_otherwise"]
+
 logger = logging.getLogger(__name__)
 
 
@@ -35,9 +37,11 @@ def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:
     return Parts(config, dataset, given_plan=plan).manifest
 
 
-def assemble(config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame) -> Experiment:
+def assemble(
+    config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame, rounded_otherwise: str
+) -> Experiment:
     """The experiment on the manifest as it lies on the disk, if it is one for it."""
-    experiment = Experiment(config, dataset, manifest, plan)
+    experiment = Experiment(config, dataset, manifest, plan, rounded_otherwise)
     experiment.check()
     return experiment
 
@@ -62,6 +66,6 @@ def from_disk() -> Pipeline:
     return Pipeline(
         [
             node(load, "config", "dataset", "load_dataset"),
-            node(assemble, ["config", "plan", "dataset", "manifest"], "experiment"),
+            node(assemble, _ASSEMBLED, "experiment"),
         ]
     )

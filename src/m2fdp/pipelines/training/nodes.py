@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from m2fdp.experiments.steps import as_noise_allows
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT
+from m2fdp.pipelines.provenance import computed_by
 from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.simulation.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.simulation.training import Checkpointing, Progress
@@ -51,7 +53,9 @@ def train_model(
         if (accumulated := experiment.accumulated_noise) is not None:
             step, group = experiment.schedule.learning_rate, "schedule"
             logger.info(as_noise_allows(config, accumulated, step))
-        start, checkpointing = _begin(checkpoints, experiment)
+        reached = _reached(checkpoints, experiment) if config.resume else None
+        start = None if reached is None else reached.progress
+        checkpointing = _begin(checkpoints, experiment, reached)
         unsent = checkpoints.parent / UNSENT
         with tracked_progress(rounds, start, unsent, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)
@@ -93,40 +97,66 @@ def package_model(
     )
 
 
-def _begin(folder: Path, experiment: Experiment) -> tuple[Progress | None, Checkpointing | None]:
-    """What has been reached before, if the run goes on; and where checkpoints go, if any are kept.
+def _reached(folder: Path, experiment: Experiment) -> Checkpoint:
+    """What the run goes on from.
+
+    Raises:
+        InputError: there is none any more, or what is trained on, or the noise, is not as it was.
+    """
+    settle()
+    checkpoint, unreadable = load_latest(folder)
+    if checkpoint is None:
+        raise InputError("resume", True, f"the checkpoints in {folder} are gone")
+    if checkpoint.trained_on != experiment.trained_on:
+        raise InputError(
+            "resume",
+            True,
+            "the records are not those that the run began with: under noise that repeats, a "
+            "round that is trained again would tell the difference; leave it out",
+        )
+    if checkpoint.noised_with != experiment.noised_with:
+        raise InputError(
+            "resume",
+            True,
+            "noise is calibrated otherwise than where the run began, and the ledger would count "
+            "all rounds by today's; go on with the versions that it began with, or leave it out "
+            "and give another seed: of this one noise is released already",
+        )
+    for path in unreadable:
+        path.unlink()
+    return checkpoint
+
+
+def _begin(
+    folder: Path, experiment: Experiment, reached: Checkpoint | None
+) -> Checkpointing | None:
+    """Where checkpoints go, if any are kept.
 
     `folder` holds checkpoints of this run only from here on; a split that is refused leaves those
     of the run before.
+
+    Args:
+        reached: what the run goes on from, if it does.
     """
-    config, trained_on = experiment.config, experiment.trained_on
-    if any(folder.glob("*.ckpt")):
-        settle()
-    start = None
-    if config.resume:
-        checkpoint, unreadable = load_latest(folder)
-        for path in unreadable:
-            path.unlink()
-        if checkpoint is None:
-            raise InputError("resume", True, f"the checkpoints in {folder} are gone")
-        if checkpoint.trained_on != trained_on:
-            raise InputError(
-                "resume",
-                True,
-                "the records are not those that the run began with: under noise that repeats, a "
-                "round that is trained again would tell the difference; leave it out",
-            )
-        start = checkpoint.progress
-    else:
+    config, here = experiment.config, computed_by(experiment.config)
+    before = () if reached is None else tuple(reached.computed_by)
+    computed = before if before[-1:] == (here,) else (*before, here)
+    if reached is None:
+        if any(folder.glob("*.ckpt")):
+            settle()
         clear(folder)
+    elif computed != before:
+        # Were this process stopped before its first checkpoint, nobody would know of its rounds.
+        save(folder, replace(reached, computed_by=computed), kept=1)
     run = mlflow.active_run()
     every = config.training.checkpoint_every
     if run is None or every is None:
-        return start, None
+        return None
     run_id, plain = run.info.run_id, essentials(config)
+    alike = experiment.trained_on, experiment.noised_with, computed
 
     def keep(progress: Progress) -> None:
         settle()
-        save(folder, Checkpoint(progress, run_id, plain, trained_on))
+        save(folder, Checkpoint(progress, run_id, plain, *alike))
 
-    return start, Checkpointing(every, keep)
+    return Checkpointing(every, keep)

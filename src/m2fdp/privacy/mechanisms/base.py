@@ -114,6 +114,13 @@ class Noise:
     past: tuple[float, ...] = ()
     clients: ClientNoise | None = None
 
+    @property
+    def every(self) -> tuple[np.ndarray, ...]:
+        """All of these numbers."""
+        clients = () if self.clients is None else (self.clients.gradients, self.clients.activations)
+        sent = (*self.heads, *self.messages, *self.broadcasts, *(self.local_messages or ()))
+        return (self.steps, *sent, np.array(self.past), *clients)
+
     def sent(self, top: int) -> tuple[np.ndarray, ...]:
         """What is added to messages when models travel up to a layer, by layer."""
         return self.messages if top == 0 else self.local_messages or self.messages
