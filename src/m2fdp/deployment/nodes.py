@@ -45,6 +45,7 @@ from m2fdp.simulation.learner import (
     unit_gradients,
 )
 from m2fdp.simulation.learners import Learners, draw_minibatches, minibatch_law
+from m2fdp.simulation.lengths import refuse_too_long
 from m2fdp.simulation.minibatches import Minibatches, Shards
 from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.simulation.workers import shared_tensor
@@ -203,6 +204,8 @@ class Server:
 
         Raises:
             ChildrenError: a child refuses.
+            TooLongError: as the head of a lock-step group, a model that it has noised is too long
+                for the group's next step.
         """
         vector, round_ = self._result(question), question.place.round
         noise = self.node.noise(self._streams, round_)
@@ -213,7 +216,7 @@ class Server:
         so that a run which ends by it ends so again.
 
         Raises:
-            ChildrenError: see `message`.
+            ChildrenError, TooLongError: see `message`.
         """
         node, place, deviation = self.node, question.place, self.node.deviations.broadcast
         if not deviation:
@@ -252,11 +255,13 @@ class Server:
         eta, rule = node.step_size(place.round), node.local_rule(place.round)
         noise, deviation = node.noise(self._streams, place.round), np.array([node.deviations.step])
         anchors = question.vector if rule.anchored else None
+        longest = node.recomputed.experiment.rules.longest(eta)
         for step in range(place.first, place.last + 1):
             kept = self.keeper.kept(place.round, f"down-{step}")
             if kept is not None:
                 vector = from_bytes(kept)
                 continue
+            refuse_too_long(float(vector.double().norm()), longest, eta, "before a local step")
 
             def descend(models: Tensor, step: int = step) -> None:
                 at = Place(place.round, step, step, "gradient")
