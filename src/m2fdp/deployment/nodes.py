@@ -47,6 +47,7 @@ from m2fdp.simulation.learner import (
 from m2fdp.simulation.learners import Learners, draw_minibatches, minibatch_law
 from m2fdp.simulation.lengths import refuse_too_long
 from m2fdp.simulation.minibatches import Minibatches, Shards
+from m2fdp.simulation.noise import RoundNoise
 from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.simulation.workers import shared_tensor
 from m2fdp.streams import Randomness
@@ -183,8 +184,6 @@ class Server:
     ) -> None:
         self.node, self.links, self._on_missing = node, links, on_missing
         self.keeper = keeper or Keeper()
-        # Fresh in each process: what a crash loses has been sent, and looked at, by nobody.
-        self._streams = node.randomness(os.urandom(SEED_BYTES))
 
     def compute(self, question: Question) -> Tensor:
         """What it sends, (1, M).
@@ -208,8 +207,7 @@ class Server:
                 for the group's next step.
         """
         vector, round_ = self._result(question), question.place.round
-        noise = self.node.noise(self._streams, round_)
-        return vector, message_noise(self.node, noise, question.place, vector)
+        return vector, message_noise(self.node, self._noise(round_), question.place, vector)
 
     def broadcast(self, question: Question) -> Tensor:
         """What the cloud makes of a round, (1, M), with its own noise: kept before it is looked at,
@@ -218,15 +216,14 @@ class Server:
         Raises:
             ChildrenError, TooLongError: see `message`.
         """
-        node, place, deviation = self.node, question.place, self.node.deviations.broadcast
+        place, deviation = question.place, self.node.deviations.broadcast
         if not deviation:
             return self._result(question)
         kept = self.keeper.kept(place.round, "broadcast")
         if kept is not None:
             return from_bytes(kept)
         model, scales = self._result(question), np.array([deviation])
-        noise = node.noise(self._streams, place.round)
-        noise.add(place.last, "cloud-noise", 0, scales, model, _ONE)
+        self._noise(place.round).add(place.last, "cloud-noise", 0, scales, model, _ONE)
         self.keeper.keep(place.round, "broadcast", to_bytes(model))
         return model
 
@@ -235,7 +232,7 @@ class Server:
             return self._stepped(question)
         node, place, vector = self.node, question.place, question.vector
         layers = node.rounds[place.round - 1].layers
-        noise, deviation = node.noise(self._streams, place.round), node.deviations.broadcast
+        noise, deviation = self._noise(place.round), node.deviations.broadcast
         for first, last in spans(layers, place.first, place.last, node.layer):
             kept = self.keeper.kept(place.round, f"down-{last}")
             if kept is not None:
@@ -253,7 +250,7 @@ class Server:
         """Its model after local steps that its devices descend for it, each noised here."""
         node, place, vector = self.node, question.place, question.vector.clone()
         eta, rule = node.step_size(place.round), node.local_rule(place.round)
-        noise, deviation = node.noise(self._streams, place.round), np.array([node.deviations.step])
+        noise, deviation = self._noise(place.round), np.array([node.deviations.step])
         anchors = question.vector if rule.anchored else None
         longest = node.recomputed.experiment.rules.longest(eta)
         for step in range(place.first, place.last + 1):
@@ -273,6 +270,11 @@ class Server:
                 noise.add(step, "step-noise", node.layer, deviation, vector, _ONE)
                 self.keeper.keep(place.round, f"down-{step}", to_bytes(vector))
         return vector
+
+    def _noise(self, round_: int) -> RoundNoise:
+        """Other draws whenever it is called: what is noised is kept before anybody reads it, or
+        looks how long it is, so that nothing follows from draws that a crash has lost."""
+        return self.node.noise(self.node.randomness(os.urandom(SEED_BYTES)), round_)
 
     def _added_up(self, question: Question, weights: Tensor | None) -> Tensor:
         """The children's answers, weighed and added in the tree's order as they come, (1, M); or
