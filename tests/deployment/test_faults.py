@@ -172,7 +172,7 @@ def asked_out_of_turn(drawn: Drawn) -> None:
     answer = ask(drawn, links, Place(drawn.round + 1, place.first, place.last, "model"), start)
     assert not isinstance(answer, Refusal)
     for asked, words in (
-        (place, "is before what was answered last"),
+        (place, "is before what was asked last"),
         (Place(drawn.round + 2, 1, 1, "model"), "the plan has no question of"),
     ):
         refusal = ask(drawn, links, asked, start)

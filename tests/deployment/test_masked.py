@@ -89,7 +89,7 @@ def summed(nodes):
     """What the devices' parent ends in after the steps of the first round, (M,)."""
     start = nodes.experiment.model.initial_vector()[None]
     place = Place(1, 1, 4, "model")
-    return parent_of(nodes).result(Question(nodes.plan.digest, place, to_bytes(start)))[0]
+    return parent_of(nodes).message(Question(nodes.plan.digest, place, to_bytes(start)))[0][0]
 
 
 def plain_messages(nodes, start):

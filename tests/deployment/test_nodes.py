@@ -1,13 +1,22 @@
 """Nodes end in the bytes of the simulator, whatever the tree, the algorithm and the mechanism."""
 
+import re
+
+import numpy as np
 import pytest
 import torch
-from tests.deployment.trees import REHEARSAL, tree_of
+from tests.deployment.trees import REHEARSAL, Nodes, facts_of, tree_of
 
-from m2fdp.deployment.cloud import reference
+from m2fdp.config import load_config
+from m2fdp.data.dataset import Dataset
+from m2fdp.deployment.cloud import reference, simulated
 from m2fdp.deployment.links import LocalLinks, Missing, Place, Question, to_bytes
 from m2fdp.deployment.node_plan import ChildrenError, spans
 from m2fdp.deployment.nodes import Server
+from m2fdp.deployment.plan import make_plan, recompute
+from m2fdp.errors import InputError
+from m2fdp.experiments.experiment import Experiment
+from m2fdp.simulation.lengths import TooLongError
 
 DEEP = {"topology.fanouts": [2, 3, 2], "topology.trust.ratios": [0.5, 0.5]}
 STAR = {"topology.fanouts": [4], "topology.trust.ratios": [], "training.local_aggregation": None}
@@ -54,6 +63,65 @@ def test_the_bytes_and_the_ledger_are_the_simulators(algorithm, mechanism, tree)
 )
 def test_other_rules_and_noises_are_the_simulators_too(changes):
     check_equal(changes)
+
+
+def walking_apart(algorithm, **changes):
+    """Two groups of one label each, whose models walk away from zero by a step after the other."""
+    records, steps = 30_000, 100
+    images = np.ones((2 * records + 2, 1, 1, 1), dtype=np.float32)
+    labels = np.zeros(len(images), dtype=np.int64)
+    labels[records : 2 * records], labels[-1] = 1, 1
+    config = load_config(
+        {
+            **REHEARSAL,
+            **GRADIENT,
+            "algorithm": algorithm,
+            "topology.fanouts": [2, 1],
+            "topology.trust.ratios": [1.0],
+            "training.local_aggregation": None,
+            "partition.scheme": "labels_per_device",
+            "partition.labels_per_device": 1,
+            "training.rounds": 1,
+            "training.local_steps": steps,
+            "training.learning_rate": 5.0 / (1e-3 * steps),
+            "training.batch_size": None,
+            "privacy.clipping_norm": 1e-3,
+            "privacy.adjacency": "zero_out",
+            "threads": 1,
+        },
+        {key.replace("__", "."): value for key, value in changes.items()},
+    )
+    dataset = Dataset("npz", images, labels, 2 * records, 2)
+    return config, Experiment.from_config(simulated(config), dataset)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes", "who"),
+    [
+        ("m2fdp", {}, "server-1-0 refuses: "),
+        ("hfl_dp", {}, "server-1-0 refuses: device-0 refuses: "),
+        ("cdp", {"privacy__epsilon": 1e-4}, ""),
+    ],
+    ids=["a group's server", "a device", "the cloud"],
+)
+def test_a_model_too_long_for_its_next_step_ends_the_nodes_as_the_simulator(
+    tmp_path, algorithm, changes, who
+):
+    """A group's server looked at no model: epsilon was 8.4 where 4.00 was verified."""
+    config, experiment = walking_apart(algorithm, **changes)
+    release = experiment.simulation().randomness.noise.release
+    plan = make_plan(config, facts_of(experiment), release)
+    nodes = Nodes(experiment, plan, recompute(plan), tmp_path).open_all()
+    with pytest.raises(InputError, match="long before a local step") as ended:
+        experiment.train()
+    with pytest.raises((ChildrenError, TooLongError)) as refused:
+        nodes.run()
+    told = [
+        re.findall(r"the model is \S+ long before", str(each.value)) for each in (ended, refused)
+    ]
+    assert told[0] == told[1] and str(refused.value).startswith(who)
+    with pytest.raises((ChildrenError, TooLongError), match=re.escape(str(refused.value))):
+        nodes.run()
 
 
 def test_without_a_rehearsal_no_two_runs_are_equal_and_noise_is_as_large():

@@ -164,6 +164,27 @@ def test_a_device_s_records_are_the_plan_s(plan):
         own_inputs(recomputed, 0, (images[:, :4], np.zeros(2, np.int64)))
 
 
+def test_a_device_finds_its_own_records_among_the_public_images(tmp_path):
+    """The plan is made over black images, among which nobody's are found."""
+    experiment = experiment_of()
+    images, labels = experiment.dataset.images, experiment.dataset.labels
+    np.savez(tmp_path / "public.npz", x=images[:60])
+    features = {
+        "map": "patches",
+        "dimension": 4,
+        "public": str(tmp_path / "public.npz"),
+        "folder": str(tmp_path),
+    }
+    config = configured({f"features.{key}": value for key, value in features.items()})
+    recomputed = recompute(make_plan(config, facts_of(experiment)))
+    n_records = recomputed.facts.records["device-0"]
+    others = slice(len(images) - n_records, None)
+    own_inputs(recomputed, 0, (images[others], labels[others]))
+    with pytest.raises(InputError, match="holds 60 of the [0-9]+ records of digits") as caught:
+        own_inputs(recomputed, 0, (images[:n_records], labels[:n_records]))
+    assert "\n" not in str(caught.value)
+
+
 def test_an_operator_is_told_what_its_node_would_send():
     _, plan = planned(REHEARSAL)
     recomputed = recompute(plan)

@@ -105,6 +105,30 @@ def test_a_refusal_is_one_line_at_the_node_and_at_each_parent(
     assert spent is (budgets.get("device-0") == 3.0)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "fails"),
+    [("hfl_dp", "device"), ("cdp", "cloud"), ("m2fdp", "server")],
+)
+def test_a_model_too_long_for_its_steps_ends_every_node_in_a_line(tmp_path, algorithm, fails):
+    """Noise makes it so. No process dies of it, to be started again and to draw anew."""
+    loud = {"privacy.mechanism": "gradient", "privacy.epsilon": 1e-5, "algorithm": algorithm}
+    trust = {"topology.trust.ratios": [1.0]} if fails == "server" else {}
+    rehearsal = prepare(configured(SMALL, loud, trust), tmp_path)
+    running = Running(rehearsal)
+    words = "long before a local step, and rounding moves it by more than an eighth"
+    for name, ended in running.ended.items():
+        line = ended[0] if isinstance(ended, tuple) else ended
+        assert words in line and "\n" not in line, (name, line)
+    assert running.ended.keys() == running.told.keys()
+    refused = {
+        name
+        for name in running.told
+        for log in rehearsal.folder.glob(f"state/{name}/places.log")
+        if '"refused": ' in log.read_text()
+    }
+    assert {name.split("-")[0] for name in refused} == ({fails} - {"cloud"})
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("on_missing", ["wait", "skip", "stop"])
 def test_a_slow_device_is_waited_for_skipped_or_ends_the_run(tmp_path, monkeypatch, on_missing):

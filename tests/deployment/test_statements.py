@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.deployment.trees import guarded_tree, identity
+from tests.deployment.trees import guarded_tree, identity, lines_of
 
 from m2fdp.deployment.guard import Below
 from m2fdp.deployment.links import Answer, Place, Question
@@ -66,7 +66,7 @@ def test_a_parent_knows_an_older_state_by_its_number(tmp_path):
     parent, child = nodes.of["server-1-0"], nodes.of["device-0"]
     certificate = identity(tmp_path, "device-0").certificate
     below = Below(parent.guard.node, parent.guard.state)
-    lines = [entry["said"] for entry in child.guard.state.places.entries]
+    lines = lines_of(child.guard.state)
 
     def checked(line):
         content = read(line).content

@@ -20,7 +20,7 @@ from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked import answering
 from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
-from m2fdp.deployment.nodes import Device, Server, final_noise
+from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
 from m2fdp.deployment.state import State
 from m2fdp.experiments.experiment import Experiment
@@ -176,7 +176,8 @@ class Nodes:
         if node.layer == node.depth:
             samples = self.experiment.samples
             start, stop = samples.offsets[node.index : node.index + 2]
-            worker = Device(node, *self.experiment.records(samples.samples[start:stop]))
+            records = self.experiment.records(samples.samples[start:stop])
+            worker = Device(node, *records, keeper)
         else:
             links = Wire(self, node.children)
             self.servers[name] = worker = Server(node, links, keeper, self.missed.append)
@@ -212,8 +213,7 @@ class Nodes:
         node = self.cloud.node
         steps = len(node.rounds[number - 1].layers)
         place = Place(number, 1, steps, "model")
-        model = self.cloud.result(Question(self.plan.digest, place, to_bytes(weights[None])))
-        return final_noise(node, node.randomness(), number, model)[0]
+        return self.cloud.broadcast(Question(self.plan.digest, place, to_bytes(weights[None])))[0]
 
     def run(self) -> torch.Tensor:
         """All rounds; the weights (M,) that they end in."""
@@ -223,6 +223,11 @@ class Nodes:
         for number in range(1, len(self.cloud.node.rounds) + 1):
             weights, slots = rule.step(weights, self.round(number, weights), slots)
         return weights
+
+
+def lines_of(state: State) -> list[str]:
+    """What its node has signed of its answers."""
+    return [entry["said"] for entry in state.places.entries if "said" in entry]
 
 
 def tree_of(*changes: Mapping[str, Any]) -> Nodes:

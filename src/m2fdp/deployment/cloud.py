@@ -15,7 +15,7 @@ from torch import Tensor
 from m2fdp.config import Config, DeploymentConfig, essentials
 from m2fdp.deployment.links import Place, Question, to_bytes
 from m2fdp.deployment.node_plan import NodePlan
-from m2fdp.deployment.nodes import Server, final_noise
+from m2fdp.deployment.nodes import Server
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.results import Trained
 from m2fdp.files import replacing
@@ -69,8 +69,7 @@ class TreeOfNodes:
         self.begin(number)
         place = Place(number, 1, len(plan.layers), "model")
         question = Question(node.plan.digest, place, to_bytes(state.weights[None]))
-        model = self.server.result(question)
-        model = final_noise(node, node.randomness(), number, model)
+        model = self.server.broadcast(question)
         rule, slots = self.simulation.rules.server, state.slots
         weights, server = rule.step(state.weights, model[0], slots.server)
         return State(number, weights, replace(slots, server=server))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import cast
 
 import numpy as np
@@ -10,27 +11,36 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 _WORD = 8
+_KEY_BYTES = 32
 
 
+@dataclass(frozen=True)
 class CipherStreams:
-    """Streams that nobody can foresee or repeat, whatever their names (`m2fdp.streams.Streams`).
+    """Streams that nobody but who has the seed can foresee (`m2fdp.streams.Streams`).
 
-    Each is ChaCha20's keystream under a key of 256 bits of the operating system's entropy, which is
-    kept nowhere: what tells it from random words breaks the cipher. The numbers made of it are
+    Each is ChaCha20's keystream under a key of 256 bits, which BLAKE2b makes of the seed and the
+    stream's name: what tells it from random words breaks one of the two. The numbers made of it are
     floats; that their least digits may tell something of what they are added to (Mironov 2012) is
     not met here.
+
+    Attributes:
+        seed: 256 bits of the operating system's entropy.
     """
 
+    seed: bytes = field(repr=False)
+
     def generator(self, purpose: str, *indices: int) -> np.random.Generator:
-        """A stream that no other call gives."""
-        return cast(np.random.Generator, _Keystream())
+        """The same stream whenever it is asked for by the same name."""
+        name = "|".join((purpose, *map(str, indices)))
+        key = blake2b(name.encode(), digest_size=_KEY_BYTES, key=self.seed).digest()
+        return cast(np.random.Generator, _Keystream(key))
 
 
 class _Keystream:
     """What the library asks of a generator and of its bits."""
 
-    def __init__(self) -> None:
-        self._cipher = Cipher(ChaCha20(os.urandom(32), bytes(16)), mode=None).encryptor()
+    def __init__(self, key: bytes) -> None:
+        self._cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
 
     @property
     def bit_generator(self) -> _Keystream:

@@ -1,7 +1,11 @@
 """What stands between a question and a node's records: place in the run, trust, budget, memory.
 
 A line is on the disk before what it is about leaves the node, so that after a crash a budget is
-lost towards "spent" alone.
+lost towards "spent" alone. Of a device's place in the run there is one draw: the seed of it, and a
+line that the place is begun, are on the disk before anything is computed. A device that crashed
+draws the same again, so that nobody learns more by crashes than by one answer. A node whose
+computation has failed has a line of it, and refuses that place from then on: whoever sees whether
+another draw fails has seen a second release.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ from m2fdp.deployment.links import Answer, Place, Question, Refusal
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.state import Log, State
 from m2fdp.deployment.statements import Said, fault, read, said
+from m2fdp.errors import one_line
+from m2fdp.experiments.steps import too_long
+from m2fdp.simulation.lengths import TooLongError, refuse_too_long
 
 # What a line of `places.log` says of its place, beside the signed line.
 _OF_PLACE = ("plan", "round", "first", "last", "kind", "question")
@@ -129,17 +136,22 @@ class Guard(Keeper):
         place = question.place
         self._check(question)
         name = f"up-{place.first}-{place.kind}"
-        last = None
+        last = begun = None
         for entry in reversed(self.state.places.entries):
             if entry["plan"] != self._run:
                 continue
             last = last or entry
             if _place_of(entry) == place:
-                return self._again(name, entry["question"], question)
+                if "refused" in entry:
+                    raise RefusedError(entry["refused"])
+                if "said" in entry:
+                    return self._again(name, entry["question"], question)
+                begun = entry
+                break
             if entry["round"] < place.round:
                 break
-        if last and _place_of(last).position >= place.position:
-            raise RefusedError(f"{place} is before what was answered last, {_place_of(last)}")
+        if last and _place_of(last).position > place.position:
+            raise RefusedError(f"{place} is before what was asked last, {_place_of(last)}")
         kept = self.kept(place.round, name)
         if kept is not None:  # killed between the answer's file and its line
             answer = _unpacked(kept)
@@ -148,7 +160,9 @@ class Guard(Keeper):
         self.begin(place.round)
         if self._budget is not None:
             self._spend(place.round, self._budget)
-        content = compute(question)
+            if place.gives:
+                self._start(question, begun)
+        content = self._computed(question, compute)
         answer = Answer(content, self._said(question, content).encode())
         self.keep(place.round, name, _packed(answer))
         self._note(answer)
@@ -165,6 +179,71 @@ class Guard(Keeper):
             len(question.content) == 4 * n_parameters and question.vector.isfinite().all()
         ):
             raise RefusedError(f"the question's vector is not {n_parameters} finite numbers")
+        if place.begins:
+            self._check_length(question)
+
+    def _check_length(self, question: Question) -> None:
+        """Refuse to step from a model that is too long; who asks knows how long it is."""
+        node, place = self.node, question.place
+        length, longest = float(question.vector.double().norm()), node.longest(place)
+        try:
+            refuse_too_long(length, longest, node.step_size(place.round), "as it is sent")
+        except TooLongError as error:
+            raise self._too_long(place, error) from None
+
+    def _too_long(self, place: Place, error: TooLongError) -> RefusedError:
+        return RefusedError(f"{place}: {too_long(self.node.recomputed.experiment.config, error)}")
+
+    def _start(self, question: Question, begun: Mapping[str, Any] | None) -> None:
+        """Write that a device begins a place, once what it will draw is kept. One that was begun
+        before a crash is computed again if that draws the same."""
+        if begun is None:
+            self.seed(question)
+            self._write(question, {})
+            return
+        if begun["question"] != question.digest.hex():
+            raise RefusedError(
+                f"{question.place} was begun for another question; what fails or not by the same "
+                "draws would be a second release"
+            )
+        if self.kept(question.place.round, "seed") is None:
+            raise RefusedError(
+                f"{question.place} was begun, and what it draws is no longer kept; other draws "
+                "would be a second release"
+            )
+
+    def _computed(self, question: Question, compute: Callable[[Question], bytes]) -> bytes:
+        """What a question is answered with. That it fails may tell of records as an answer does:
+        it is written down before anybody hears of it, and is this place's answer from then on.
+
+        Raises:
+            RefusedError: it fails. Of what is told, a length follows from noised models and a step
+                of the protocol from messages; of any other error the text stays here.
+            ChildrenError, OSError: a child has failed, or the disk; the same can be tried again.
+        """
+        place = question.place
+        try:
+            return compute(question)
+        except (ChildrenError, OSError):
+            raise
+        except TooLongError as error:
+            refusal, cause = self._too_long(place, error), str(error)
+        except RefusedError as error:
+            if not place.gives:  # draws nothing, and another question may go on
+                raise
+            refusal, cause = error, str(error)
+        except Exception as error:
+            refusal = RefusedError(f"{place} has failed; places.log of its state says why")
+            cause = one_line(error)
+        self._write(question, {"refused": str(refusal), "cause": cause})
+        raise refusal
+
+    def _write(self, question: Question, what: dict[str, str]) -> None:
+        """A line on a place: that it is begun, or what else there is to say."""
+        place = question.place
+        at = (self._run, place.round, place.first, place.last, place.kind, question.digest.hex())
+        line = dict(zip(_OF_PLACE, at, strict=True)) | what
+        self.state.places.append(line | {"beside": self.state.budget.last})
 
     def _again(self, name: str, answered: str, question: Question) -> Answer:
         """The same question gets the same bytes; noise drawn anew would be a second release."""
@@ -180,13 +259,14 @@ class Guard(Keeper):
 
     def _said(self, question: Question, content: bytes) -> str:
         """The signed line of an answer."""
-        entries = self.state.places.entries
         place = question.place
         added = self.node.deviations.in_answer(self.node.top(place)) if place.gives else 0.0
-        previous = read(entries[-1]["said"]).digest if entries else ""
+        lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
+        before = next(map(read, lines), None)
         # After the answer is computed: it rests on what they hold.
         below = "" if self._below is None else self._below.seal()
-        return said(self._identity, question, content, added, (len(entries), previous, below))
+        chain = (before.number + 1, before.digest) if before else (0, "")
+        return said(self._identity, question, content, added, (*chain, below))
 
     def _note(self, answer: Answer) -> None:
         """Write down that a question was answered, and how."""

@@ -27,13 +27,7 @@ from torch import Tensor
 from m2fdp.deployment import keys
 from m2fdp.deployment import masked_messages as messages
 from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal, to_bytes
-from m2fdp.deployment.node_plan import (
-    ChildrenError,
-    Keeper,
-    NodePlan,
-    RefusedError,
-    message_noise,
-)
+from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
 from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, ProtocolError
 from m2fdp.secure_aggregation.member import Member
@@ -79,8 +73,9 @@ class Worker(Protocol):
     def compute(self, question: Question) -> Tensor:
         """What it sends, (1, M)."""
 
-    def result(self, question: Question) -> Tensor:
-        """The model (1, M) that the question's steps end in, before it is sent."""
+    def message(self, question: Question) -> tuple[Tensor, Tensor]:
+        """The model (1, M) that the question's steps end in, and what is added to it before it is
+        sent."""
 
 
 def answering(
@@ -88,7 +83,7 @@ def answering(
 ) -> Callable[[Question], bytes]:
     """What a node answers with: its message, or the steps of a sum that hides it."""
     if node.masked:
-        return MaskingChild(node, identity, worker.result, keeper).answer
+        return MaskingChild(node, identity, worker.message, keeper).answer
     return lambda question: to_bytes(worker.compute(question))
 
 
@@ -99,7 +94,7 @@ class MaskingChild:
     a child that is started again goes on as if it had not been killed.
 
     Args:
-        result: what makes its model (1, M) of a question, before it is sent.
+        message: what makes its model (1, M) of a question, and the noise of it.
         keeper: where seed and questions are kept; they are secret.
     """
 
@@ -107,11 +102,10 @@ class MaskingChild:
         self,
         node: NodePlan,
         identity: keys.Identity,
-        result: Callable[[Question], Tensor],
+        message: Callable[[Question], tuple[Tensor, Tensor]],
         keeper: Keeper,
     ) -> None:
-        self.node, self._identity, self._result, self._keeper = node, identity, result, keeper
-        self._streams = node.randomness()
+        self.node, self._identity, self._message, self._keeper = node, identity, message, keeper
         self._number = int(np.searchsorted(node.siblings, node.index))
         self._certificates: dict[int, bytes] = {}
         # The member whose next step is there, with the place of that step.
@@ -210,8 +204,7 @@ class MaskingChild:
         node, start = self.node, self._keeper.kept(place.round, _asked(_step(place, "keys")))
         assert start is not None  # else there is no member
         asked = Question(node.plan.digest, _step(place, "model"), start)
-        vector = self._result(asked)
-        noise = message_noise(node, node.noise(self._streams, place.round), place, vector)
+        vector, noise = self._message(asked)
         share = node.recomputed.network.shares(node.layer, node.layer - 1)[node.index]
         weight = torch.as_tensor(share).to(vector)
         put_in = (vector - asked.vector) * weight

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m2fdp.deployment.entropy import CipherStreams
-from m2fdp.deployment.links import STEPS, Kind, Place
+from m2fdp.deployment.links import STEPS, Kind, Place, Question
 from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
 from m2fdp.errors import InputError
 from m2fdp.privacy.mechanisms import Protection
@@ -22,6 +25,7 @@ from m2fdp.simulation.noise import RoundNoise
 from m2fdp.streams import KeyedStreams, Randomness
 
 _ONE = np.zeros(1, dtype=np.int64)
+SEED_BYTES = 32
 
 
 class RefusedError(Exception):
@@ -143,11 +147,19 @@ class NodePlan:
         """eta^t."""
         return self.rounds[round_ - 1].step_size
 
-    def randomness(self) -> Randomness:
-        """Entropy; in a rehearsal the simulator's own draws."""
+    def longest(self, place: Place) -> float:
+        """The length that the model of a question may have: as the cloud looks at a round's first
+        one, and at those in between where every step is noised. Others hold what no noise covers,
+        of which a refusal would tell."""
+        experiment, eta = self.recomputed.experiment, self.step_size(place.round)
+        of_round = experiment.longest(eta) if place.first == 1 else math.inf
+        return min(of_round, experiment.rules.longest(eta))
+
+    def randomness(self, seed: bytes) -> Randomness:
+        """What follows from 256 bits of entropy; in a rehearsal the simulator's own draws."""
         config, release = self.recomputed.experiment.config, self.plan.release
         if release is None:
-            return Randomness(CipherStreams(), CipherStreams())
+            return Randomness(CipherStreams(seed), CipherStreams(seed))
         return Randomness(KeyedStreams(config.seed), KeyedStreams(config.seed, release))
 
     def noise(self, streams: Randomness, round_: int) -> RoundNoise:
@@ -219,3 +231,14 @@ class Keeper:
         """
         self._held = {at: held for at, held in self._held.items() if at[0] == round_}
         self._held[round_, what] = content
+
+    def seed(self, question: Question) -> bytes:
+        """What all draws for a question are made of: entropy that is safe before anything is drawn,
+        so that a device that is started again draws the same, and for any other question other
+        numbers."""
+        round_ = question.place.round
+        seed = self.kept(round_, "seed")
+        if seed is None:
+            seed = os.urandom(SEED_BYTES)
+            self.keep(round_, "seed", seed)
+        return blake2b(question.digest, digest_size=SEED_BYTES, key=seed).digest()

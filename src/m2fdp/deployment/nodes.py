@@ -7,6 +7,7 @@ noise of its own and servers add up gradients by device.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -25,7 +26,14 @@ from m2fdp.deployment.links import (
     to_bytes,
 )
 from m2fdp.deployment.masked import Asking, masked_sum
-from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, message_noise, spans
+from m2fdp.deployment.node_plan import (
+    SEED_BYTES,
+    ChildrenError,
+    Keeper,
+    NodePlan,
+    message_noise,
+    spans,
+)
 from m2fdp.privacy.mechanisms import LockStep, Protection
 from m2fdp.simulation.backends import Backend, build_backend
 from m2fdp.simulation.executor import ALIGNED_ROWS
@@ -37,7 +45,9 @@ from m2fdp.simulation.learner import (
     unit_gradients,
 )
 from m2fdp.simulation.learners import Learners, draw_minibatches, minibatch_law
+from m2fdp.simulation.lengths import refuse_too_long
 from m2fdp.simulation.minibatches import Minibatches, Shards
+from m2fdp.simulation.noise import RoundNoise
 from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.simulation.workers import shared_tensor
 from m2fdp.streams import Randomness
@@ -51,11 +61,13 @@ class Device:
     Args:
         features: (D, C, H, W).
         labels: int64 (D,).
+        keeper: where the seed of its draws is kept.
     """
 
-    def __init__(self, node: NodePlan, features: Tensor, labels: Tensor) -> None:
-        self.node = node
-        self._streams = node.randomness()
+    def __init__(
+        self, node: NodePlan, features: Tensor, labels: Tensor, keeper: Keeper | None = None
+    ) -> None:
+        self.node, self._keeper = node, keeper or Keeper()
         experiment, mechanism = node.recomputed.experiment, node.mechanism
         sizes, rates = experiment.samples.sizes, experiment.sampling_rates
         j = node.index
@@ -86,22 +98,25 @@ class Device:
 
     def compute(self, question: Question) -> Tensor:
         """What it sends, (1, M)."""
-        place = question.place
-        if place.kind == "gradient":
-            batches = self._minibatches(place)
+        if question.place.kind == "gradient":
+            (batches,) = self._minibatches(question.place, self._draws(question))
             units = Units(_ONE, self._share)
             vector = question.vector.clone()
-            return unit_gradients(self._backend, self.node.clip(), batches[0], vector, units)
-        vector = self.result(question)
-        noise = self.node.noise(self._streams, place.round)
-        return vector.add_(message_noise(self.node, noise, place, vector))
+            return unit_gradients(self._backend, self.node.clip(), batches, vector, units)
+        vector, noise = self.message(question)
+        return vector.add_(noise)
 
-    def result(self, question: Question) -> Tensor:
-        """The model (1, M) that the question's steps end in here, before it is sent."""
-        place = question.place
+    def message(self, question: Question) -> tuple[Tensor, Tensor]:
+        """The model (1, M) that the question's steps end in here, and what is added to it before
+        it is sent.
+
+        Raises:
+            TooLongError: a model that it has noised is too long for its next step.
+        """
+        place, draws = question.place, self._draws(question)
         models = self._room[self._row : self._row + 1]
         models.copy_(question.vector)
-        node, noise = self.node, self.node.noise(self._streams, place.round)
+        node, noise = self.node, self.node.noise(draws, place.round)
         rule, deviation = node.local_rule(place.round), np.array([node.deviations.step])
 
         def add_noise(step: int, models: Tensor) -> None:
@@ -116,14 +131,19 @@ class Device:
             longest=self._longest(node.step_size(place.round)),
         )
         anchors = question.vector if rule.anchored else None
-        local_steps(rules, models, anchors, self._minibatches(place), place.first)
-        return models.clone()
+        local_steps(rules, models, anchors, self._minibatches(place, draws), place.first)
+        vector = models.clone()
+        return vector, message_noise(node, noise, place, vector)
 
     def _descend(self, eta: float, step: int, batches: Minibatches, models: Tensor) -> None:
         gradient_step(self._backend, self.node.clip(), eta, batches, models)
 
-    def _minibatches(self, place: Place) -> Sequence[Minibatches]:
-        """Those of the question's steps."""
+    def _draws(self, question: Question) -> Randomness:
+        """The same whenever the question is asked."""
+        return self.node.randomness(self._keeper.seed(question))
+
+    def _minibatches(self, place: Place, draws: Randomness) -> Sequence[Minibatches]:
+        """Those of a question's steps."""
         steps = len(self.node.rounds[place.round - 1].layers)
         learners = Learners(
             np.ones(1, dtype=bool),
@@ -138,7 +158,7 @@ class Device:
             learners,
             self._protection,
             self._shards,
-            self._streams.sampling,
+            draws.sampling,
             place.round,
             [learners.present] * steps,
             self._first_record,
@@ -163,30 +183,58 @@ class Server:
         on_missing: Callable[[str], None] = lambda child: None,
     ) -> None:
         self.node, self.links, self._on_missing = node, links, on_missing
-        self._keeper = keeper or Keeper()
-        self._streams = node.randomness()
+        self.keeper = keeper or Keeper()
 
     def compute(self, question: Question) -> Tensor:
         """What it sends, (1, M).
 
         Raises:
             ChildrenError: a child refuses.
+            TooLongError: see `result`.
         """
         if question.place.kind == "gradient":
             return self._added_up(question, None)
-        vector = self.result(question)
-        noise = self.node.noise(self._streams, question.place.round)
-        return vector.add_(message_noise(self.node, noise, question.place, vector))
+        vector, noise = self.message(question)
+        return vector.add_(noise)
 
-    def result(self, question: Question) -> Tensor:
-        """The model (1, M) that the question's steps end in here, before it is sent."""
+    def message(self, question: Question) -> tuple[Tensor, Tensor]:
+        """The model (1, M) that the question's steps end in here, and what is added to it before
+        it is sent.
+
+        Raises:
+            ChildrenError: a child refuses.
+            TooLongError: as the head of a lock-step group, a model that it has noised is too long
+                for the group's next step.
+        """
+        vector, round_ = self._result(question), question.place.round
+        return vector, message_noise(self.node, self._noise(round_), question.place, vector)
+
+    def broadcast(self, question: Question) -> Tensor:
+        """What the cloud makes of a round, (1, M), with its own noise: kept before it is looked at,
+        so that a run which ends by it ends so again.
+
+        Raises:
+            ChildrenError, TooLongError: see `message`.
+        """
+        place, deviation = question.place, self.node.deviations.broadcast
+        if not deviation:
+            return self._result(question)
+        kept = self.keeper.kept(place.round, "broadcast")
+        if kept is not None:
+            return from_bytes(kept)
+        model, scales = self._result(question), np.array([deviation])
+        self._noise(place.round).add(place.last, "cloud-noise", 0, scales, model, _ONE)
+        self.keeper.keep(place.round, "broadcast", to_bytes(model))
+        return model
+
+    def _result(self, question: Question) -> Tensor:
         if self.node.is_head:
             return self._stepped(question)
         node, place, vector = self.node, question.place, question.vector
         layers = node.rounds[place.round - 1].layers
-        noise, deviation = node.noise(self._streams, place.round), node.deviations.broadcast
+        noise, deviation = self._noise(place.round), node.deviations.broadcast
         for first, last in spans(layers, place.first, place.last, node.layer):
-            kept = self._keeper.kept(place.round, f"down-{last}")
+            kept = self.keeper.kept(place.round, f"down-{last}")
             if kept is not None:
                 vector = from_bytes(kept)
                 continue
@@ -195,20 +243,22 @@ class Server:
             if last < place.last and deviation:
                 scales = np.array([deviation])
                 noise.add(last, "downlink-noise", node.layer, scales, vector, _ONE)
-                self._keeper.keep(place.round, f"down-{last}", to_bytes(vector))
+                self.keeper.keep(place.round, f"down-{last}", to_bytes(vector))
         return vector
 
     def _stepped(self, question: Question) -> Tensor:
         """Its model after local steps that its devices descend for it, each noised here."""
         node, place, vector = self.node, question.place, question.vector.clone()
         eta, rule = node.step_size(place.round), node.local_rule(place.round)
-        noise, deviation = node.noise(self._streams, place.round), np.array([node.deviations.step])
+        noise, deviation = self._noise(place.round), np.array([node.deviations.step])
         anchors = question.vector if rule.anchored else None
+        longest = node.recomputed.experiment.rules.longest(eta)
         for step in range(place.first, place.last + 1):
-            kept = self._keeper.kept(place.round, f"down-{step}")
+            kept = self.keeper.kept(place.round, f"down-{step}")
             if kept is not None:
                 vector = from_bytes(kept)
                 continue
+            refuse_too_long(float(vector.double().norm()), longest, eta, "before a local step")
 
             def descend(models: Tensor, step: int = step) -> None:
                 at = Place(place.round, step, step, "gradient")
@@ -218,8 +268,13 @@ class Server:
             rule.step(vector, anchors, eta, descend)
             if node.deviations.step:
                 noise.add(step, "step-noise", node.layer, deviation, vector, _ONE)
-                self._keeper.keep(place.round, f"down-{step}", to_bytes(vector))
+                self.keeper.keep(place.round, f"down-{step}", to_bytes(vector))
         return vector
+
+    def _noise(self, round_: int) -> RoundNoise:
+        """Other draws whenever it is called: what is noised is kept before anybody reads it, or
+        looks how long it is, so that nothing follows from draws that a crash has lost."""
+        return self.node.noise(self.node.randomness(os.urandom(SEED_BYTES)), round_)
 
     def _added_up(self, question: Question, weights: Tensor | None) -> Tensor:
         """The children's answers, weighed and added in the tree's order as they come, (1, M); or
@@ -227,7 +282,7 @@ class Server:
         total = torch.zeros_like(question.vector)
         if self.node.adds_masked:
             total.add_(question.vector)
-            asking = Asking(self.node, self.links, question, self._keeper, self._on_missing)
+            asking = Asking(self.node, self.links, question, self.keeper, self._on_missing)
             values = masked_sum(asking)
             return total if values is None else total.add_(values)
         lacking = 0.0
@@ -252,11 +307,3 @@ class Server:
         if vector.shape != question.vector.shape or not vector.isfinite().all():
             raise ChildrenError("a child's answer is no vector of finite numbers of the model")
         return vector
-
-
-def final_noise(node: NodePlan, streams: Randomness, round_: int, vector: Tensor) -> Tensor:
-    """The cloud's own noise on what it broadcasts at a round's end."""
-    steps = len(node.rounds[round_ - 1].layers)
-    scales = np.array([node.deviations.broadcast])
-    node.noise(streams, round_).add(steps, "cloud-noise", 0, scales, vector, _ONE)
-    return vector

@@ -22,9 +22,10 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.config import Config, DeploymentConfig, parse_config
+from m2fdp.config import PIXELS, Config, DeploymentConfig, parse_config
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import CLOUD, COLUMNS
+from m2fdp.data.overlap import refuse_records
 from m2fdp.deployment import keys
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import ROUNDING, experiment_of
@@ -353,7 +354,8 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
     """What the model takes for a device's own images, (D, C, H, W), and their labels.
 
     Raises:
-        InputError: they are not as many as the plan says, or of another shape.
+        InputError: they are not as many as the plan says, of another shape, or among the images
+            that features are fitted on.
     """
     experiment, facts = recomputed.experiment, recomputed.facts
     _check_shape("--data", records, facts)
@@ -362,6 +364,9 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
         problem = f"the plan says that {name} has {facts.records[name]}: its noise is made for them"
         raise InputError("--data", f"{len(records[1])} records", problem)
     own = Dataset(experiment.config.dataset.name, *records, len(records[1]), facts.classes)
+    if experiment.config.features.map != PIXELS:
+        # The plan is made over images that are nobody's: only who has them can look.
+        refuse_records(experiment.config.features.public, own)
     inputs = compute_inputs(experiment.config, own, lambda done, total: None)
     return records_of(inputs, np.arange(len(records[1])), "cpu")
 

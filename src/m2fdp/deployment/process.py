@@ -137,8 +137,8 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
     """
     node, tell = opened.node, opened.tell
     records = read_records("--data", data, opened.plan.facts.classes)
-    device = Device(node, *own_inputs(node.recomputed, node.index, records))
     guard = Guard(node, opened.state, opened.identity, budget)
+    device = Device(node, *own_inputs(node.recomputed, node.index, records), guard)
     compute = answering(node, opened.identity, device, guard)
     refusal = _refused(node, guard, budget, trusts)
     started, refused = [0.0], list[str]()

@@ -99,7 +99,8 @@ def local_steps(
         first: the number k of the first step.
 
     Raises:
-        TooLongError: rounding a model would tell of a record. Nobody has been sent one since.
+        TooLongError: rounding a model would tell of a record; it tells the first that would, which
+            no model since has a part in. Nobody has been sent one.
     """
     norms, eta = rules.clip.norms, rules.eta
     lengths = []
@@ -117,8 +118,8 @@ def local_steps(
         if not rules.noised_inside:
             rules.add_noise(step, models)
     if lengths:
-        length = float(torch.stack(lengths).max())
-        refuse_too_long(length, rules.longest, eta, "before a local step")
+        for length in torch.stack(lengths).tolist():
+            refuse_too_long(length, rules.longest, eta, "before a local step")
     if norms.update_norm is not None and start is not None:
         torch.add(start, rules.clip.clip(models - start, eta * norms.update_norm), out=models)
     if norms.model_norm is not None:
