@@ -130,6 +130,33 @@ def test_a_model_that_only_a_device_ever_has_ends_training_too():
         experiment.train()
 
 
+@pytest.mark.parametrize(("trusted", "looked_at"), [(0.0, True), (1.0, False)])
+def test_a_model_that_servers_broadcast_within_a_round_is_looked_at_if_it_is_noised(
+    trusted, looked_at
+):
+    """Noise makes it too long in either case; a trusted server's is the mean of models in clear, of
+    which an end would tell, until the round's own."""
+    upload = {"privacy.mechanism": "upload", "privacy.epsilon": 1e-5}
+    upload |= {"topology.trust.ratios": [trusted], "training.learning_rate": 100.0}
+    when = "after a local aggregation" if looked_at else "by round 1"
+    with pytest.raises(InputError, match=f"privacy.epsilon = 1e-05: .*long {when}"):
+        experiment_of(DENSE, upload).train()
+
+
+@pytest.mark.parametrize("downlink_noise", [False, True])
+def test_what_is_broadcast_follows_from_noised_models_below_an_untrusted_server(downlink_noise):
+    half = {"topology.fanouts": [2, 2, 2], "topology.trust.ratios": [1.0, 0.5]}
+    half |= {"privacy.mechanism": "upload", "privacy.downlink_noise": downlink_noise}
+    experiment = experiment_of(DENSE, half)
+    network, noise = experiment.network, experiment.calibration.mechanism.noise
+    trusts, tree = network.trust, network.tree
+    assert (noise.covers(tree, 2) == (~trusts[2] | downlink_noise)).all()
+    assert 0 < trusts[2].sum() < 4
+    # One head below a trusted server sends in clear what it has averaged, unless it is noised.
+    of_children = (~trusts[2]).reshape(2, 2).all(axis=1)
+    assert (noise.covers(tree, 1) == (of_children | downlink_noise)).all()
+
+
 def test_how_long_a_model_may_be_follows_from_how_far_it_is_taken():
     rounding = Rounding(least_move=2e-3, in_steps=True, taken=3.0)
     longest = rounding.longest(0.5)

@@ -149,11 +149,24 @@ class NodePlan:
 
     def longest(self, place: Place) -> float:
         """The length that the model of a question may have: as the cloud looks at a round's first
-        one, and at those in between where every step is noised. Others hold what no noise covers,
-        of which a refusal would tell."""
+        one, and at those in between where every step is noised, or all that they follow from.
+        Others hold what no noise covers, of which a refusal would tell."""
         experiment, eta = self.recomputed.experiment, self.step_size(place.round)
-        of_round = experiment.longest(eta) if place.first == 1 else math.inf
-        return min(of_round, experiment.rules.longest(eta))
+        longest = experiment.rules.longest(eta)
+        if place.first == 1:
+            return min(experiment.longest(eta), longest)
+        sender = self.rounds[place.round - 1].layers[place.first - 2]
+        if sender is None or not self._is_covered(sender):
+            return longest
+        return min(experiment.rules.longest_received(eta), longest)
+
+    def _is_covered(self, layer: int) -> bool:
+        """Whether what its ancestor at a layer broadcasts follows from noised models alone."""
+        if layer >= self.layer:
+            return False
+        tree = self.recomputed.network.tree
+        ancestor = tree.ancestors_of(self.layer, layer)[self.index]
+        return bool(self.mechanism.noise.covers(tree, layer)[ancestor])
 
     def randomness(self, seed: bytes) -> Randomness:
         """What follows from 256 bits of entropy; in a rehearsal the simulator's own draws."""

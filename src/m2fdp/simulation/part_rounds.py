@@ -7,6 +7,7 @@ order of the learners, so no result depends on the size of tiles.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ from m2fdp.simulation.announcements import (
 )
 from m2fdp.simulation.executor import Means
 from m2fdp.simulation.learners import Learners, draw_minibatches, form_learners
+from m2fdp.simulation.lengths import refuse_too_long
 from m2fdp.simulation.model_sums import model_sums
 from m2fdp.simulation.process import Named, Tap
 from m2fdp.simulation.starts import Starts, first_starts, next_starts
@@ -60,9 +62,25 @@ def run_part(
             current.noise.add(stretch.last, "downlink-noise", stretch.top, broadcasts, models)
             if tap is not None:
                 tap("down", stretch.top, models)
+            _look_how_long(current, stretch.top, models)
         starts = next_starts(starts, current.learners, tree, models, stretch.top, unreached)
         references = references.after(stretch.top, models)
     return models
+
+
+def _look_how_long(current: Round, top: int, models: Tensor) -> None:
+    """End training where local steps would begin from a model of a layer (N_top, M) that is too
+    long; what no noise covers is not looked at.
+
+    Raises:
+        TooLongError: one is.
+    """
+    eta = current.plan.step_size
+    longest = current.simulation.rules.longest_received(eta)
+    covered = current.mechanism.noise.covers(current.network.tree, top)
+    if longest < math.inf and covered.any():
+        lengths = models[torch.as_tensor(covered, device=models.device)].double().norm(dim=1)
+        refuse_too_long(float(lengths.max()), longest, eta, "after a local aggregation")
 
 
 def _begin(

@@ -30,12 +30,15 @@ class Rules:
         clip_factor: how norms are bounded; one's own sees each alone, see `clipping.OneByOne`.
         longest: the length that a model may have before a local step of size eta, which is noised,
             lest rounding tells of a record.
+        longest_received: that of a model that servers broadcast within a round, where all that it
+            follows from is noised.
     """
 
     local: LocalRule = GradientStep()
     server: ServerRule = TakeAggregate()
     clip_factor: ClipFactor = flat_clip
     longest: Callable[[float], float] = any_length
+    longest_received: Callable[[float], float] = any_length
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip_factor", bounded(self.clip_factor))
@@ -48,10 +51,12 @@ class Rules:
 
         Args:
             longest: the length that a model may have at a step of size eta.
-            noised: whether every step is. Else models in between are none that one may look at:
-                where training ends would tell of them.
+            noised: whether every step is. Else models between two steps are none that one may look
+                at: where training ends would tell of them.
         """
-        rules = replace(self, longest=longest) if noised else self
+        rules = replace(self, longest_received=longest)
+        if noised:
+            rules = replace(rules, longest=longest)
         if not isinstance(rules.local, OwnRule):
             return rules
         return replace(rules, local=replace(rules.local, longest=longest))

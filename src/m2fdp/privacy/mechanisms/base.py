@@ -18,6 +18,7 @@ from m2fdp.privacy.premises import Premises, weights_up_to
 from m2fdp.privacy.releases import Laws, Release
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.network import Network, heads_of, no_noise
+from m2fdp.topology.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,18 @@ class Noise:
     def sent(self, top: int) -> tuple[np.ndarray, ...]:
         """What is added to messages when models travel up to a layer, by layer."""
         return self.messages if top == 0 else self.local_messages or self.messages
+
+    def covers(self, tree: Tree, top: int) -> np.ndarray:
+        """Whether the model that each server of a layer broadcasts after a local aggregation there
+        follows from noised ones alone: bool (N_top,)."""
+        sent = self.sent(top)
+        noised = sent[tree.depth] > 0
+        for layer in range(tree.depth - 1, top - 1, -1):
+            in_clear = np.bincount(tree.parents[layer], ~noised, minlength=tree.n_nodes(layer))
+            noised = in_clear == 0
+            if layer > top:
+                noised |= sent[layer] > 0
+        return noised | (self.broadcasts[top] > 0)
 
     def scale(self, eta: float) -> float:
         """What a deviation of 1 is in a model, at step size eta."""
