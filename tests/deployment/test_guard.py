@@ -249,6 +249,18 @@ def test_a_model_that_is_sent_too_long_is_refused_before_anything_is_drawn(nodes
     assert isinstance(answered(nodes, value=0.9 * longest / 640**0.5), Answer)
 
 
+def test_a_model_within_a_round_is_looked_at_where_all_that_it_follows_from_is_noised(tmp_path):
+    """Device 0 is below an untrusted server, device 3 below a trusted one, whose mean of models in
+    clear no refusal may tell of."""
+    upload = {"privacy.mechanism": "upload", "topology.fanouts": [2, 2]}
+    upload |= {"topology.trust.ratios": [0.5], "training.local_aggregation": {1: 2}}
+    nodes = guarded_tree(tmp_path, ONE | upload)
+    place = Place(1, 3, 4, "model")
+    noised, in_clear = (nodes.of[f"device-{j}"].guard.node for j in (0, 3))
+    assert noised.longest(place) == nodes.experiment.rules.longest_received(noised.step_size(1))
+    assert noised.longest(place) < in_clear.longest(place) == float("inf")
+
+
 def test_a_state_of_the_former_version_is_gone_on_with(nodes):
     """Whose places.log has answers alone."""
     first = answered(nodes)
