@@ -242,8 +242,9 @@ def expired_certificate(drawn: Drawn) -> None:
 def full_disk(drawn: Drawn) -> None:
     drawn.reach()
     process = drawn.run.processes[drawn.device]
-    room = (drawn.state / "budget.log").stat().st_size + int(drawn.random.integers(1, 300))
-    # What it prints goes to a file, too, which is smaller than that of its budget.
+    logs = [drawn.state / "budget.log", drawn.state / "places.log"]
+    room = max(log.stat().st_size for log in logs) + int(drawn.random.integers(1, 300))
+    # What it prints goes to a file, too, which is smaller than these.
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (room, room))
     drawn.go_on()
     assert process.wait(120) == 1
