@@ -50,7 +50,7 @@ def check_data(
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
-    chance, steps, of = training.participation, training.rounds * training.local_steps, "steps"
+    chance, steps, of = plan.network.chance, training.rounds * training.local_steps, "steps"
     if chance is not None:  # of a round, that its device joins and some step draws the record
         rates = chance * (1 - (1 - rates) ** training.local_steps)
         steps, of = training.rounds, "rounds"
