@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from m2fdp.experiments.pairs.base import Found, Pair, shown
+from m2fdp.experiments.pairs.base import Found, Pair, by_chance, by_number, by_weight
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.local_rules import adds_up
 
@@ -49,22 +49,12 @@ DEPLOYED = (
         "has a local rule of its own, which nodes of their own can't take; use m2fdp",
         f"{_PLANNED}, of plain steps",
     ),
-    _row(
-        "training.participation",
-        "any",
-        lambda request: shown(request.joining),
-        f"draws devices, and {_SEEN} null",
-    ),
-    _row(
-        "training.participants",
-        "any",
-        lambda request: shown(request.participants),
-        f"draws devices, and {_SEEN} null",
-    ),
+    _row("training.participation", "any", by_chance, f"draws devices, and {_SEEN} null"),
+    _row("training.participants", "any", by_number, f"draws devices, and {_SEEN} null"),
     _row(
         "training.estimator",
         "fixed, clipped",
-        lambda request: shown(request.weighing),
+        by_weight,
         "weighs updates by who takes part, which all do; use mean",
     ),
     _row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from m2fdp.config import TRAINED
-from m2fdp.experiments.pairs.base import Found, Pair, rows_where, shown
+from m2fdp.experiments.pairs.base import Found, Pair, by_chance, by_number, by_weight, rows_where
 from m2fdp.experiments.request import Request
 from m2fdp.models.names import SPLIT_MODELS
 from m2fdp.privacy.mechanisms.splits import exposed_splits
@@ -141,7 +141,7 @@ IN_TIERS = (
         "training.participation",
         "any",
         _TIERS,
-        lambda request: shown(request.joining),
+        by_chance,
         "is nothing that algorithms in tiers know; use null",
     ),
     _unknown_in_tiers("training.proximal", "0.0"),
@@ -160,10 +160,6 @@ _exposed = rows_where(
 
 
 _MANY = "is nothing that algorithm: {algorithm} splits its model with; use "
-
-
-def _some_take_part(request: Request) -> Found:
-    return shown(request.participants or request.joining)
 
 
 def _beyond_epsilon(request: Request) -> Mapping[str, object] | None:
@@ -198,7 +194,7 @@ SPLITS = (
     _exposed(
         "training.participation",
         "any",
-        lambda request: shown(request.joining or request.weighing),
+        lambda request: by_chance(request) or by_weight(request),
         f"is not proven where {_WHERE}; use null",
     ),
     _exposed(
@@ -246,7 +242,7 @@ SPLITS = (
     _splitting(
         "training.participants",
         "any number, or training.participation",
-        _some_take_part,
+        lambda request: by_number(request) or by_chance(request),
         f"{_MANY}null: tiers are planned for all devices",
     ),
     _splitting(
