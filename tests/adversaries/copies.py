@@ -40,7 +40,7 @@ def silent(canaries):
 def bounds_of(system, canaries, line, confidence=0.95):
     """Epsilon of one line from below, by the copies, and from above."""
     config = AuditConfig(repetitions=len(canaries.present) // 2, confidence=confidence)
-    found = audit_line(system, canaries, line, system.schedule.rounds, config)
+    found = audit_line(system, [canaries], line, system.schedule.rounds, config)
     return found.epsilon_lower, found.epsilon_upper
 
 
