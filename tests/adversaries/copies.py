@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from m2fdp.adversaries.audit import audit_line
+from m2fdp.adversaries.evidence import epsilon_shown
 from m2fdp.config import AuditConfig
 from m2fdp.simulation.tree_process import build_process
 
@@ -50,3 +51,16 @@ def assert_caught(system, canaries, line, broken):
     assert lower <= upper
     lower, upper = bounds_of(system, broken, line)
     assert lower > upper
+
+
+def shown_by(absent, present, delta, confidence=0.95):
+    """Epsilon from below by numbers of two worlds: the first fifth of either says where Gaussians
+    lie, and the rest is bet on."""
+    known = len(absent) // 5
+    (zero, one), spread = (
+        (world[:known].mean() for world in (absent, present)),
+        absent[:known].std(),
+    )
+    slope, middle = (one - zero) / spread**2, (zero + one) / 2
+    scores = (slope * (world[known:] - middle) for world in (absent, present))
+    return epsilon_shown(*scores, delta, confidence)

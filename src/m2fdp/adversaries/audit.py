@@ -1,5 +1,5 @@
-"""Run the copies, score what an observer saw of each, and bound epsilon from below, until the ledger
-is refuted or no more copies may be run."""
+"""Run copies and score what an observer saw of each, to bound epsilon from below, until they refute
+the ledger or no more may be run."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from m2fdp.simulation.process import State
 
 # Copies of each world that run together at first; later as many as have run.
 _FIRST_COPIES = 50
+# Of these, copies that no bet is on: they show centre and spread.
+_SET_ASIDE = 10
 
 
 @dataclass(frozen=True)
@@ -105,18 +107,19 @@ def audit_line(
     """Run copies for so many rounds, until they show more than the ledger's line allows."""
     privacy, ledger, alpha = run.privacy, run.mechanism.ledger, 1 - config.confidence
     upper = ledger.epsilon(line, rounds)
-    evidence = no_evidence(config.repetitions, privacy.delta, alpha)
-    heard: list[np.ndarray] = []
-    present = np.zeros(0, dtype=bool)
+    evidence = no_evidence(config.repetitions - _SET_ASIDE, privacy.delta, alpha)
+    both, seen = privacy.adjacency == "replace_one", _SET_ASIDE
+    heard: list[tuple[np.ndarray, np.ndarray]] = []
     for canaries in batches:
-        heard.append(listen(canaries, rounds, privacy.downlink_noise))
-        present = np.append(present, canaries.present)
-        releases, laws = np.concatenate(heard, axis=-1), window_laws(line, canaries, privacy)
-        while evidence.seen < len(present) // 2:
-            copies = 2 * min(2 * evidence.seen, len(present) // 2)
-            seen = releases[..., :copies], present[:copies]
-            scores = log_ratios(*seen, laws, evidence.seen, privacy.adjacency == "replace_one")
-            evidence = weigh(evidence, scores[~seen[1]], scores[seen[1]])
+        releases = listen(canaries, rounds, privacy.downlink_noise)
+        heard.append((releases[..., ~canaries.present], releases[..., canaries.present]))
+        worlds = [np.concatenate(world, axis=-1) for world in zip(*heard, strict=True)]
+        laws, planted = window_laws(line, canaries, privacy), worlds[0].shape[-1]
+        while seen < planted:  # copies before show centre and spread
+            some = slice(seen, min(2 * seen, planted))
+            known = worlds[0][..., :seen]
+            scores = (log_ratios(world[..., some], laws, known, both) for world in worlds)
+            evidence, seen = weigh(evidence, *scores), some.stop
         if evidence.bound > upper:
             break
     return Bounds(
@@ -125,12 +128,12 @@ def audit_line(
         evidence.bound,
         upper,
         nominal_epsilon(ledger, rounds, privacy),
-        largest_bound(evidence.seen, privacy.delta, alpha),
+        largest_bound(seen - _SET_ASIDE, privacy.delta, alpha),
         privacy.delta,
         config.confidence,
         rounds,
         releases.shape[0] * releases.shape[1],
-        evidence.seen,
+        seen,
     )
 
 
@@ -231,22 +234,20 @@ def window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> li
 
 
 def log_ratios(
-    releases: np.ndarray, present: np.ndarray, laws: Sequence[ShiftLaw], known: int, both: bool
+    releases: np.ndarray, laws: Sequence[ShiftLaw], calibration: np.ndarray, both: bool
 ) -> np.ndarray:
     """The log likelihood ratio of all releases of a copy, that the canary is there over that it is
     not, float64 (copies,).
 
-    Centre and spread of every window come from copies without the canary that were there before,
-    so that noise of any size gets the test that suits it.
+    Centre and spread of every window come from other copies, so that noise of any size gets the
+    test that suits it.
 
     Args:
         releases: float64 (rounds, releases a round, copies).
-        present: bool (copies,).
         laws: a window each.
-        known: how many copies without the canary show centre and spread.
+        calibration: float64 (rounds, releases a round, others), of copies without the canary.
         both: whether a copy without the canary has its opposite instead (replace_one).
     """
-    calibration = releases[..., ~present][..., :known]
     scores = np.zeros(releases.shape[-1])
     for window, law in enumerate(laws):
         centre = 0.0 if both else calibration[:, window].mean()
