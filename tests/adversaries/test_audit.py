@@ -9,9 +9,17 @@ from math import inf
 
 import numpy as np
 import pytest
-from tests.adversaries.copies import assert_caught, bounds_of, changed, noise_of, with_noise
+from tests.adversaries.copies import (
+    assert_caught,
+    bounds_of,
+    changed,
+    noise_of,
+    silent,
+    with_noise,
+)
 
 from m2fdp.adversaries.audit import audit, bounds_table, listen
+from m2fdp.adversaries.canaries import plant
 from m2fdp.config import AuditConfig, ThreatConfig
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.streams import Streams
@@ -198,6 +206,29 @@ def test_synchronisation_without_noise_is_caught(make_system):
     assert local_left < 1e-9 * local
     assert global_left == pytest.approx(global_, rel=0.05)
     assert_caught(system, canaries, line, broken)
+
+
+def test_an_audit_stops_once_it_refutes_the_ledger(make_system):
+    system = make_system(**UPLOAD, rate=1.0)
+    noise = system.mechanism.noise
+    quiet = replace(noise, messages=tuple(scale / 8 for scale in noise.messages))
+    broken = replace(system, mechanism=replace(system.mechanism, noise=quiet))
+    for found in audit(broken, 3, AuditConfig(repetitions=5000), 1):
+        assert found.epsilon_lower > found.epsilon_upper
+        assert found.repetitions <= 100
+    assert [found.repetitions for found in system.audit(120)] == [120, 120]
+
+
+def test_later_copies_have_draws_of_their_own(make_system):
+    """Else they would say again what the first have said: noise and minibatches."""
+    system = make_system(**UPLOAD, rate=0.5)
+    canaries, line = system.plant(100)
+    later = plant(system, line.position, 100, 1, earlier=100)
+    seen = [listen(copies, 3, downlink_noise=False) for copies in (canaries, later)]
+    assert not np.isin(*seen).any()
+    drawn = [listen(silent(copies), 3, downlink_noise=False) > 1e-9 for copies in (canaries, later)]
+    # Half of 150 draws differ; six standard deviations are 37.
+    assert 38 < (drawn[0] != drawn[1]).sum() < 112
 
 
 @pytest.mark.full

@@ -123,7 +123,7 @@ def test_the_shift_that_the_cloud_sees_is_above_the_former_line_and_below_today_
 
 @pytest.mark.full
 def test_a_lower_bound_above_the_former_epsilon_stays_below_today_s():
-    received, present = received_by_the_cloud(800)
+    received, present = received_by_the_cloud(2400)
     lower = shown_by(received[~present], received[present], DELTA)
     _, known = cloud_shift_and_epsilon()
     assert FORMER_EPSILON < lower < known
