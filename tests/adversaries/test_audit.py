@@ -221,7 +221,7 @@ def test_an_audit_stops_once_it_refutes_the_ledger(make_system):
 
 def test_later_copies_have_draws_of_their_own(make_system):
     """Else they would say again what the first have said: noise and minibatches."""
-    system = make_system(**UPLOAD, rate=0.5)
+    system = make_system(steps=1, rate=0.5)
     canaries, line = system.plant(100)
     later = plant(system, line.position, 100, 1, earlier=100)
     seen = [listen(copies, 3, downlink_noise=False) for copies in (canaries, later)]
