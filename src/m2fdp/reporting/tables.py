@@ -193,7 +193,7 @@ def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
     Args:
         bounds: a row an observer, with the columns of `m2fdp.adversaries.Bounds`.
     """
-    first, most = bounds.iloc[0], bounds.loc[bounds["repetitions"].idxmax()]
+    first, most = bounds.iloc[0], bounds.iloc[int(bounds["repetitions"].argmax())]
     refuted = [
         f" The promise to {row['observer']} is REFUTED: its lower bound is above its upper one."
         for row in bounds.to_dict("records")
