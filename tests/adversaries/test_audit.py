@@ -5,6 +5,7 @@ comments say how likely a correct build was to fail when the seeds were chosen.
 """
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from math import inf
 
 import numpy as np
@@ -217,6 +218,17 @@ def test_an_audit_stops_once_it_refutes_the_ledger(make_system):
         assert found.epsilon_lower > found.epsilon_upper
         assert found.repetitions <= 100
     assert [found.repetitions for found in system.audit(120)] == [120, 120]
+
+
+def test_records_that_leave_no_number_are_caught(make_system, monkeypatch):
+    module = import_module("m2fdp.adversaries.audit")
+
+    def broken(canaries, *options):
+        return np.where(canaries.present, np.nan, listen(canaries, *options))
+
+    monkeypatch.setattr(module, "listen", broken)
+    for found in make_system(**UPLOAD).audit(100):
+        assert found.epsilon_lower > found.epsilon_upper
 
 
 def test_later_copies_have_draws_of_their_own(make_system):

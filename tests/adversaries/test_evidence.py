@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
+from tests.adversaries.copies import epsilon_shown
 
 from m2fdp.adversaries.evidence import (
     _BETTORS,
-    epsilon_shown,
     largest_bound,
     no_evidence,
     weigh,

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.adversaries.copies import epsilon_shown
 from tests.adversaries.test_joining import pulled
 from tests.builders import experiment_of, process_of
 
 from m2fdp.adversaries.audit import listen, log_ratios, window_laws
 from m2fdp.adversaries.bounds import Rule, epsilon_bound
-from m2fdp.adversaries.evidence import epsilon_shown
 from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.privacy.calibration import build_mechanism
 from m2fdp.privacy.premises import Premises

@@ -51,7 +51,7 @@ def test_the_table_says_what_is_refuted_and_after_how_many_copies(bounds):
         Console(file=text, width=120),
     )
     said = " ".join(text.getvalue().split())
-    assert "The promise to the cloud is REFUTED" in said
+    assert "The promise against the cloud is REFUTED" in said
     assert "untrusted servers is" not in said
     assert "with 1,000 copies of each world none can pass 4.90" in said
     assert " 50 " in said

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.adversaries.copies import epsilon_shown
 from tests.builders import experiment_of, last_state, records_of, split_scores
 from torch import nn
 
-from m2fdp.adversaries.evidence import epsilon_shown
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
 from m2fdp.experiments.experiment import Experiment

@@ -259,7 +259,8 @@ def log_ratios(
             scores += _log_ratio(moved, shifts, chances)
             if both:
                 scores -= _log_ratio(-moved, shifts, chances)
-    return scores
+    # What is no number would else end all bets, and tells of a record that made it so.
+    return np.where(np.isnan(scores), np.inf, scores)
 
 
 def _log_ratio(moved: np.ndarray, shifts: np.ndarray, chances: np.ndarray) -> np.ndarray:

@@ -91,14 +91,6 @@ def weigh(evidence: Evidence, absent: np.ndarray, present: np.ndarray) -> Eviden
     return evidence
 
 
-def epsilon_shown(
-    absent: np.ndarray, present: np.ndarray, delta: float, confidence: float
-) -> float:
-    """A lower bound on epsilon by all scores, in an order that says nothing of them."""
-    alpha = 1 - confidence
-    return weigh(no_evidence(len(absent), delta, alpha), absent, present).bound
-
-
 def _bet(evidence: Evidence, absent: np.ndarray, present: np.ndarray) -> Evidence:
     epsilons = evidence.epsilons[:, None]
     believed = epsilons + _BELIEVED

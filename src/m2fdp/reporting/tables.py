@@ -194,11 +194,8 @@ def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
         bounds: a row an observer, with the columns of `m2fdp.adversaries.Bounds`.
     """
     first, most = bounds.iloc[0], bounds.iloc[int(bounds["repetitions"].argmax())]
-    refuted = [
-        f" The promise to {row['observer']} is REFUTED: its lower bound is above its upper one."
-        for row in bounds.to_dict("records")
-        if row["epsilon_lower"] > row["epsilon_upper"]
-    ]
+    broken = bounds.loc[bounds["epsilon_lower"] > bounds["epsilon_upper"], "observer"]
+    refuted = [f" The promise against {observer} is REFUTED." for observer in broken]
     result = new_table(
         f"Audit at T = {first['rounds']}, δ = {first['delta']:g}",
         ["observer, and the devices it observes"],
