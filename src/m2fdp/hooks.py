@@ -82,11 +82,14 @@ class RunHooks:
             self._config = parse_config(context.config_loader["parameters"])
             self._plan = checked_plan(self._config)
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
+            unread = loader.unread()
             check_catalog(loader, self._config.cell)
             check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
+        if unread:
+            logger.warning("Nothing reads %s.", ", ".join(map(shown, unread)))
         self._project = context.project_path
         resolvers: dict[str, Callable[..., Any]] = {
             "tracking_uri": partial(tracking.tracking_uri, self._project),

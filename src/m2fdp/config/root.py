@@ -16,7 +16,7 @@ from m2fdp.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, Threa
 from m2fdp.config.readers import DEPLOYED, OWN_LOSSES, ZONED
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
-from m2fdp.config.types import READ_BY, SINCE, Block, Count, Number, spelled
+from m2fdp.config.types import READ_BY, SINCE, Block, Count, Name, Number, spelled
 from m2fdp.own_code import FORM
 
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
@@ -70,7 +70,7 @@ class Config(Block):
         "null = one a core. Never changes a result.",
     )
     cell: Annotated[
-        str,
+        Name,
         Field(max_length=200),
         spelled(
             r"\w[\w.-]*(/\w[\w.-]*)*",
