@@ -44,7 +44,7 @@ from m2fdp.pipelines.cells import check_promise
 from m2fdp.pipelines.checking import check_made, checked_plan, reading
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.mlflow_internals import outside_notebooks
+from m2fdp.pipelines.mlflow_internals import exists, outside_notebooks
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
 from m2fdp.pipelines.resuming import (
@@ -258,7 +258,12 @@ class RunHooks:
         self._opens_run = mlflow.active_run() is None
         plugin = MlflowHook()
         try:
-            plugin.after_context_created(context)
+            try:
+                plugin.after_context_created(context)
+            except MlflowException as error:
+                if not exists(error):
+                    raise
+                plugin.after_context_created(context)  # of two first runs, the other has made it
         except ValidationError as error:
             if error.title != KedroMlflowConfig.__name__:
                 raise
