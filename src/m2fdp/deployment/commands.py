@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from m2fdp.command_errors import BadInput
+from m2fdp.command_errors import BadInput, have_streams
 from m2fdp.config.assignments import read_assignments
 from m2fdp.errors import InputError
 from m2fdp.interruption import end_in_one_line
@@ -20,6 +20,7 @@ _FILE = click.Path(path_type=Path)
 @click.group(name="m2fdp")
 def main() -> None:
     """A tree of real processes: one plan, signed; each node with its own keys, state and budget."""
+    have_streams()
     end_in_one_line()
 
 
