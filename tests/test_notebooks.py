@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from m2fdp.errors import InputError
-from m2fdp.startup import project_of
+from m2fdp.pipelines.project import project_of
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
@@ -69,6 +69,7 @@ def execute(name: str, changed: Mapping[str, str] | None = None) -> list[nbforma
     NotebookClient(
         notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}
     ).execute()
+    assert "TqdmWarning" not in nbformat.writes(notebook)
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 

@@ -345,10 +345,6 @@ WRONG = {
         *setting("training.local_aggregation={1: 5, 2: 3"),
         ["--params = 'training.local_aggregation={1: 5, 2: 3'", "no YAML"],
     ),
-    "a key twice in --params": (
-        *setting("seed=1,seed=2"),
-        ["--params = 'seed'", "is set twice; keep one"],
-    ),
     "an octal number": (*setting("seed=0o10"), ["seed = '0o10'", "integer"]),
     "a number of base 60": (*setting("seed=1:30"), ["seed = '1:30'", "integer"]),
     # conf/

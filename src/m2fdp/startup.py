@@ -24,7 +24,6 @@ import yaml
 from kedro.framework.project import LOGGING
 from kedro.utils import find_kedro_project
 
-from m2fdp.errors import InputError
 from m2fdp.interruption import end_in_one_line
 
 ENVIRONMENT = {
@@ -77,19 +76,6 @@ def set_environment() -> None:
     starts write UTF-8, whatever the locale says."""
     for name, value in (ENVIRONMENT | {"PYTHONUTF8": "1"}).items():
         os.environ.setdefault(name, value)
-
-
-def project_of(folder: Path) -> Path:
-    """The project that a folder, such as a notebook's, is in.
-
-    Raises:
-        InputError: it is in none; MLflow would begin a store of its own there.
-    """
-    project = find_kedro_project(folder)
-    if project is None:
-        remedy = "is in no project of m2fdp; start from the project's folder or one below it"
-        raise InputError("folder", str(folder), remedy)
-    return project
 
 
 def log_as_in_the_root() -> None:

@@ -81,8 +81,8 @@ def holds(text):
         assert "\n" not in str(error)
         return
     said = flatten(config.model_dump())
-    for item in split_outside(text, ","):
-        key, _, written = (part.strip() for part in item.partition("="))
+    items = [item.partition("=") for item in split_outside(text, ",")]
+    for key, written in {key.strip(): written.strip() for key, _, written in items}.items():
         value = said.get(key, {})
         if isinstance(value, str) and written[:1] not in {"'", '"'}:
             assert value == written

@@ -18,7 +18,7 @@ _OPENING, _CLOSING, _QUOTES = "[{", "]}", "\"'"
 
 
 def read_assignments(given: Iterable[object]) -> dict[str, Any]:
-    """Keys and values as blocks; of what is given later, values win.
+    """Keys and values as blocks; of a key that is given again, the later value counts.
 
     Args:
         given: `KEY=VALUE`, several separated by commas, keys in blocks with dots; or mappings, of
@@ -26,12 +26,12 @@ def read_assignments(given: Iterable[object]) -> dict[str, Any]:
             text in quotes; commas in it separate nothing.
 
     Raises:
-        InputError: naming what is not of that form, or a key that one of them sets twice.
+        InputError: naming what is not of that form, or a block set both as a whole and in part.
     """
     merged: dict[str, Any] = {}
     for each in given:
-        pairs = each.items() if isinstance(each, Mapping) else _pairs(each)
-        merged = overlaid(merged, in_blocks(pairs, OPTION))
+        pairs = each if isinstance(each, Mapping) else dict(_pairs(each))
+        merged = overlaid(merged, in_blocks(pairs.items(), OPTION))
     return merged
 
 

@@ -57,7 +57,7 @@ def refusal(
     *around, last = first["loc"] or ("",)
     unknown = first["type"] == "extra_forbidden"
     keys = [str(part) for part in around if _is_key(part)]
-    keys += [str(last)] if last and (unknown or _is_key(last)) else []
+    keys += [str(last)] if last != "" and (unknown or _is_key(last)) else []
     key = ".".join([prefix, *keys] if prefix else keys) or "parameters"
     if unknown:
         names = known_keys(first["loc"][:-1])
