@@ -18,9 +18,8 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import LABELS
 from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
-from m2fdp.privacy.sight import OBSERVERS
+from m2fdp.privacy.sight import LINKS, OBSERVERS
 
-_LINKS = frozenset({"uplinks", "downlinks"})
 # The grid of masked sums, over the deviation of their noise.
 LARGEST_GRID = 1e-3
 # A record should be used with a chance of at least so many deltas: less, and delta pays for much.
@@ -324,7 +323,7 @@ def warnings(
     if not mechanism.private:
         return []
     target = nominal_epsilon(mechanism.ledger, rounds, privacy)
-    names = _could_learn_more(mechanism.ledger, rounds, target, OBSERVERS.keys() - _LINKS)
+    names = _could_learn_more(mechanism.ledger, rounds, target, OBSERVERS.keys() - LINKS)
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
     lines += [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
     lines += _paid_by_delta(mechanism.ledger, rounds)
@@ -348,7 +347,7 @@ def exposed_links(mechanism: CalibratedMechanism, rounds: int, privacy: PrivacyC
     if not mechanism.private:
         return []
     target = nominal_epsilon(mechanism.ledger, rounds, privacy)
-    if not (names := _could_learn_more(mechanism.ledger, rounds, target, _LINKS)):
+    if not (names := _could_learn_more(mechanism.ledger, rounds, target, LINKS)):
         return []
     links = " and ".join(names)
     return [
