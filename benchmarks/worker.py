@@ -70,7 +70,7 @@ def peak_memory(device: str) -> int:
 
 def _peak_resident(pid: int) -> int:
     try:
-        with open(f"/proc/{pid}/status") as file:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
             lines = dict(line.split(":", 1) for line in file)
     except FileNotFoundError:  # it ended meanwhile
         return 0

@@ -109,8 +109,11 @@ class FinishedRuns:
             with FileLock(self.folder / f"run-{name}.lock"):
                 if not end.exists():
                     make_project(project, self.empty_store)
-                    end.write_text(json.dumps(_make_run(project, arguments)))
-            self.known[arguments] = FinishedRun(project, **json.loads(end.read_text()))
+                    made = json.dumps(_make_run(project, arguments))
+                    end.write_text(made, encoding="utf-8")
+            self.known[arguments] = FinishedRun(
+                project, **json.loads(end.read_text(encoding="utf-8"))
+            )
             self.files[project] = _files(project)
         run = self.known[arguments]
         assert run.exit_code == 0, run.output
@@ -268,4 +271,8 @@ def manifest_of(project: Path, cell: str = "single") -> pd.DataFrame:
 
 
 def _content(path: Path) -> Any:
-    return json.loads(path.read_text()) if path.suffix == ".json" else pd.read_csv(path)
+    return (
+        json.loads(path.read_text(encoding="utf-8"))
+        if path.suffix == ".json"
+        else pd.read_csv(path)
+    )

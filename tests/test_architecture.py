@@ -145,3 +145,21 @@ def test_the_picture_of_the_rooms_is_that_of_the_contract():
         for name in layer:
             assert rooms.sentence(name), name
     assert "images/rooms.svg" in text
+
+
+def texts_of_some_locale(tree: ast.AST) -> Iterator[int]:
+    """Lines that read or write text without saying how it is encoded."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and "encoding" not in {word.arg for word in node.keywords}:
+            name = getattr(node.func, "attr", getattr(node.func, "id", None))
+            inner = [one for argument in node.args for one in ast.walk(argument)]
+            modes = [one.value for one in inner if isinstance(one, ast.Constant)]
+            binary = any("b" in mode for mode in modes if isinstance(mode, str))
+            of_system = ast.unparse(node.func) in ("os.open", "source.open")
+            if name in ("read_text", "write_text") or name == "open" and not binary | of_system:
+                yield node.lineno
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_files_are_utf_8_whatever_the_locale_says(path):
+    assert not list(texts_of_some_locale(ast.parse(path.read_text(encoding="utf-8"))))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,6 +14,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+
+from m2fdp.errors import InputError
+from m2fdp.pipelines.project import project_of
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
@@ -64,6 +69,7 @@ def execute(name: str, changed: Mapping[str, str] | None = None) -> list[nbforma
     NotebookClient(
         notebook, timeout=120, resources={"metadata": {"path": str(NOTEBOOKS)}}
     ).execute()
+    assert "TqdmWarning" not in nbformat.writes(notebook)
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
@@ -133,3 +139,12 @@ def test_outputs_are_not_committed(path):
     assert not any(
         cell.outputs or cell.execution_count for cell in cells if cell.cell_type == "code"
     )
+
+
+def test_a_notebook_elsewhere_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(InputError, match="is in no project of m2fdp; start from"):
+        project_of(tmp_path)
+    command = [sys.executable, "-m", "m2fdp", "run"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 2 and run.stderr.count("\n") == 1 and "in no project" in run.stderr
+    assert project_of(NOTEBOOKS) == NOTEBOOKS.parent and not list(tmp_path.iterdir())

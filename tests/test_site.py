@@ -29,7 +29,7 @@ def site() -> ModuleType:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
 def test_every_public_name_has_a_docstring(path: Path):
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     public = [
         node
         for node in tree.body
@@ -43,7 +43,7 @@ def test_every_public_name_has_a_docstring(path: Path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
 def test_arguments_are_described_by_their_names(path: Path):
     """One name a line: the site's builder looks each up in the signature, and is strict."""
-    for text, function in described(ast.parse(path.read_text())):
+    for text, function in described(ast.parse(path.read_text(encoding="utf-8"))):
         section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
         told = re.findall(r"^    (\S.*?):(?: |$)", section[1], re.MULTILINE) if section else []
         given = function.args
@@ -63,7 +63,11 @@ _FRAGMENT = re.compile(
 def test_what_describes_an_argument_stands_alone(path: Path):
     """A noun phrase: of a name without its function, one knows what it is."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, kinds)
+    ]
     sections = [
         section
         for node in nodes

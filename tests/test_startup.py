@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.finished import make_project
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -144,3 +146,22 @@ from m2fdp.data.sources import load_dataset
 load_dataset(DatasetConfig())
 """
     assert loaded(code, "sklearn", "scipy.stats", "m2fdp.data") == {"m2fdp.data"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "locale"),
+    [
+        ("Übung 1", {"LC_ALL": "C"}),
+        ("plain", {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}),  # ASCII alone
+    ],
+)
+def test_a_run_needs_no_locale(tmp_path, empty_store, folder, locale):
+    """Files are UTF-8; streams replace what they have no character for."""
+    make_project(tmp_path / folder, empty_store)
+    command = [sys.executable, "-m", "kedro", "run", "--pipelines=privacy"]
+    run = subprocess.run(
+        command, cwd=tmp_path / folder, env=os.environ | locale, capture_output=True, check=False
+    )
+    assert run.returncode == 0, run.stderr.decode(errors="replace")
+    assert ("?" if folder == "plain" else "ε") in run.stdout.decode()
+    assert (tmp_path / folder / "data/08_reporting/single/privacy_ledger.csv").is_file()

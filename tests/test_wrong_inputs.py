@@ -337,13 +337,46 @@ WRONG = {
         ["--params = 'training'", "is set and training.rounds as well"],
     ),
     "a value left open": (*setting("training.rounds=[1"), ["--params", "no YAML"]),
-    "a list in brackets": (
-        *setting("seed=1,topology.fanouts=[10, 5]"),
-        ["--params", "lists with bars: topology.fanouts=10|5"],
+    "a list without brackets": (
+        *setting("seed=1,topology.fanouts=10, 5"),
+        ["--params", "list in brackets: topology.fanouts=[10,5]"],
     ),
-    "a block in braces": (
-        *setting("training.local_aggregation={1: 5, 2: 3}"),
-        ["--params", "key by key: training.local_aggregation.1=5"],
+    "a block that is open": (
+        *setting("training.local_aggregation={1: 5, 2: 3"),
+        ["--params = 'training.local_aggregation={1: 5, 2: 3'", "no YAML"],
+    ),
+    "an octal number": (*setting("seed=0o10"), ["seed = '0o10'", "integer"]),
+    "a number of base 60": (*setting("seed=1:30"), ["seed = '1:30'", "integer"]),
+    # conf/
+    "a file of parameters with a slip": (
+        {"conf/local/paramters.yml": "seed: 1"},
+        ["run"],
+        ["'conf/local/paramters.yml': nothing reads it", "did you mean parameters.yml?"],
+    ),
+    "a file that is named as a block": (
+        {"conf/local/privacy.yml": "privacy: {epsilon: 1}"},
+        ["run"],
+        ["'conf/local/privacy.yml': nothing reads it", "did you mean parameters_privacy.yml?"],
+    ),
+    "an environment with a slip": (
+        {"conf/mydata/parameter.yml": "seed: 1"},
+        ["run", "--env=mydata"],
+        ["'conf/mydata/parameter.yml': nothing reads it", "did you mean parameters.yml?"],
+    ),
+    "a file of another kind": (
+        {"conf/local/parameters.toml": "seed = 1"},
+        ["run"],
+        ["'conf/local/parameters.toml': nothing reads it", "did you mean parameters.yml?"],
+    ),
+    "parameters beside the environments": (
+        {"conf/parameters.yml": "seed: 1"},
+        ["run"],
+        ["'conf/parameters.yml': nothing reads it there; move it to conf/local"],
+    ),
+    "a study over a file with a slip": (
+        {"conf/base/paramters.yml": "seed: 1"},
+        ["study", "fig7"],
+        ["'conf/base/paramters.yml': nothing reads it"],
     ),
     "a value that refers to nowhere": (*setting("seed=${nope}"), ["--params seed", "nope"]),
     "a list for a block": (*setting("training=[1]"), ["--params training"]),
@@ -491,6 +524,7 @@ def spoil(project: Path, files: dict[str, str | bytes]) -> None:
         content = content if isinstance(content, bytes) else content.encode()
         if name.startswith("+"):
             content = path.read_bytes() + b"\n" + content
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
 
 

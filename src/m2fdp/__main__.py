@@ -9,14 +9,21 @@ end_in_one_line()  # before the imports, which take seconds
 from pathlib import Path
 
 from kedro.framework.startup import bootstrap_project
-from kedro.utils import find_kedro_project
 
 from m2fdp.cli import run
+from m2fdp.command_errors import BadInput
+from m2fdp.errors import InputError
+from m2fdp.pipelines.project import project_of
 
 
 def main() -> None:
     """Run the pipelines that the command line names."""
-    bootstrap_project(find_kedro_project(Path.cwd()) or Path.cwd())
+    try:
+        project = project_of(Path.cwd())
+    except InputError as error:
+        BadInput(str(error)).show()
+        raise SystemExit(BadInput.exit_code) from None
+    bootstrap_project(project)
     run()
 
 

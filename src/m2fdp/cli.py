@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,6 @@ import click
 from click.core import ParameterSource
 from kedro.config import AbstractConfigLoader
 from kedro.framework.cli.project import run as kedro_run
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -29,40 +26,14 @@ def _merged(context: click.Context, option: click.Parameter, texts: tuple[str, .
     """What `--params` says each time that it is given; the later wins."""
     if context.get_parameter_source(option.name) is ParameterSource.DEFAULT_MAP:
         texts = ((context.default_map or {})[option.name],)  # of the file of --config
-    params = [_read_params(context, option, text) for text in texts]
-    return OmegaConf.to_container(OmegaConf.merge({}, *params))
+    from m2fdp.config.assignments import read_assignments
 
-
-def _read_params(context: click.Context, option: click.Parameter, text: Any) -> Any:
-    """`--params` as Kedro reads it, in one line where it can't be read."""
-    from m2fdp.command_errors import BadInput
-    from m2fdp.errors import InputError
-
-    for whole, key in _blocks_with_keys(text):
-        remedy = f"is set and {key} as well by one --params; keep one"
-        raise BadInput(str(InputError("--params", whole, remedy)))
-    try:
-        return KEDRO_OPTIONS[option.name].process_value(context, text)
-    except click.UsageError:
-        remedy = "give KEY=VALUE, several separated by commas"
-        if listed := re.search(r"([\w.]+)=\[? *([^=,[\]{]+(?:,[^=,[\]]+)+)\]?(?=,|$)", text):
-            key, elements = listed.groups()
-            remedy = f"write lists with bars: {key}={re.sub(' *, *', '|', elements.strip())}"
-        elif block := re.search(r"([\w.]+)=\{ *([\w.]+) *: *([^,}]*)", text):
-            remedy = "write a block key by key: {}.{}={}".format(*block.groups())
-    except (YAMLError, OmegaConfBaseException) as error:
-        remedy = f"a value is no YAML: {getattr(error, 'problem', None) or error}"
-    raise BadInput(" ".join(str(InputError("--params", text, remedy)).split()))
-
-
-def _blocks_with_keys(text: Any) -> Iterator[tuple[str, str]]:
-    """What `--params` sets as a whole, each with a key within it that it sets as well."""
-    keys = re.findall(r"(?:^|,) *([\w.]+)=", text) if isinstance(text, str) else []
-    yield from ((one, other) for one, other in permutations(keys, 2) if other.startswith(f"{one}."))
+    with _one_line_ends(lambda interruption: ""):
+        return read_assignments(texts)
 
 
 def _checked_file(context: click.Context, option: click.Parameter, path: str | None) -> Any:
-    """The file of `--config`, read by Kedro once it is known to say options of the command."""
+    """The file of `--config`, which says options of the command."""
     from m2fdp.command_errors import BadInput
     from m2fdp.errors import InputError, among
     from m2fdp.yaml_files import read_block
@@ -77,8 +48,8 @@ def _checked_file(context: click.Context, option: click.Parameter, path: str | N
                 raise InputError(f"--config {path}", name, f"valid are {among(name, known)}")
     except InputError as error:
         raise BadInput(str(error)) from None
-    read_by_kedro = KEDRO_OPTIONS[option.name].callback
-    return path and read_by_kedro and read_by_kedro(context, option, path if options else None)
+    context.default_map = {**(context.default_map or {}), **(options or {})}
+    return path
 
 
 KEDRO_OPTIONS = {option.name: option for option in kedro_run.params}
@@ -95,7 +66,7 @@ OPTIONS = KEDRO_OPTIONS | {
         type=click.UNPROCESSED,
         multiple=True,
         help="Keys of the configuration and their values, separated by commas, keys in blocks "
-        "with dots, elements of a list with bars: seed=3,topology.fanouts=10|5. "
+        "with dots, lists in brackets or with bars: seed=3,topology.fanouts=[10,5]. "
         "Given again, it adds to what was given before.",
         callback=_merged,
     ),
@@ -383,7 +354,9 @@ def _check_parameters(options: Mapping[str, Any]) -> tuple[AbstractConfigLoader,
         runtime_params=options["params"],
         **settings.CONFIG_LOADER_ARGS,
     )
-    return loader, parse_config(loader["parameters"])
+    config = parse_config(loader["parameters"])
+    loader.unread()
+    return loader, config
 
 
 def _load_expectations(loader: AbstractConfigLoader) -> None:

@@ -24,7 +24,8 @@ class InputError(ValueError):
     def __str__(self) -> str:
         whole = isinstance(self.value, str) and self.value == BLOCK
         place = self.key if whole else f"{self.key} = {self.value!r}"
-        return f"{place}: {self.remedy}"
+        line = f"{place}: {self.remedy}"
+        return "".join(character if character.isprintable() else " " for character in line)
 
 
 def among(word: object, known: Iterable[object], none: str = "(none)") -> str:

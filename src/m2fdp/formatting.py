@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
+WORTH_LITTLE = 10  # an epsilon
 # What a promise's epsilon is called in a run's files and metrics, by its guarantee.
 EPSILON_NAMES = {"verified": "epsilon_verified", "conditional": "epsilon_conditional"}
 GUARANTEES = ("none", "conditional", "verified")  # the lowest first
@@ -32,6 +33,16 @@ def for_json(value: float) -> float | str:
 def counted(n: int, noun: str, several: str | None = None) -> str:
     """So many of them: `1 round`, `2,000 rounds`; `several` where the plural has no plain s."""
     return f"{n:,} {noun if n == 1 else several or f'{noun}s'}"
+
+
+def hardly_protects(epsilon: float) -> str:
+    """A sentence on an epsilon that is kept and worth little; empty for others."""
+    if not epsilon > WORTH_LITTLE:
+        return ""
+    return (
+        f"ε {upper_bound(epsilon)} hardly protects anyone: what is seen may be e^ε times as likely "
+        f"with a record as without it; ε above {WORTH_LITTLE} is worth little, near 1 much"
+    )
 
 
 def upper_bound(value: float, digits: int = 3) -> str:

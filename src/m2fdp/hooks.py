@@ -45,7 +45,7 @@ from m2fdp.pipelines.cells import check_promise, lower, lower_summary, verdict_o
 from m2fdp.pipelines.checking import check_made, checked_plan, reading
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.mlflow_internals import outside_notebooks
+from m2fdp.pipelines.mlflow_internals import exists, outside_notebooks
 from m2fdp.pipelines.outbox import UNSENT, Outbox
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
 from m2fdp.pipelines.resuming import (
@@ -85,11 +85,14 @@ class RunHooks:
             self._config = parse_config(context.config_loader["parameters"])
             self._plan = checked_plan(self._config)
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
+            unread = loader.unread()
             check_catalog(loader, self._config.cell)
             check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
+        if unread:
+            logger.warning("Nothing reads %s.", ", ".join(map(shown, unread)))
         self._project = context.project_path
         resolvers: dict[str, Callable[..., Any]] = {
             "tracking_uri": partial(tracking.tracking_uri, self._project),
@@ -265,7 +268,12 @@ class RunHooks:
         self._opens_run = mlflow.active_run() is None
         plugin = MlflowHook()
         try:
-            plugin.after_context_created(context)
+            try:
+                plugin.after_context_created(context)
+            except MlflowException as error:
+                if not exists(error):
+                    raise
+                plugin.after_context_created(context)  # of two first runs, the other has made it
         except ValidationError as error:
             if error.title != KedroMlflowConfig.__name__:
                 raise

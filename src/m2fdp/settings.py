@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from m2fdp import startup
+from m2fdp.command_errors import have_streams
 
 startup.end_command_in_one_line()
 startup.set_environment()
-startup.have_streams()
+have_streams()
 startup.log_as_in_the_root()
 startup.let_libraries_warn()
 startup.defer_plugin_commands()

@@ -72,16 +72,10 @@ def imports_uncollected() -> Iterator[None]:
 
 
 def set_environment() -> None:
-    """The settings of `ENVIRONMENT` that the user has not set."""
-    for name, value in ENVIRONMENT.items():
+    """The settings of `ENVIRONMENT` that the user has not set, and that processes which this one
+    starts write UTF-8, whatever the locale says."""
+    for name, value in (ENVIRONMENT | {"PYTHONUTF8": "1"}).items():
         os.environ.setdefault(name, value)
-
-
-def have_streams() -> None:
-    """Put nothing in the place of an output that was closed (`>&-`), which logging can't bear."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 for the life of the process
 
 
 def log_as_in_the_root() -> None:

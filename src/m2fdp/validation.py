@@ -49,7 +49,11 @@ class ManifestValidator:
         digest = self._digest(data)
         if self.filepath is not None:
             page, passed = self.filepath, self.filepath.with_suffix(PASSED)
-            if passed.is_file() and page.is_file() and passed.read_text() == _record(digest, page):
+            if (
+                passed.is_file()
+                and page.is_file()
+                and passed.read_text(encoding="utf-8") == _record(digest, page)
+            ):
                 return data
             passed.unlink(missing_ok=True)
         case = {
@@ -76,7 +80,7 @@ class ManifestValidator:
             raise DataValidationError(line, dataset_name="manifest")
         if self.filepath is not None:
             with replacing(self.filepath.with_suffix(PASSED)) as unfinished:
-                unfinished.write_text(_record(digest, self.filepath))
+                unfinished.write_text(_record(digest, self.filepath), encoding="utf-8")
 
     def _digest(self, data: pd.DataFrame) -> str:
         """SHA-256 of the manifest, the rules, and the code that applies them."""

@@ -2,32 +2,62 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml import MappingNode, Node, YAMLError
+from yaml import MappingNode, Node, ScalarNode, YAMLError
 
 from m2fdp.errors import InputError
 from m2fdp.files import shown
 
-# The one in C where PyYAML was built with it: files are read again for every session.
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_NULL = "tag:yaml.org,2002:null"
+_TAG = "tag:yaml.org,2002:"
+# What a scalar without quotes is, if it is more than text. YAML 1.1 has octal numbers (010), those
+# of base 60 (1:30), dates, and yes and no besides; here they stay text, as they are written, and
+# the type of the key they are given to decides: 010 is ten to a number and a name to a name.
+_SCALARS = {
+    "merge": "<<",
+    "null": "~|null|Null|NULL|",
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": "0|-?[1-9][0-9]{0,300}",  # Python reads no more than 4,300 digits
+    "float": r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]*(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)"
+    r"|[-+]?\.(?:[0-9]+(?:[eE][-+]?[0-9]+)?|inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+}
 
 
-def read_yaml(path: Path) -> Any:
+class _Texts(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Every scalar as it is written; in C where PyYAML was built with it: files are read again for
+    every session."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+
+class _Values(_Texts):
+    """Scalars of the kinds above."""
+
+    yaml_implicit_resolvers = {}
+
+
+for _name, _form in _SCALARS.items():
+    _Values.add_implicit_resolver(_TAG + _name, re.compile(rf"(?:{_form})\Z"), None)
+
+
+def read_yaml(path: Path, names: bool = False) -> Any:
     """The file's content as plain values.
+
+    Args:
+        names: whether all that stands in it are names, texts as they are written.
 
     Raises:
         InputError: naming file and line; unreadable, no YAML in UTF-8, a key that is set twice or
-            null, or an anchor around itself.
+            null, an anchor around itself, or a tag.
     """
-    text = _text(path)
+    text, loader = _text(path), _Texts if names else _Values
     try:
-        _check(path, text, yaml.compose(text, _Loader))
-        return yaml.load(text, _Loader)
+        _check(path, text, yaml.compose(text, loader))
+        return yaml.load(text, loader)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         position = getattr(error, "position", None)  # of characters that YAML does not allow
@@ -51,18 +81,30 @@ def read_block(path: Path) -> dict[Any, Any]:
     return content
 
 
+def read_value(text: str) -> Any:
+    """A value as a command line gives it: a scalar, or a list or block in brackets.
+
+    Raises:
+        YAMLError: a bracket or quote that is not closed, or what else is no YAML within one.
+    """
+    text = text.strip()
+    plain = text[:1] not in {"[", "{", '"', "'"} and _scalar_kind(text) in {"str", "merge"}
+    return text if plain else yaml.load(text, _Values)
+
+
 def line_of(path: Path, keys: Sequence[str]) -> int | None:
     """The line, from 1, in which a readable file sets a key inside the blocks named before it."""
-    node, line = yaml.compose(_text(path), _Loader), None
-    for key in keys:
-        if not isinstance(node, MappingNode):
-            return None
-        pair = next((pair for pair in node.value if str(pair[0].value) == key), None)
-        if pair is None:
-            return None
-        name, node = pair
-        line = name.start_mark.line + 1
-    return line
+    return _line_below(yaml.compose(_text(path), _Values), keys)
+
+
+def _line_below(node: Node | None, keys: Sequence[str]) -> int | None:
+    """A file may write several keys as one, with dots."""
+    for name, content in node.value if isinstance(node, MappingNode) else []:
+        for n in range(1, len(keys) + 1):
+            if name.value == ".".join(keys[:n]):
+                inside = _line_below(content, keys[n:])
+                return inside if n < len(keys) else name.start_mark.line + 1
+    return None
 
 
 def _text(path: Path) -> str:
@@ -82,6 +124,8 @@ def _check(path: Path, text: str, root: Node | None) -> None:
     waiting = [root] if root is not None else []
     while waiting:
         node = waiting.pop()
+        if node.tag not in {f"{_TAG}{_kind(node)}", f"{_TAG}str"}:
+            raise _refusal(path, text, node.start_mark.line, "has a tag (!), of which none is read")
         if id(node) in visited or not isinstance(node.value, list):
             continue
         visited.add(id(node))
@@ -91,17 +135,29 @@ def _check(path: Path, text: str, root: Node | None) -> None:
                 line = inner.start_mark.line
                 raise _refusal(path, text, line, "an anchor's value holds itself; write it out")
             waiting.append(inner)
-        lines: dict[tuple[str, str], int] = {}
+        lines: dict[str, int] = {}
         for key, _ in pairs:
             line = key.start_mark.line
-            if key.tag == _NULL:
+            if key.tag == f"{_TAG}null":
                 raise _refusal(path, text, line, "sets a key that is null; give it a name")
             if isinstance(key.value, str) and key.value != "<<":
-                first = lines.get((key.tag, key.value))
+                first = lines.get(key.value)
                 if first is not None:
                     after = "" if first == line else f", after line {first + 1}"
                     raise _refusal(path, text, line, f"sets {key.value} again{after}; keep one")
-                lines[key.tag, key.value] = line
+                lines[key.value] = line
+
+
+def _kind(node: Node) -> str:
+    """What a list, a block or a scalar without quotes is to YAML."""
+    if not isinstance(node, ScalarNode):
+        return "map" if isinstance(node, MappingNode) else "seq"
+    return _scalar_kind(node.value)
+
+
+def _scalar_kind(text: str) -> str:
+    kinds = (kind for kind, form in _SCALARS.items() if re.fullmatch(form, text))
+    return next(kinds, "str")
 
 
 def _refusal(path: Path, text: str, line: int, remedy: str) -> InputError:

@@ -103,7 +103,19 @@ def test_a_folder_is_all_its_files_of_parameters(tmp_path):
         ({"parameters.yml": "- 1\n"}, "parameters.yml = .*is a list"),
         ({"parameters.yml": "seed: ${one}\n"}, "parameters.yml, line 1: seed = .*a reference"),
         ({"parameters.yml": "sede: 1\n"}, "sede = 1: unknown key"),
-        ({"parameters.yml": "dataset.name: npz\n"}, "dataset.name = 'npz': unknown key"),
+        (
+            {"parameters.yml": "privacy.epsilon: 2\nprivacy: {epsilon: 1}\n"},
+            "parameters.yml = 'privacy.epsilon': is set twice",
+        ),
+        (
+            {"parameters.yml": "privacy.server: 2\nprivacy.server.rule: 1\n"},
+            "= 'privacy.server': is set and privacy.server.rule as well",
+        ),
+        ({"parameters.yml": "privacy: 3"}, "privacy = 3: is a block; .*such as privacy.mechanism"),
+        ({"parameters.yml": "cell: 1.50"}, "cell = 1.5: .*valid string; write it in quotes"),
+        ({"parameters.yml": "seed: 1:30"}, "seed = '1:30': .*integer"),
+        ({"parameters.yml": "seed: 0x10"}, "seed = '0x10': .*integer"),
+        ({"parameters.yml": "seed: !!int 010"}, "parameters.yml, line 1 = .*a tag"),
         (
             {"parameters.yml": "seed: 1\n", "parameters_b.yml": "seed: 2\n"},
             "seed .*set in .*_b.yml",

@@ -106,6 +106,15 @@ def test_a_listener_hears_every_round_and_a_run_goes_on_from_what_was_kept():
     assert equal(experiment.train(start=kept[0]), whole)
 
 
+def test_what_an_epsilon_is_not_worth_and_who_may_not_listen_is_told():
+    weak = experiment_of(SMALL, {"privacy.epsilon": 1000.0, "privacy.delta": 1e-6})
+    assert any("hardly protects anyone" in line for line in weak.warnings())
+    strong = experiment_of(SMALL, {"topology.trust.ratios": [1.0]})
+    assert not any("hardly" in line or "uplinks" in line for line in strong.warnings())
+    (line,) = strong.exposed_links()
+    assert "uplinks (ε ∞)" in line and "encrypt" in line and "threat.open_links" in line
+
+
 def test_without_privacy_there_is_no_epsilon_and_nothing_to_audit():
     experiment = experiment_of(SMALL, {"algorithm": "hfl"})
     assert math.isnan(experiment.train().epsilon)

@@ -2,9 +2,9 @@
 
 import pytest
 from kedro.io import DataCatalog
-from omegaconf import OmegaConf
 
 from m2fdp.errors import InputError
+from m2fdp.pipelines import configuration
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 
 
@@ -33,16 +33,15 @@ def test_what_somebody_sets_is_what_everybody_gets(tmp_path):
 
 @pytest.fixture
 def parsed(monkeypatch):
-    """The texts that OmegaConf has parsed."""
+    """The texts that have been parsed."""
     texts = []
-    load = OmegaConf.load
+    read = configuration.read_parameters
 
     def record(file):
-        texts.append(file.read())
-        file.seek(0)
-        return load(file)
+        texts.append(file.read_text())
+        return read(file)
 
-    monkeypatch.setattr(OmegaConf, "load", record)
+    monkeypatch.setattr(configuration, "read_parameters", record)
     return texts
 
 

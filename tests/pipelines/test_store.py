@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import socket
 import sqlite3
@@ -11,13 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from m2fdp.errors import InputError
 from m2fdp.pipelines import store
+from m2fdp.pipelines.mlflow_internals import tables
 from m2fdp.pipelines.store import check_store
 
 
@@ -38,6 +42,87 @@ def refusal(uri: str) -> str:
     return message
 
 
+def copied(empty_store, uri):
+    """As MLflow makes a store, but quickly: bit by bit, in the file itself."""
+    path = Path(uri.removeprefix("sqlite:///"))
+    if not path.is_file() or not path.stat().st_size:
+        with path.open("wb") as file, empty_store.open("rb") as store:
+            while part := store.read(200_000):
+                file.write(part)
+                file.flush()
+                time.sleep(0.002)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("SELECT * FROM alembic_version, trace_info")
+
+
+OPENING = """
+import sqlite3, sys, time
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from m2fdp.pipelines import store
+
+{quick}
+for line in sys.stdin:
+    try:
+        print(store.check_store(line.strip()), flush=True)
+    except Exception as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_of_first_runs_at_once_none_is_refused(empty_store, tmp_path, real):
+    quick = (
+        f"{inspect.getsource(copied)}\nstore._open = partial(copied, Path({str(empty_store)!r}))"
+    )
+    command = [sys.executable, "-c", OPENING.format(quick="" if real else quick)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    openers = [subprocess.Popen(command, **pipes) for _ in range(3)]
+    try:
+        for race in range(3 if real else 20):
+            racers = openers[race % 2 :]  # three, or two
+            for racer in racers:
+                print(f"sqlite:///{tmp_path}/{race}/mlflow.db", file=racer.stdin, flush=True)
+            assert {racer.stdout.readline() for racer in racers} == {"None\n"}
+    finally:
+        for opener in openers:
+            opener.communicate()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("processes", [2, 3])
+def test_first_commands_at_once_all_end_well(project, processes):
+    store = project / "mlruns" / "mlflow.db"
+    command = [sys.executable, "-m", "kedro", "run", "--params=training.rounds=1,figures=false"]
+    for race in range(10):
+        store.unlink()
+        runs = [
+            subprocess.Popen(
+                [*command[:-1], f"{command[-1]},cell=race/{race}-{number}"], cwd=project
+            )
+            for number in range(processes)
+        ]
+        assert [run.wait() for run in runs] == [0] * processes
+
+
+def _stopped(path):
+    """Somebody was killed as he made the tables, or two made them."""
+    for name in tables():
+        if name not in {"experiments", "runs", "metrics"}:
+            _statement(f"DROP TABLE {name}")(path)
+    _statement("DELETE FROM experiments", "CREATE TABLE _alembic_tmp_tags (name)")(path)
+
+
+def test_a_half_made_store_is_made_anew(empty_store, tmp_path, monkeypatch):
+    path = tmp_path / "mlflow.db"
+    shutil.copy(empty_store, path)
+    _stopped(path)
+    monkeypatch.setattr("m2fdp.pipelines.store._open", partial(copied, empty_store))
+    check_store(f"sqlite:///{path}")
+    assert path.read_bytes() == empty_store.read_bytes()
+
+
 def test_the_projects_own_store_and_one_that_is_not_there_yet_are_good(
     empty_store, tmp_path, monkeypatch
 ):
@@ -46,7 +131,7 @@ def test_the_projects_own_store_and_one_that_is_not_there_yet_are_good(
     check_store(f"sqlite:///{empty_store}")
     assert time.monotonic() - before < 0.5  # asked of every run
     (tmp_path / "empty.db").touch()
-    monkeypatch.setattr("m2fdp.pipelines.store._open", lambda uri: None)  # takes seconds
+    monkeypatch.setattr("m2fdp.pipelines.store._open", partial(copied, empty_store))
     for name in ("empty.db", "new/mlflow.db"):
         check_store(f"sqlite:///{tmp_path}/{name}")
 

@@ -3,7 +3,9 @@
 import json
 import os
 import socket
+import time
 
+import click
 import mlflow
 import pytest
 from click.testing import CliRunner
@@ -11,8 +13,8 @@ from mlflow.environment_variables import MLFLOW_SERVER_ENABLE_JOB_EXECUTION
 from tests.finished import REPOSITORY
 
 from m2fdp.cli import cli
-from m2fdp.pipelines import tracking
-from m2fdp.pipelines.ui import free_port
+from m2fdp.pipelines import tracking, ui
+from m2fdp.pipelines.ui import free_port, tell_once_served
 
 VIEW = "runs?viewStateShareKey=kedro-run&compareRunsMode=TABLE&workflowType=machine_learning"
 
@@ -31,6 +33,7 @@ def served(monkeypatch):
     """The command line and the environment of each server that would be started."""
     servers = []
     monkeypatch.setattr(os, "execve", lambda program, *server: servers.append(server))
+    monkeypatch.setattr(ui, "tell_once_served", lambda port, lines: click.echo("\n".join(lines)))
     return servers
 
 
@@ -94,6 +97,17 @@ def test_it_says_so_where_its_port_is_taken_and_takes_another(project, served, t
     assert first.startswith(f"Port {taken} is taken") and first.endswith(f"this one takes {port}.")
     assert f"http://127.0.0.1:{port}/#/" in address
     assert int(port) > taken
+
+
+def test_the_address_is_told_when_somebody_listens_there(capfd):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        teller = tell_once_served(server.getsockname()[1], ["The runs: here"])
+        time.sleep(1)
+        assert teller.poll() is None and capfd.readouterr().out == ""
+        server.listen()
+        assert teller.wait(timeout=60) == 0
+    assert capfd.readouterr().out == "The runs: here\n"
 
 
 def test_a_free_port_is_taken_as_it_is(taken):

@@ -54,7 +54,7 @@ def test_two_configurations_never_share_a_name(one, other):
 def test_a_name_is_no_place_and_not_too_long(config):
     name = run_name(config)
     assert "/" not in name and "elsewhere" not in name
-    assert len(name) <= LONGEST + 60
+    assert len(name) <= LONGEST == 60
 
 
 def test_a_long_name_is_cut_and_told_from_others_by_a_digest():
@@ -71,6 +71,18 @@ def test_a_long_name_is_cut_and_told_from_others_by_a_digest():
     changes = {k: v for k, v in changes.items() if k in _keys()}
     one, other = (run_name(load_config(changes, device=device)) for device in ("cpu", "cuda:1"))
     assert one != other and "_more-" in one
+    assert one.startswith("m2fdp-digits-") and len(one) <= LONGEST
+    longest = {
+        "algorithm": "a_long_module:A_LONG_NAME",
+        "seed": 10**18,
+        "dataset.name": "fashion_mnist",
+    }
+    assert len(run_name(load_config(changes, longest))) <= LONGEST
+
+
+def test_a_name_says_whose_records_they_are():
+    config = load_config({"dataset.name": "npz", "dataset.root": "/elsewhere/patients.npz"})
+    assert run_name(config).startswith("m2fdp-patients-seed_0-")
 
 
 def _keys():
@@ -89,7 +101,7 @@ def typed(line: str) -> dict:
 
 @given(configurations)
 def test_the_command_repeats_the_run_but_for_places(config):
-    changes = typed(command(config).replace("<root>", "data/01_raw"))
+    changes = typed(command(config).replace("ROOT", "data/01_raw"))
     rebuilt = load_config(changes)
     changed_keys = differences(config).keys() - {"dataset.root"}
     assert {key: differences(rebuilt)[key] for key in changed_keys} == {

@@ -223,6 +223,17 @@ def test_arms_that_come_to_the_same_run_are_runs_apart():
     assert twins[0].hash != twins[1].hash
 
 
+def test_what_adds_no_noise_is_not_run_again_for_another_epsilon():
+    grid = {"algorithm": ["m2fdp", "hfl"], "privacy.epsilon": [1.0, 2.0]}
+    with pytest.raises(
+        InputError, match="hfl-epsilon_2.0'?: is the run of hfl-epsilon_1.0: hfl adds"
+    ):
+        cells_of(grid=grid)
+    assert len(cells_of(grid=grid | {"algorithm": ["m2fdp", "hfl_dp"]})) == 4
+    seeds = {"algorithm": ["hfl"], "privacy.secure_rng": [False, True], "seed": [0, 1]}
+    assert len(cells_of(grid=seeds)) == 4
+
+
 def test_a_searched_arm_has_cells_where_it_has_a_schedule():
     study = {
         "arms": {"a": {"space": "few"}, "b": {"algorithm": "hfl"}},

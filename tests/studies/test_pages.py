@@ -14,7 +14,7 @@ TEXT = """# J
 ## J Fig. 1, ours
 
 ```
-kedro study fig1 --params=dataset.root=<folder>
+kedro study fig1 --params=dataset.root=FOLDER
 ```
 
 | algorithm | accuracy |

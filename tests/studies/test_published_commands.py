@@ -42,6 +42,8 @@ def test_a_published_table_has_a_command_that_runs(clone, arguments):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     (report,) = re.findall(r"(\S+/report\.md)", done.stdout)
     finished, all_cells = re.search(
-        r"^(\d+) of (\d+) cells are finished", Path(clone, report).read_text(), re.MULTILINE
+        r"^(\d+) of (\d+) cells are finished",
+        Path(clone, report).read_text(encoding="utf-8"),
+        re.MULTILINE,
     ).groups()
     assert finished == all_cells

@@ -53,9 +53,9 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def changed(path: Path, before: str, after: str) -> None:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert before in text
-    path.write_text(text.replace(before, after, 1))
+    path.write_text(text.replace(before, after, 1), encoding="utf-8")
 
 
 def test_a_number_that_somebody_edits_is_told_with_its_line(published: Path):

@@ -122,6 +122,19 @@ def test_names_may_be_numbers(tmp_path):
     assert read_edges(path) == [("cloud", "0"), ("0", "1")]
 
 
+AS_WRITTEN = ["007", "008", "010", "1_0", "1:30", "1.50", "yes", "null", "0x1F", "2020-01-01"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "yml"])
+def test_names_of_nodes_stay_as_they_are_written(tmp_path, suffix):
+    path = tmp_path / f"edges.{suffix}"
+    rows = [f"- [cloud, {name}]" for name in AS_WRITTEN]
+    if suffix == "csv":
+        rows = ["parent,child", *(f"cloud,{name}" for name in AS_WRITTEN)]
+    path.write_text("\n".join(rows))
+    assert read_edges(path) == [("cloud", name) for name in AS_WRITTEN]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
@@ -131,7 +144,7 @@ def test_names_may_be_numbers(tmp_path):
         ("a.csv", CSV.encode() + b"A\n", "no pair"),
         ("a.csv", CSV.encode() + b'A,"3\n', "no CSV"),
         ("a.yml", b"- [cloud, {a: 1}]", "no pair"),
-        ("a.yml", b"- [cloud, true]", "no pair"),
+        ("a.yml", b"- [cloud, !x a]", "a tag"),
     ],
 )
 def test_edge_files_that_hold_something_else(tmp_path, name, content, words):

@@ -12,6 +12,7 @@ from m2fdp.config.types import (
     Block,
     Count,
     FromText,
+    Name,
     NonNegative,
     Number,
     Positive,
@@ -48,7 +49,7 @@ class DatasetConfig(Block):
         "class is what generates them; "
         f"{FORM} makes a data set of your own.",
     )
-    root: str = Field(
+    root: Name = Field(
         default="data/01_raw",
         description="The folder of torchvision's layout; for npz the file itself.",
     )
@@ -71,6 +72,7 @@ class DatasetConfig(Block):
     shape: Annotated[
         list[Annotated[int, Number, Field(ge=1, le=128)]],
         FromText,
+        Name,
         Field(min_length=3, max_length=3),
         AfterValidator(_grey_or_coloured),
     ] = Field(
@@ -118,6 +120,7 @@ class PartitionConfig(Block):
         Annotated[
             list[Annotated[list[NonNegative], BeforeValidator(_row)]],
             FromText,
+            Name,
             Field(min_length=1),
         ]
         | None
@@ -190,7 +193,7 @@ class FeaturesConfig(Block):
         "of the data set's size under x, none of them its own.",
         json_schema_extra={READ_BY: "features.map"},
     )
-    folder: str = Field(
+    folder: Name = Field(
         default="data/04_feature",
         min_length=1,
         description="Where computed features are kept; runs on the same records share them.",
@@ -221,6 +224,7 @@ class ModelConfig(Block):
         Annotated[
             list[Annotated[int, Number, Field(ge=1, le=4096)]],
             FromText,
+            Name,
             Field(min_length=3, max_length=3),
         ]
         | None

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from m2fdp.config.parsing import parse_config
 from m2fdp.config.root import Config
+from m2fdp.config.types import Block
 from m2fdp.errors import InputError
 from m2fdp.files import shown
 from m2fdp.yaml_files import line_of, read_block
 
-_SUFFIXES = (".yml", ".yaml")
+_SUFFIXES = (".yml", ".yaml", ".json")
+_KINDS = ("parameters", "catalog", "credentials", "mlflow")  # of files, by how their names begin
+_LIKE = 0.75  # of two names, difflib's ratio; a nearer one is a slip
 
 
 def load_config(*sources: str | Path | Mapping[str, Any], **overrides: Any) -> Config:
@@ -37,6 +42,9 @@ def load_config(*sources: str | Path | Mapping[str, Any], **overrides: Any) -> C
     merged = _nested({"training.local_aggregation": every})
     for source in (*sources, overrides):
         merged = overlaid(merged, _content(source))
+    for source in sources:
+        if isinstance(source, str | PathLike) and Path(source).is_dir():
+            unread_files(Path(source), merged)
     return parse_config(merged)
 
 
@@ -67,12 +75,87 @@ def _content(source: object) -> dict[str, Any]:
 
 
 def _file(path: Path) -> dict[str, Any]:
-    content = {str(key): _with_text_keys(value) for key, value in read_block(path).items()}
+    content = read_parameters(path)
     for keys, value in _leaves(content):
         if isinstance(value, str) and "${" in value:
             place = f"{shown(path)}, line {line_of(path, keys)}: {'.'.join(keys)}"
             raise InputError(place, value, "is a reference, which Kedro resolves; write it out")
     return content
+
+
+def read_parameters(path: Path) -> dict[str, Any]:
+    """A file's keys and values as blocks, whose keys are texts; of two blocks in one, the keys may
+    be written with a dot between them. A block that is emptied sets nothing.
+
+    Raises:
+        InputError: a file that can't be read, or a key set twice.
+    """
+    return _less_emptied(in_blocks(read_block(path).items(), shown(path)), Config)
+
+
+def unread_files(folder: Path, parameters: Mapping[str, Any]) -> list[Path]:
+    """Files of an environment that look like configuration and that nothing reads.
+
+    Args:
+        parameters: of the run; a file that one of them names is read by what it is for.
+
+    Raises:
+        InputError: one whose name is almost that of a file that is read.
+    """
+    blocks = [name for name, field in Config.model_fields.items() if _is_block(field.annotation)]
+    names = [*_KINDS, "globals", *(f"parameters_{block}" for block in blocks)]
+    meant = {short: name for name in names for short in (name, name.removeprefix("parameters_"))}
+    named = {Path(value).name for _, value in _leaves(parameters) if isinstance(value, str)}
+    unread = []
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        parts, suffix = file.relative_to(folder).parts, file.suffix
+        if file.name in named or "studies" in parts or any(part[0] == "." for part in parts):
+            continue
+        of_a_kind = any(part.startswith(_KINDS) for part in parts) or parts == ("globals.yml",)
+        if of_a_kind and suffix in _SUFFIXES or suffix.lower() not in (*_SUFFIXES, ".toml", ".txt"):
+            continue
+        if near := get_close_matches(file.stem.casefold(), meant, 1, _LIKE):
+            remedy = f"nothing reads it; did you mean {meant[near[0]]}.yml?"
+            raise InputError("file", shown(file), remedy)
+        if suffix in _SUFFIXES:
+            unread.append(file)
+    return unread
+
+
+def in_blocks(pairs: Iterable[tuple[Any, Any]], place: str) -> dict[str, Any]:
+    """Keys, which may be dotted, and their values as blocks.
+
+    Args:
+        place: where they stand, for errors.
+
+    Raises:
+        InputError: a key set twice, or both as a whole and in part.
+    """
+    pairs = list(pairs)
+    paths = [path for pair in pairs for path, _ in _leaves(dict([pair]))]
+    names = sorted(".".join(map(str, path)).split(".") for path in paths)
+    for one, other in pairwise(names):
+        if other[: len(one)] == one:
+            also = "twice" if one == other else f"and {'.'.join(other)} as well"
+            raise InputError(place, ".".join(one), f"is set {also}; keep one")
+    return _nested(dict(pairs))
+
+
+def _less_emptied(content: Mapping[str, Any], block: type[Block]) -> dict[str, Any]:
+    """What is left of a block in which each key has been commented out is null."""
+    kept = {}
+    for key, value in content.items():
+        kind = block.model_fields[key].annotation if key in block.model_fields else None
+        if _is_block(kind):
+            if value is None:
+                continue
+            value = _less_emptied(value, kind) if isinstance(value, Mapping) else value
+        kept[key] = value
+    return kept
+
+
+def _is_block(kind: Any) -> TypeGuard[type[Block]]:
+    return isinstance(kind, type) and issubclass(kind, Block)
 
 
 def _leaves(content: Mapping[str, Any], keys: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
@@ -81,13 +164,6 @@ def _leaves(content: Mapping[str, Any], keys: tuple[str, ...] = ()) -> Iterator[
             yield from _leaves(value, (*keys, key))
         else:
             yield (*keys, key), value
-
-
-def _with_text_keys(value: Any) -> Any:
-    """Layers are numbers in a file and texts in a dotted key; they must meet."""
-    if not isinstance(value, Mapping):
-        return value
-    return {str(key): _with_text_keys(inner) for key, inner in value.items()}
 
 
 def _nested(dotted: Mapping[Any, Any]) -> dict[str, Any]:

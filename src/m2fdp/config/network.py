@@ -13,6 +13,7 @@ from m2fdp.config.types import (
     Block,
     Count,
     FromText,
+    Name,
     Number,
     Probability,
 )
@@ -28,7 +29,7 @@ class TrustConfig(Alternatives):
         description="p_1 … p_L-1: the share of trusted servers among the children of untrusted "
         "ones, layer by layer.",
     )
-    untrusted: Annotated[list[str], FromText] | None = Field(
+    untrusted: Annotated[list[Name], FromText] | None = Field(
         default=None, description="Or the untrusted servers by name (set `ratios` to null)."
     )
 
@@ -132,7 +133,7 @@ class TopologyConfig(Alternatives):
         description="Children of a node, layer by layer from the cloud: [10, 5] is 10 edge servers "
         "with 5 devices each. With `edges` they must agree, or be null.",
     )
-    edges: str | None = Field(
+    edges: Name | None = Field(
         default=None,
         description="Or a file of edges: CSV with parent,child, or a YAML list of pairs.",
     )

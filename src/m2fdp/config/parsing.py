@@ -54,9 +54,12 @@ def refusal(
         everywhere: dotted keys that a key in the wrong block may be meant for.
     """
     first = error.errors()[0]
-    keys = [str(part) for part in first["loc"] if _is_key(part)]
+    *around, last = first["loc"] or ("",)
+    unknown = first["type"] == "extra_forbidden"
+    keys = [str(part) for part in around if _is_key(part)]
+    keys += [str(last)] if last != "" and (unknown or _is_key(last)) else []
     key = ".".join([prefix, *keys] if prefix else keys) or "parameters"
-    if first["type"] == "extra_forbidden":
+    if unknown:
         names = known_keys(first["loc"][:-1])
         homes = [dotted for dotted in everywhere if dotted.rpartition(".")[2] == keys[-1]]
         remedy = f"valid keys are {among(keys[-1], names)}" if names else "there are none"
@@ -67,6 +70,11 @@ def refusal(
     if isinstance(value, dict) and first["type"] == "value_error":
         value = BLOCK
     remedy = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_type":
+        inner = next((dotted for dotted in everywhere if dotted.startswith(f"{key}.")), key)
+        remedy = f"is a block; give those of its keys that differ, such as {inner}"
+    if first["type"] == "string_type" and isinstance(value, int | float):
+        remedy += f"; write it in quotes, '{value}'"
     if first["type"] == "literal_error":
         remedy += did_you_mean(value, re.findall("'(.*?)'", first["ctx"]["expected"]))
     return InputError(key, value, remedy)

@@ -46,7 +46,8 @@ defaults = load_config()
 ```
 
 - An unknown key, or a value that is not valid, ends in one line that says what would be.
-- On the command line a list is written with bars: `topology.fanouts=10|5`. `null` clears a key.
+- A list stands in brackets, `topology.fanouts=[10,5]`, or has bars, `10|5`. `null` clears a key.
+- Numbers are decimal, `010` is ten. Names stay as they are written, `007` is not `7`.
 - Numbers are at most 1e9; those that must be positive are at least 1e-9.
 - Keys stand below who reads them: first those of every run (of a block that is called like a
   pipeline, `attack` or `audit`, of every run of that), then those that only some runs read. Where

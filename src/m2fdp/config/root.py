@@ -16,7 +16,7 @@ from m2fdp.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, Threa
 from m2fdp.config.readers import DEPLOYED, OWN_LOSSES, ZONED
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
-from m2fdp.config.types import READ_BY, SINCE, Block, Count, Number, spelled
+from m2fdp.config.types import READ_BY, SINCE, Block, Count, Name, Number, spelled
 from m2fdp.own_code import FORM, is_own
 
 # What a user's own code can stand for.
@@ -85,7 +85,7 @@ class Config(Block):
         "null = one a core. Never changes a result.",
     )
     cell: Annotated[
-        str,
+        Name,
         Field(max_length=200),
         spelled(
             r"\w[\w.-]*(/\w[\w.-]*)*",

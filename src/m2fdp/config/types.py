@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -14,9 +15,11 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from yaml import YAMLError
 
 from m2fdp.errors import did_you_mean
 from m2fdp.own_code import FORM, is_own
+from m2fdp.yaml_files import read_value
 
 # Products of some numbers must still be numbers in float32.
 SMALLEST, LARGEST = 1e-9, 1e9
@@ -35,14 +38,24 @@ def _no_bool(value: Any) -> Any:
 
 
 def _split_bars(value: Any) -> Any:
-    """Lists of several elements arrive from `--params` as `0.5|1.0`."""
+    """A list may be a text, too: `0.5|1.0`, with brackets or without."""
+    if isinstance(value, str) and value.startswith("["):
+        with suppress(YAMLError):
+            value = read_value(value)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        (value,) = value
     if isinstance(value, str):
         return value.split("|")
     return [value] if isinstance(value, (int, float)) else value
 
 
+def _whole_number_as_text(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
 Number = BeforeValidator(_no_bool)
 FromText = BeforeValidator(_split_bars)
+Name = Annotated[str, BeforeValidator(_whole_number_as_text)]
 
 Probability = Annotated[float, Number, Field(ge=0, le=1)]
 Decay = Annotated[float, Number, Field(ge=0, lt=1)]

@@ -179,7 +179,7 @@ def _listed(names: list[str]) -> str:
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     with replacing(path) as file:
-        file.write_text(json.dumps(content, indent=2, ensure_ascii=False))
+        file.write_text(json.dumps(content, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
 def _write_table(path: Path, table: pd.DataFrame) -> None:

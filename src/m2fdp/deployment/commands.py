@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
-from m2fdp.command_errors import BadInput
+from m2fdp.command_errors import BadInput, have_streams
+from m2fdp.config.assignments import read_assignments
 from m2fdp.errors import InputError
 from m2fdp.interruption import end_in_one_line
 
@@ -20,18 +20,16 @@ _FILE = click.Path(path_type=Path)
 @click.group(name="m2fdp")
 def main() -> None:
     """A tree of real processes: one plan, signed; each node with its own keys, state and budget."""
+    have_streams()
     end_in_one_line()
 
 
 def _params(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
-    """`KEY=VALUE,KEY=VALUE`, with lists as `1|2`, as one mapping."""
-    found = {}
-    for text in (part for each in texts for part in each.split(",")):
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise BadInput(str(InputError("--params", text, "give KEY=VALUE, separated by commas")))
-        found[key.strip()] = yaml.safe_load(value)
-    return found
+    """What `--params` says each time that it is given; the later wins."""
+    try:
+        return read_assignments(texts)
+    except InputError as error:
+        raise BadInput(str(error)) from None
 
 
 def _configured(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -181,13 +181,13 @@ def rehearse(
         tell(f"{shape} processes over TLS on {_LOCALHOST}, {config.algorithm}, a rehearsal")
         rehearsal.start_all()
         code = rehearsal.wait(3600)
-        lines = rehearsal.log(rehearsal.cloud).read_text().splitlines()
+        lines = rehearsal.log(rehearsal.cloud).read_text(encoding="utf-8").splitlines()
         for line in lines:
             tell(f"  {line}")
         if code:
             return False
         for name in tree.names[-1]:
-            spent = re.findall(r"epsilon .*", rehearsal.log(name).read_text())
+            spent = re.findall(r"epsilon .*", rehearsal.log(name).read_text(encoding="utf-8"))
             tell(f"  {name}: {spent[-1] if spent else 'nothing spent'}")
         tell(f"{time.perf_counter() - began:.1f} s in all; the same run in the simulator …")
         weights, ledger = reference(rehearsal.experiment)

@@ -111,7 +111,9 @@ class PublicPlan:
         signature = base64.b64encode(keys.sign_as_authority(authority, self.signed_bytes)).decode()
         with replacing(path) as unfinished:
             written = {"plan": self.content, "signature": signature}
-            unfinished.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n")
+            unfinished.write_text(
+                json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
 
 def load_plan(path: Path, authority: bytes) -> PublicPlan:

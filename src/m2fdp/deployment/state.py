@@ -172,7 +172,7 @@ class State:
         """The folder is this node's, or becomes so."""
         if file.exists():
             try:
-                name = json.loads(file.read_text())["name"]
+                name = json.loads(file.read_text(encoding="utf-8"))["name"]
             except (ValueError, KeyError, TypeError):
                 raise InputError("state", shown(file), "is damaged") from None
             if name != node:
@@ -182,7 +182,7 @@ class State:
             raise InputError("state", shown(file), "is missing from a state that was begun")
         else:
             with replacing(file) as unfinished:
-                unfinished.write_text(json.dumps({"name": node}) + "\n")
+                unfinished.write_text(json.dumps({"name": node}) + "\n", encoding="utf-8")
 
     def _check_age(self) -> None:
         """Each line of answers says of which step it is, as those of an older version do not; and

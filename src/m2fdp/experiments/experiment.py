@@ -120,6 +120,10 @@ class Experiment(Assembly):
         """What the run promises, and what the promise rests on; for JSON."""
         return promise.summarise(self, self.elections())
 
+    def exposed_links(self) -> list[str]:
+        """A line on the links on which nobody may listen, if there are any."""
+        return promise.exposed(self)
+
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""
         return promise.warn(self)

@@ -24,6 +24,7 @@ from m2fdp.privacy.summary import (
     conditions_of,
     drowned,
     elections_summary,
+    exposed_links,
     splits_summary,
     summary,
     warnings,
@@ -122,6 +123,14 @@ def _of_lost_sums(assembly: Assembly) -> list[str]:
         f"{lost:,} of {total:,} sums lose too many senders to be read: training goes on as if "
         "none of them had moved (secure_aggregation.dropout, threshold)"
     ]
+
+
+def exposed(assembly: Assembly) -> list[str]:
+    """A line on the links that must be closed, if there are any."""
+    calibrated = assembly.calibration
+    return exposed_links(
+        calibrated.mechanism, calibrated.affordable_rounds, assembly.config.privacy
+    )
 
 
 def warn(assembly: Assembly) -> list[str]:

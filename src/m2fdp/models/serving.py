@@ -64,7 +64,7 @@ def write_model(
 ) -> None:
     """Write what `_load_pyfunc` reads, parameters by name, into a folder that is there."""
     about = {"model": config.model_dump(mode="json"), "shape": list(shape), "n_classes": n_classes}
-    (folder / DESCRIPTION).write_text(json.dumps(about, indent=2))
+    (folder / DESCRIPTION).write_text(json.dumps(about, indent=2), encoding="utf-8")
     weights = {name: tensor.detach().cpu().clone() for name, tensor in state_dict.items()}
     torch.save(weights, folder / WEIGHTS)
 
@@ -76,7 +76,7 @@ def _load_pyfunc(path: str) -> Served:
         ValueError: the weights are those of another model than the folder describes.
     """
     folder = Path(path)
-    about = json.loads((folder / DESCRIPTION).read_text())
+    about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     config = parse_block(ModelConfig, about["model"], "model")
     channels, height, width = about["shape"]
     shape = (channels, height, width)

@@ -20,6 +20,7 @@ from omegaconf.errors import (
 )
 from pydantic import ValidationError
 
+from m2fdp.config.loading import read_parameters, unread_files
 from m2fdp.errors import InputError, among
 from m2fdp.files import shown
 from m2fdp.pipelines.kedro_internals import ParsedOnce
@@ -69,7 +70,7 @@ class StrictConfigLoader(ParsedOnce):
         except (GrammarParseError, InterpolationResolutionError) as error:
             raise self._unresolved(key, error) from None
         except (ConfigTypeError, ValueError) as error:  # Kedro has no types of its own
-            contents = [read_block(file) for file in self.files(key)]
+            contents = [self.content(key, file) for file in self.files(key)]
             if key == "parameters":
                 contents.insert(0, self.runtime_params or {})
             for dotted, value in _clashes(contents):
@@ -83,22 +84,37 @@ class StrictConfigLoader(ParsedOnce):
             both = both.replace(f"{Path.cwd().as_posix()}/", "")
             raise InputError(keys, "(twice)", f"is set in {both}; keep one") from None
 
-    def parse(self, key: str) -> Any:
-        """Kedro's reading of files that are blocks of keys, each set once.
+    def content(self, key: str, file: Path) -> dict[str, Any]:
+        """What a file of that kind says.
 
         Raises:
-            InputError: one that is not.
+            InputError: it is no YAML, holds no keys or sets one twice.
         """
-        for file in self.files(key):
-            read_block(file)
-        return super().parse(key)
+        return read_parameters(file) if key == "parameters" else read_block(file)
 
     def files(self, key: str) -> Iterator[Path]:
         """The files that may hold configuration of that kind, the environment's first."""
         for env in dict.fromkeys((self.env or self.default_run_env, self.base_env)):
-            for path in sorted((Path(self.conf_source) / env).rglob(f"{key}*")):
+            folder = Path(self.conf_source) / env
+            patterns = self.config_patterns.get(key, (f"**/{key}*",))
+            for path in sorted({path for pattern in patterns for path in folder.glob(pattern)}):
                 files = path.rglob("*") if path.is_dir() else (path,)
                 yield from (file for file in files if file.suffix in _SUFFIXES)
+
+    def unread(self) -> list[Path]:
+        """Files in conf/ and in the environments in use that look like configuration and that
+        nothing reads.
+
+        Raises:
+            InputError: one whose name is almost that of a file that is read.
+        """
+        conf, parameters = Path(self.conf_source), self["parameters"]
+        for file in sorted(conf.glob("*.*")):
+            if file.is_file() and file.name.startswith((*_NEEDED, "credentials", "globals")):
+                remedy = f"nothing reads it there; move it to {shown(conf / self.default_run_env)}"
+                raise InputError("file", shown(file), remedy)
+        envs = {self.base_env, self.env or self.default_run_env}
+        return [file for env in sorted(envs) for file in unread_files(conf / env, parameters)]
 
     def place(self, key: str, dotted: str) -> str:
         """File and line that set a dotted key, as far as they can be found."""

@@ -24,6 +24,9 @@ from m2fdp.errors import InputError
 from m2fdp.files import replacing, shown
 from m2fdp.pipelines.kedro_internals import Replacing
 
+# Kedro's own would write as the locale says.
+_WRITTEN = {"mode": "w", "encoding": "utf-8"}
+
 
 @contextmanager
 def _readable(path: PurePosixPath) -> Iterator[None]:
@@ -53,6 +56,8 @@ class _Possible(Replacing):
 class TableDataset(Replacing, CSVDataset):
     """A table as CSV; one that is loaded knows its file."""
 
+    DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN}
+
     def load(self) -> pd.DataFrame:
         with _readable(self.path):
             table = super().load()
@@ -68,6 +73,8 @@ class PossibleTableDataset(_Possible, TableDataset):
 class PageDataset(Replacing, TextDataset):
     """A text, such as a page in Markdown or HTML."""
 
+    DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN, "open_args_load": _WRITTEN | {"mode": "r"}}
+
 
 class FigureDataset(Replacing, MatplotlibDataset):
     """A figure as PNG."""
@@ -79,6 +86,8 @@ class PossibleFigureDataset(_Possible, FigureDataset):
 
 class RecordDataset(Replacing, JSONDataset):
     """Named values as JSON."""
+
+    DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN}
 
     def load(self) -> dict[str, Any]:
         with _readable(self.path):

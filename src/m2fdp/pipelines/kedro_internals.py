@@ -6,6 +6,8 @@
   leaves only that one known to the process.
 - `OmegaConfigLoader._read_raw_config`: the configuration files as they are parsed, before anything
   is merged or resolved. Kedro keeps it apart so that it can be cached.
+- `OmegaConfigLoader._read_dir_configs`: the files of one environment, and `_check_duplicates` of
+  them. OmegaConf reads YAML 1.1, and has no other way to be told how to read numbers.
 
 `tests/pipelines/test_kedro_internals.py` fails when a version of Kedro has them no longer.
 """
@@ -23,6 +25,7 @@ from typing import Any
 from kedro.config import OmegaConfigLoader
 from kedro.framework.project import pipelines
 from kedro.pipeline import Pipeline
+from omegaconf import OmegaConf
 
 from m2fdp.files import replacing
 
@@ -71,9 +74,25 @@ class ParsedOnce(OmegaConfigLoader):
     def files(self, key: str) -> Iterator[Path]:
         """All files that may hold configuration of that kind; none where they can't be listed."""
 
+    @abstractmethod
+    def content(self, key: str, file: Path) -> dict[str, Any]:
+        """What a file of that kind says."""
+
     def parse(self, key: str) -> Any:
         """Kedro's reading of the files of that kind."""
         return super()._read_raw_config(key)
+
+    def _read_dir_configs(self, folder: str, patterns: Any, key: str, read: set, *rest: Any) -> Any:
+        contents = {
+            file: OmegaConf.create(self.content(key, file))
+            for file in self.files(key)
+            if file.is_relative_to(folder)
+        }
+        if not contents or key == "credentials":
+            return super()._read_dir_configs(folder, patterns, key, read, *rest)
+        read.update(contents)
+        self._check_duplicates(key, contents)
+        return contents
 
     def _read_raw_config(self, key: str) -> Any:
         contents = tuple((str(file), file.read_bytes()) for file in self.files(key))

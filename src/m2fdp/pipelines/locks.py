@@ -36,7 +36,7 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
     """
     check_folders([path])
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as file:
+    with path.open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -137,8 +137,8 @@ def _write(folder: Path, servable: ServableModel) -> None:
     model.save(str(folder / "MLmodel"))
     # An input of one value all over: nobody's record.
     example = np.full((1, *shape), 0.5, dtype=real).tolist()
-    (folder / _EXAMPLE).write_text(json.dumps(example))
-    (folder / _SERVED_EXAMPLE).write_text(json.dumps({"inputs": example}))
+    (folder / _EXAMPLE).write_text(json.dumps(example), encoding="utf-8")
+    (folder / _SERVED_EXAMPLE).write_text(json.dumps({"inputs": example}), encoding="utf-8")
     _write_environment(folder)
 
 
@@ -148,19 +148,21 @@ def _write_environment(folder: Path) -> None:
     pinned = [f"{library}=={version(library).partition('+')[0]}" for library in _LIBRARIES]
     pinned.append(f"mlflow=={mlflow.__version__}")
     python = platform.python_version()
-    (folder / "requirements.txt").write_text("\n".join(pinned) + "\n")
+    (folder / "requirements.txt").write_text("\n".join(pinned) + "\n", encoding="utf-8")
     python_env = {
         "python": python,
         "build_dependencies": ["pip", "setuptools", "wheel"],
         "dependencies": ["-r requirements.txt"],
     }
-    (folder / "python_env.yaml").write_text(yaml.safe_dump(python_env, sort_keys=False))
+    (folder / "python_env.yaml").write_text(
+        yaml.safe_dump(python_env, sort_keys=False), encoding="utf-8"
+    )
     conda = {
         "name": "mlflow-env",
         "channels": ["conda-forge"],
         "dependencies": [f"python={python}", "pip", {"pip": pinned}],
     }
-    (folder / "conda.yaml").write_text(yaml.safe_dump(conda, sort_keys=False))
+    (folder / "conda.yaml").write_text(yaml.safe_dump(conda, sort_keys=False), encoding="utf-8")
 
 
 @contextmanager

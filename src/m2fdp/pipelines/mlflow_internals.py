@@ -32,6 +32,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import (
     BAD_REQUEST,
     INVALID_PARAMETER_VALUE,
+    RESOURCE_ALREADY_EXISTS,
     RESOURCE_DOES_NOT_EXIST,
     ErrorCode,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "REFUSED",
     "UNKNOWN",
     "check_alias",
+    "exists",
     "is_database",
     "is_unknown",
     "metric_values",
@@ -78,6 +80,11 @@ REFUSED = ErrorCode.Name(BAD_REQUEST)
 def is_unknown(error: MlflowException) -> bool:
     """Whether a store says that it has no such run or experiment."""
     return error.error_code == UNKNOWN
+
+
+def exists(error: MlflowException) -> bool:
+    """Whether a store says that it has such an experiment already."""
+    return error.error_code == ErrorCode.Name(RESOURCE_ALREADY_EXISTS)
 
 
 def check_alias(name: str, alias: str) -> None:

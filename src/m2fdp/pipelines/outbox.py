@@ -97,7 +97,7 @@ class Outbox:
     def take_in(self, metrics: Iterable[Metric] = ()) -> None:
         """Keep what is in the file, which is then gone, and after it more metrics, to be sent."""
         if self._file.is_file():
-            unsent = json.loads(self._file.read_text())
+            unsent = json.loads(self._file.read_text(encoding="utf-8"))
             self._metrics += [Metric(*fields) for fields in unsent["metrics"]]
             self._tags = unsent["tags"] | self._tags
             self._files[:0] = [Path(path) for path in unsent["files"]]
@@ -120,7 +120,7 @@ class Outbox:
             "models": [str(path) for path in self._models],
         }
         with replacing(self._file) as unfinished:
-            unfinished.write_text(json.dumps(unsent))
+            unfinished.write_text(json.dumps(unsent), encoding="utf-8")
         counts = {name: len(unsent[name]) for name in unsent if name != "run"}
         summary = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         return f"{summary} ({self._failure})"

@@ -114,7 +114,7 @@ def warn_of_other_code(run: Run, code: dict[str, str]) -> None:
 def _cpu() -> str:
     """The processor's name, by which libraries choose in which order they sum."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:  # not on Linux
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -134,7 +134,11 @@ def _git(project: Path, *arguments: str) -> str | None:
     """What git answers, or None without git or outside a repository."""
     try:
         answer = subprocess.run(
-            ["git", "-C", str(project), *arguments], capture_output=True, text=True, check=True
+            ["git", "-C", str(project), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=True,
         )
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import socket
 import sqlite3
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 
+from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from m2fdp.errors import InputError
+from m2fdp.files import replacing
 from m2fdp.interruption import deferred
 from m2fdp.pipelines.causes import first_line, why_no_answer
 from m2fdp.pipelines.mlflow_internals import UNKNOWN, request_once, tables
@@ -24,6 +26,9 @@ _CONNECT_S = 10.0
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 # Which every database of MLflow's has had, in whatever version.
 _LASTING_TABLES = {"experiments", "runs"}
+# What migrations call the table of the version, and how they begin the name of one that replaces
+# another.
+_VERSION, _UNFINISHED = "alembic_version", "_alembic_tmp_"
 
 
 def check_store(uri: str) -> None:
@@ -42,8 +47,7 @@ def check_store(uri: str) -> None:
     elif kind in _PORTS:
         _check_database(_parsed(uri))
     try:
-        with deferred() if kind == "sqlite" else nullcontext():  # a new one gets its tables
-            _open(uri)
+        _open(uri)
     except Exception as error:  # each kind of store has its own
         raise _refusal(uri, f"can't be used: {first_line(error)}") from None
 
@@ -72,17 +76,38 @@ def _check_file(url: URL) -> None:
         path.open("ab").close()
     except OSError as error:
         raise _refusal(uri, f"can't be written to: {error.strerror}") from None
+    if _is_unmade(uri, path):
+        # Of two processes that make the tables in one file, both fail; and so does every later one.
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            if _is_unmade(uri, path):
+                with deferred(), replacing(path) as unfinished:
+                    _open(str(url.set(database=str(unfinished))))
+
+
+def _is_unmade(uri: str, path: Path) -> bool:
+    """Whether MLflow's tables are still to be made: in an empty file, or in one in which somebody
+    was stopped as he made them."""
     try:
         # Not read-only: what a killed process left half done is undone first.
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
             rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             present = {name for (name,) in rows}
+            if present >= tables():
+                return False
+            # The last thing that is made is an experiment.
+            held = [name for name in present - {_VERSION} if _has_rows(database, name)]
+            foreign = {name for name in present - tables() if not name.startswith(_UNFINISHED)}
     except sqlite3.Error as error:
         raise _refusal(uri, f"{error}; restore it, or move it away to begin a new one") from None
-    if present and not present >= _LASTING_TABLES:
+    if not held and foreign <= {_VERSION}:
+        return True
+    if not present >= _LASTING_TABLES:
         raise _refusal(uri, "is another program's database; name a file of its own for MLflow")
-    if present and not present >= tables():
-        raise _refusal(uri, f"is of an older MLflow; back it up, then: mlflow db upgrade {uri}")
+    raise _refusal(uri, f"is of an older MLflow; back it up, then: mlflow db upgrade {uri}")
+
+
+def _has_rows(database: sqlite3.Connection, table: str) -> bool:
+    return database.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() is not None
 
 
 def _check_database(url: URL) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +21,19 @@ _TRIED = 100  # ports
 # One worker, and none of MLflow's jobs: it would start 15 processes, and workers that take longer
 # than 5 s to import, as beside a study, are killed and started again for ever.
 _SETTINGS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+# Prints lines once somebody listens at an address, unless the server, its parent, is gone before.
+_TELLER = """
+import os, signal, socket, sys, time
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+parent, (host, port, *lines) = os.getppid(), sys.argv[1:]
+while os.getppid() == parent:
+    with socket.socket() as asked:
+        if asked.connect_ex((host, int(port))) == 0:
+            print(*lines, sep="\\n", flush=True)
+            break
+    time.sleep(0.1)
+"""
 
 
 def show(project: Path) -> None:
@@ -29,13 +44,15 @@ def show(project: Path) -> None:
     save_view_of_runs(client, experiment)
     uri, pages = tracking_uri(project), _pages(client, experiment)
     if uri.startswith("http"):
-        _tell(uri.rstrip("/"), pages)
+        for name, page in pages.items():
+            click.echo(f"{name}: {uri.rstrip('/')}/{page}")
         return
     port = free_port(_PORT)
     if port != _PORT:
         click.echo(f"Port {_PORT} is taken, perhaps by an older `make ui`; this one takes {port}.")
-    _tell(f"http://{_HOST}:{port}", pages)
     sys.stdout.flush()
+    lines = [f"{name}: http://{_HOST}:{port}/{page}" for name, page in pages.items()]
+    tell_once_served(port, lines)
     _serve(uri, port)
 
 
@@ -49,9 +66,9 @@ def _pages(client: mlflow.MlflowClient, experiment: str) -> dict[str, str]:
     return {"The runs": view_link(experiment, RUNS, "TABLE"), **pages}
 
 
-def _tell(server: str, pages: dict[str, str]) -> None:
-    for name, page in pages.items():
-        click.echo(f"{name}: {server}/{page}")
+def tell_once_served(port: int, lines: Sequence[str]) -> subprocess.Popen:
+    """Have a process print lines when somebody listens at a port, and end."""
+    return subprocess.Popen([sys.executable, "-c", _TELLER, _HOST, str(port), *lines])
 
 
 def free_port(first: int) -> int:

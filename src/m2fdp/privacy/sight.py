@@ -198,6 +198,7 @@ OF_MODELS = (
     "downlinks",
     "colluders",
 )
+LINKS = frozenset({"uplinks", "downlinks"})
 UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION = "uplinks_caught", "downlinks_caught", "coalition"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from math import inf
 from typing import Any
 
 import pandas as pd
 
 from m2fdp.config import Config, PrivacyConfig, SecureAggregationConfig
-from m2fdp.formatting import EPSILON_NAMES, for_json
+from m2fdp.formatting import EPSILON_NAMES, for_json, hardly_protects
 from m2fdp.privacy.accounting import ACCOUNTANT, Composition, chance_of_use
 from m2fdp.privacy.calibrated import CalibratedMechanism
 from m2fdp.privacy.ledger import Ledger
@@ -17,7 +18,7 @@ from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.mechanisms.splits import LABELS
 from m2fdp.privacy.multiplier import nominal_epsilon
 from m2fdp.privacy.positions import Position, position_name
-from m2fdp.privacy.sight import OBSERVERS
+from m2fdp.privacy.sight import LINKS, OBSERVERS
 
 # The grid of masked sums, over the deviation of their noise.
 LARGEST_GRID = 1e-3
@@ -334,24 +335,47 @@ def warnings(
     if not mechanism.private:
         return []
     target = nominal_epsilon(mechanism.ledger, rounds, privacy)
-    exposed: dict[str, float] = {
-        kind: value
-        for kind, value in mechanism.ledger.by_kind(rounds).items()
-        if kind in OBSERVERS.keys() - mechanism.ledger.distrusted and value > target
-    }
-    names = [f"{kind} (ε {'∞' if v == inf else f'{v:.3g}'})" for kind, v in exposed.items()]
+    names = _could_learn_more(mechanism.ledger, rounds, target, OBSERVERS.keys() - LINKS)
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
     lines += [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
     lines += _paid_by_delta(mechanism.ledger, rounds)
     if names:
-        lines.insert(0, "not distrusted, but could learn more than the target: " + ", ".join(names))
+        who = ", ".join(names)
+        remedy = "threat.distrusted has the target bind them"
+        lines.insert(0, f"not distrusted, but could learn more than the target: {who}; {remedy}")
     verified = mechanism.epsilon(rounds)
+    if weak := hardly_protects(verified):
+        lines.append(weak)
     if verified > target:
         nominal = f"{target:g}" if privacy.noise_multiplier is None else f"{target:.3g}"
         nominal += "".join(f" and {cloud:g}" for cloud in _at_cloud(privacy).values())
         kind = "conditional" if conditions else "verified"
         lines.insert(0, f"{kind} ε {verified:.3g} exceeds the nominal {nominal}")
     return lines
+
+
+def exposed_links(mechanism: CalibratedMechanism, rounds: int, privacy: PrivacyConfig) -> list[str]:
+    """A line on the links that are taken to be closed and must be, if there are any."""
+    if not mechanism.private:
+        return []
+    target = nominal_epsilon(mechanism.ledger, rounds, privacy)
+    if not (names := _could_learn_more(mechanism.ledger, rounds, target, LINKS)):
+        return []
+    links = " and ".join(names)
+    return [
+        f"Whoever listens on {links} could learn more than the target: encrypt these links, or "
+        "name them in threat.open_links, and the target binds listeners too"
+    ]
+
+
+def _could_learn_more(
+    ledger: Ledger, rounds: int, target: float, kinds: AbstractSet[str]
+) -> list[str]:
+    return [
+        f"{kind} (ε {'∞' if value == inf else f'{value:.3g}'})"
+        for kind, value in ledger.by_kind(rounds).items()
+        if kind in kinds - ledger.distrusted and value > target
+    ]
 
 
 def _paid_by_delta(ledger: Ledger, rounds: int) -> list[str]:

@@ -14,7 +14,14 @@ import pandas as pd
 from m2fdp.algorithms import get_algorithm
 from m2fdp.config import PrivacyConfig
 from m2fdp.experiments.experiment import Experiment
-from m2fdp.formatting import counted, nominal, promised_epsilon, quantity, upper_bound
+from m2fdp.formatting import (
+    counted,
+    hardly_protects,
+    nominal,
+    promised_epsilon,
+    quantity,
+    upper_bound,
+)
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.sight import KINDS
 from m2fdp.reporting.tables import markdown
@@ -247,6 +254,8 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
         f"{guarantee[0].upper()}{guarantee[1:]}."
     )
     says += "".join(f" It holds if {condition}." for condition in promised.get("conditions", ()))
+    if weak := hardly_protects(epsilon):
+        says += f" **{weak}.**"
     nominal_epsilon = float(promised["epsilon_nominal"])
     if epsilon > nominal_epsilon * (1 + 1e-6):
         says += (

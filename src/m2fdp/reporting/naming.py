@@ -9,11 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import PurePath as Path
 from typing import Any
 
 from m2fdp.config import Config, flatten
 
-LONGEST = 100  # characters of a name before its digest
+LONGEST = 60  # characters of a name
+_ALGORITHM, _DATASET = 11, 14  # characters that these have of it, at most
 # How a run came about, or what is drawn of it; no other run is told from it by these.
 _ASIDE = frozenset({"resume", "figures"})
 _ALWAYS = ("algorithm", "dataset.name", "seed")  # part of every name, in this order
@@ -55,21 +57,30 @@ def run_name(config: Config, typed: Iterable[str] = ()) -> str:
         text, exact = _label(changed[key])
         whole = whole and exact
         parts.append(f"{_short(key)}_{text}")
-    algorithm, exact_algorithm = _label(config.algorithm)
-    dataset, exact_dataset = _label(config.dataset.name)
-    whole = whole and exact_algorithm and exact_dataset
-    lengths = itertools.accumulate(map(len, parts))
-    listed = [part for part, length in zip(parts, lengths, strict=True) if length <= LONGEST]
-    if omitted := len(parts) - len(listed):
+    of_file = config.dataset.name == "npz"
+    labels = (
+        _label(config.algorithm),
+        _label(Path(config.dataset.root).stem if of_file else config.dataset.name),
+    )
+    algorithm, dataset = labels[0][0][:_ALGORITHM], labels[1][0][:_DATASET]
+    whole = whole and ((algorithm, True), (dataset, True)) == labels
+    seed = f"seed_{config.seed}"
+    name = "-".join([algorithm, dataset, *parts, seed])
+    if whole and len(name) <= LONGEST:
+        return name
+    ends = [seed, _digest(config)]
+    room = LONGEST - len("-".join([algorithm, dataset, "99_more", *ends]))
+    lengths = itertools.accumulate(len(part) + 1 for part in parts)
+    listed = [part for part, length in zip(parts, lengths, strict=True) if length <= room]
+    if (omitted := len(parts) - len(listed)) and room >= 0:
         listed.append(f"{omitted}_more")
-    ends = [f"seed_{config.seed}"] + ([] if whole and not omitted else [_digest(config)])
     return "-".join([algorithm, dataset, *listed, *ends])
 
 
 def command(config: Config, pipelines: Iterable[str] = ()) -> str:
     """The `kedro run` that repeats a run, whatever the environments say by then.
 
-    Places of files, which differ from machine to machine, are left to the reader as `<…>`.
+    Places of files, which differ from machine to machine, are left to the reader as ROOT, EDGES.
 
     Args:
         pipelines: that ran; none is the default one.
@@ -114,12 +125,12 @@ def _label(value: Any) -> tuple[str, bool]:
 def _argument(key: str, value: Any) -> str:
     """A value as `--params` takes it."""
     if _is_place(value):
-        return f"<{key.rpartition('.')[2]}>"
+        return key.rpartition(".")[2].upper()
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list) and value:
         if any(isinstance(element, (list, dict)) for element in value):
-            return "<a list, in a file of parameters>"
+            return json.dumps(value, separators=(",", ":"))
         return "|".join(map(str, value))
     return str(value)
 

@@ -53,6 +53,7 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     loader = settings.CONFIG_LOADER_CLASS(
         str(project / settings.CONF_SOURCE), order.env or study.env, **settings.CONFIG_LOADER_ARGS
     )
+    loader.unread()
     setting = Setting(order.name, study, loader["parameters"], last, order.params)
     check_keys(setting)
     for point in points(study):

@@ -63,6 +63,7 @@ class Cell:
     overrides: dict[str, Any]  # nested, as Kedro's runtime parameters
     config: Config
     pipelines: tuple[str, ...] = ()  # that it runs; none = all that trains and evaluates
+    private: bool = True  # whether it adds noise at all
     twin: str = ""  # tells the cell from another arm's of the same configuration
 
     @property
@@ -127,12 +128,13 @@ def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:
         schedules: the schedules of searched arms, by place. An arm without its has no cells.
 
     Raises:
-        InputError: a key set in two places, two equal cells of one arm, or a cell that
+        InputError: a key set in two places, two cells of one arm that are one run, or a cell that
             `parse_config` or `check_config` refuses.
     """
     check_keys(setting)
     cells: dict[str, Cell] = {}
     by_hash: dict[str, Cell] = {}
+    as_read: dict[object, Cell] = {}
     for point in points(setting.study):
         place = place_of_choice(setting.study, point)
         if place is not None and place not in schedules:
@@ -146,10 +148,26 @@ def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:
                 cell.name,
                 f"equals the cell {other.name}; make every cell a run apart",
             )
+        if (read := as_read.setdefault((_group(cell), _unprotected(cell)), cell)) is not cell:
+            raise InputError(
+                f"study.{setting.name}",
+                cell.name,
+                f"is the run of {read.name}: {cell.config.algorithm} adds no noise and reads no "
+                "privacy; give what does a study, or an arm with `over`, of its own",
+            )
         if other is not None:
             cell = replace(cell, twin=cell.name)
         cells[cell.name] = by_hash[cell.hash] = cell
     return tuple(cells.values())
+
+
+def _unprotected(cell: Cell) -> str:
+    """What cells without noise have in common that are one run; all others differ."""
+    read = essentials(cell.config)
+    if not cell.private:
+        rng, unread = "privacy.secure_rng", ("privacy.", "threat.")
+        read = {k: v for k, v in read.items() if k == rng or not k.startswith(unread)}
+    return json.dumps(read, sort_keys=True)
 
 
 def _group(cell: Cell) -> tuple[str | None, str | None]:
@@ -197,7 +215,7 @@ def build_cell(
     plan = check_config(config, frozenset(study.pipelines))
     if "attack" in study.pipelines:
         check_attack(config, plan)
-    return Cell(name, point, overrides, config, tuple(study.pipelines))
+    return Cell(name, point, overrides, config, tuple(study.pipelines), private=plan.private)
 
 
 def _configured(

@@ -111,7 +111,11 @@ def read_pages(docs: Path) -> list[Page]:
     names = ["results.md", *(f"results/{paper.lower()}.md" for paper in PAPERS)]
     names += ["results/ours.md", "attacks.md"]
     paths = [docs / name for name in names]
-    return [Page(p, n, p.read_text()) for p, n in zip(paths, names, strict=True) if p.is_file()]
+    return [
+        Page(p, n, p.read_text(encoding="utf-8"))
+        for p, n in zip(paths, names, strict=True)
+        if p.is_file()
+    ]
 
 
 def recorded(pages: Iterable[Page]) -> dict[str, str]:

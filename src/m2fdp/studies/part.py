@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.errors import InputError, among
 from m2fdp.studies.grid import Point, points, varied_keys
 from m2fdp.studies.study import Study
+from m2fdp.yaml_files import read_value
 
 OPTION = "--only"
 
@@ -51,7 +50,6 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
 def as_yaml(text: str) -> Any:
     """The value, as `--params` reads one; what is no YAML stays text, which selects nothing."""
     try:
-        read: Any = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
-    except (OmegaConfBaseException, YAMLError):
+        return read_value(text)
+    except YAMLError:
         return text
-    return read["value"]

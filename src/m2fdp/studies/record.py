@@ -143,7 +143,7 @@ class RecordFiles:
                 continue
             with replacing(self.path(part)) as unfinished:
                 if isinstance(content, Mapping):
-                    unfinished.write_text(json.dumps(content) + "\n")
+                    unfinished.write_text(json.dumps(content) + "\n", encoding="utf-8")
                 else:
                     content.to_csv(unfinished, index=False, lineterminator="\n")
             files.append(self.path(part))
@@ -175,7 +175,7 @@ class RecordFiles:
             known = [of_arms.get(key, lowest([])) for key in keys]
             procedures = procedures.assign(guarantee_released=known, guarantee=known)
         board = self.path("board")
-        pictures = json.loads(board.read_text()) if board.is_file() else {}
+        pictures = json.loads(board.read_text(encoding="utf-8")) if board.is_file() else {}
         return Record(runs, rounds, search, procedures, pictures)
 
     def _table(self, part: str, texts: Mapping[str, Any]) -> pd.DataFrame:

@@ -242,7 +242,7 @@ def _write(path: Path, content: pd.DataFrame | str) -> Path:
     """A table as CSV, or text; whole or not at all. Returns the path."""
     with replacing(path) as unfinished:
         if isinstance(content, str):
-            unfinished.write_text(content)
+            unfinished.write_text(content, encoding="utf-8")
         else:
             content.to_csv(unfinished, index=False)
     return path

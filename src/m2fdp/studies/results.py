@@ -119,7 +119,7 @@ def publish(project: Path, identity: str | None) -> None:
     for page, made in zip(results.pages, rendered(results), strict=True):
         if made.text != page.text:
             with replacing(page.path) as unfinished:
-                unfinished.write_text(made.text)
+                unfinished.write_text(made.text, encoding="utf-8")
             written.append(page.path)
     for path in written:
         click.echo(shown(path))

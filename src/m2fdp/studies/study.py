@@ -8,17 +8,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from m2fdp.claims.declared import Claim
 from m2fdp.claims.layout import Layout
-from m2fdp.config import Block, flatten
+from m2fdp.config import Block, flatten, overlaid
 from m2fdp.config.parsing import refusal
 from m2fdp.config.types import spelled
 from m2fdp.errors import InputError, among
-from m2fdp.files import shown
 from m2fdp.yaml_files import read_block
 
 BASE_ENV = "base"
@@ -257,15 +254,9 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
         names = among(name, studies, f"(none in {folders[0]})")
         raise InputError("study", name, f"no such study; the studies are {names}")
     files = dict.fromkeys(folder / f"{name}.yml" for folder in folders)
-    merged: DictConfig | ListConfig = OmegaConf.create({})
+    content: dict[str, Any] = {}
     for file in filter(Path.is_file, files):
-        read_block(file)
-        try:
-            merged = OmegaConf.merge(merged, OmegaConf.load(file))
-        except OmegaConfBaseException as error:
-            reason = " ".join(str(error).split())
-            raise InputError(shown(file), f"study {name}", f"can't be read: {reason}") from None
-    content = OmegaConf.to_container(merged)
+        content = overlaid(content, read_block(file))
     try:
         return Study.model_validate(content)
     except ValidationError as error:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from m2fdp.claims.layout import Layout, Panel
+from m2fdp.config.assignments import split_outside
 from m2fdp.errors import InputError
 from m2fdp.studies.part import as_yaml
 from m2fdp.studies.study import SWEEP, Study
@@ -40,7 +41,7 @@ def sweep(over: Sequence[str], seeds: int | None) -> Study:
         raise InputError(OVER, "(none)", f"what the sweep goes over is missing; {_FORM}")
     grid: dict[str, list[Any]] = {}
     for text, key in zip(over, sweep_keys(over), strict=True):
-        values = [each.strip() for each in text.partition("=")[2].split("|")]
+        values = [each.strip() for each in split_outside(text.partition("=")[2], "|")]
         if not key or not all(values):
             raise InputError(OVER, text, _FORM)
         if key == "seed":

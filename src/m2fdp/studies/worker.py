@@ -57,7 +57,7 @@ def _output_to(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     streams = (sys.stdout, sys.stderr)
     former = [os.dup(stream.fileno()) for stream in streams]
-    with path.open("w") as log:
+    with path.open("w", encoding="utf-8") as log:
         for stream in streams:
             os.dup2(log.fileno(), stream.fileno())
     try:

@@ -122,7 +122,7 @@ def read_edges(path: Path) -> list[tuple[str, str]]:
         rows = _csv_rows(path)
     elif path.suffix in {".yml", ".yaml"}:
         try:
-            rows = read_yaml(path)
+            rows = read_yaml(path, names=True)
         except InputError as error:
             raise refuse(str(error)) from None
     else:
@@ -151,9 +151,9 @@ def _csv_rows(path: Path) -> list[list[str | None]]:
 
 
 def _edge(row: object, path: Path) -> tuple[str, str]:
-    """Names are texts or numbers."""
+    """Names are texts, also where they look like numbers: 007 is not 7."""
     if isinstance(row, (list, tuple)) and len(row) == 2:
-        names = [str(name).strip() for name in row if type(name) in (str, int)]
+        names = [name.strip() for name in row if isinstance(name, str)]
         if len(names) == 2 and all(name.isprintable() and name for name in names):
             return names[0], names[1]
     raise InputError("topology.edges", row, f"in {path} is no pair of parent and child")

@@ -293,7 +293,7 @@ def test_no_file_is_mapped_into_memory(tmp_path):
     mapped = []
 
     def on_chunk(done, total):
-        mapped.append(str(tmp_path) in Path("/proc/self/maps").read_text())
+        mapped.append(str(tmp_path) in Path("/proc/self/maps").read_text(encoding="utf-8"))
 
     map_records(records(), config_in(tmp_path), Computing(on_chunk=on_chunk))
     assert mapped == [False] * 3

@@ -20,6 +20,8 @@ def summarise_privacy(experiment: Experiment) -> dict[str, Any]:
     """What the run promises; what a user must know about it goes to the terminal."""
     for line in experiment.warnings():
         logger.warning(line)
+    for line in experiment.exposed_links():
+        logger.info(line)
     promised = experiment.summary()
     if "assumptions" in promised:
         n_assumptions = len(promised["assumptions"])
