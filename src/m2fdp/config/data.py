@@ -88,6 +88,14 @@ def _row(value: Any) -> Any:
     return value.split("/") if isinstance(value, str) else value
 
 
+def _with_texts(value: Any) -> Any:
+    """YAML reads names such as 7 as numbers."""
+    return {str(name): row for name, row in value.items()} if isinstance(value, dict) else value
+
+
+Row = Annotated[list[NonNegative], BeforeValidator(_row)]
+
+
 class PartitionConfig(Block):
     """How the training records are dealt to the devices (J Sec. VI-A)."""
 
@@ -98,7 +106,8 @@ class PartitionConfig(Block):
     )
     labels_per_device: Count = Field(
         default=3,
-        description="Classes a device holds (labels_per_device).",
+        description="Classes a device holds (labels_per_device); 3 means all where there are "
+        "fewer.",
         json_schema_extra={READ_BY: "partition.scheme: labels_per_device"},
     )
     alpha: Positive = Field(
@@ -108,16 +117,14 @@ class PartitionConfig(Block):
         json_schema_extra={READ_BY: "partition.scheme: dirichlet or quantity"},
     )
     table: (
-        Annotated[
-            list[Annotated[list[NonNegative], BeforeValidator(_row)]],
-            FromText,
-            Field(min_length=1),
-        ]
+        Annotated[list[Row], FromText, Field(min_length=1)]
+        | Annotated[dict[str, Row], BeforeValidator(_with_texts), Field(min_length=1)]
         | None
     ) = Field(
         default=None,
-        description="A row a device with its records of each class, 5/0|0/5 on the command line; "
-        "all records of a class are dealt, in these proportions.",
+        description="A row a device with its records of each class, 5/0|0/5 on the command line, "
+        "or, where topology.edges names devices, name: row; all records of a class are dealt, in "
+        "these proportions.",
         json_schema_extra={SINCE: "0.13.0", READ_BY: "partition.scheme: table"},
     )
     level: Literal["device", "edge"] = Field(

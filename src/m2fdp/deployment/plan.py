@@ -304,7 +304,8 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
 def _recompute(config: Config, facts: Facts, held_out: Records | None = None) -> Recomputed:
     """The run, over training images that are all black."""
     plan = check_deployment(config)
-    sizes = [facts.records[name] for name in plan.network.tree.names[-1]]
+    names = plan.network.tree.names[-1]
+    sizes = [facts.records[name] for name in names]
     channels, height, width = facts.shape
     n_records = sum(sizes)
     images = np.zeros((n_records, height, width, channels), np.uint8)
@@ -322,7 +323,7 @@ def _recompute(config: Config, facts: Facts, held_out: Records | None = None) ->
             "sample": np.arange(len(labels)),
             "split": np.repeat(["train", split], [n_records, n_held_out]),
             "label": labels,
-            "device": np.repeat([*range(len(sizes)), CLOUD], [*sizes, n_held_out]),
+            "device": np.repeat([*names, str(CLOUD)], [*sizes, n_held_out]),
         },
         columns=COLUMNS,
     )

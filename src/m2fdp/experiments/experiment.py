@@ -167,7 +167,7 @@ class Experiment(Assembly):
         noise; see `m2fdp.privacy.scores`. None where devices hold out nothing."""
         if self.config.partition.held_out_by == "cloud":
             return None
-        samples, holders = held_out(self.manifest, "validation")
+        samples, holders = held_out(self.dealt, "validation")
         model, weights = self.model, parameters_to_vector(state_dict.values())
         set_exact_arithmetic()
         found = evaluate(model, weights, *records_of(self.inputs, samples, "cpu")).predictions

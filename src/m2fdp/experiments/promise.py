@@ -72,8 +72,8 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     promised = summary(mechanism, rounds, config.privacy, conditions(assembly))
     if not mechanism.private:
         return promised
-    held = {split: len(held_by_cloud(assembly.manifest, split)) for split in ("validation", "test")}
-    by_devices = len(held_out(assembly.manifest, "validation")[0]) - held["validation"]
+    held = {split: len(held_by_cloud(assembly.dealt, split)) for split in ("validation", "test")}
+    by_devices = len(held_out(assembly.dealt, "validation")[0]) - held["validation"]
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     sources = fitted_on(config.features)
     rounded = assembly.rounding.least_move < inf and not assembly.begins_too_long
@@ -133,7 +133,7 @@ def warn(assembly: Assembly) -> list[str]:
             f"privacy.budget {privacy.budget:g}"
         )
     lines += _of_lost_sums(assembly)
-    held = len(held_by_cloud(assembly.manifest, "validation"))
+    held = len(held_by_cloud(assembly.dealt, "validation"))
     if mechanism.private and held:
         lines.append(
             f"{held} validation records lie in clear with the cloud: ε does not cover them"
