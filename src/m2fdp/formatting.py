@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
@@ -24,6 +24,12 @@ def for_json(value: float) -> float | str:
 def counted(n: int, noun: str, several: str | None = None) -> str:
     """So many of them: `1 round`, `2,000 rounds`; `several` where the plural has no plain s."""
     return f"{n:,} {noun if n == 1 else several or f'{noun}s'}"
+
+
+def some_of(things: Sequence[object]) -> str:
+    """The first eight of them, and how many there are."""
+    some = ", ".join(map(str, things[:8]))
+    return some if len(things) <= 8 else f"{some}, … ({len(things)} in all)"
 
 
 def upper_bound(value: float, digits: int = 3) -> str:

@@ -30,6 +30,7 @@ DATASETS = (
     "synthetic",
 )
 SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table")
+DOWNLOADED = " or ".join(name for name in DATASETS if name not in ("digits", "npz", "synthetic"))
 PIXELS: Final = "pixels"  # the map that leaves images as they are
 
 
@@ -51,9 +52,12 @@ class DatasetConfig(Block):
     root: str = Field(
         default="data/01_raw",
         description="The folder of torchvision's layout; for npz the file itself.",
+        json_schema_extra={READ_BY: f"dataset.name: {DOWNLOADED} or npz"},
     )
     download: bool = Field(
-        default=False, description="Whether missing files may be fetched over the network."
+        default=False,
+        description="Whether missing files may be fetched over the network.",
+        json_schema_extra={READ_BY: f"dataset.name: {DOWNLOADED}"},
     )
     scale: Literal["pixels", "unit_norm"] = Field(
         default="pixels",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,7 +46,8 @@ def make_manifest(
 
     Returns:
         One row a record that is used, with the columns `dataset, sample, split, label, device`;
-        device is a number, -1 for the cloud. Sorted by split (train, validation, test), device, sample.
+        device is a number, -1 for the cloud. Sorted by split (train, validation, test), device,
+        sample.
 
     Raises:
         InputError: if the records can't be dealt as asked.
@@ -191,14 +193,14 @@ def _typed(manifest: pd.DataFrame, name: str, names: Names) -> pd.DataFrame:
         known = names.devices if names.given else [f"0 to {n - 1}"]
         problem = f"is none of topology's {n}; valid: -1 for the cloud, {among(wrong, known)}"
         raise refuse(f"device {wrong!r}", problem)
-    place = [SPLITS.index(split) for split in values["split"]]
+    place = np.array([SPLITS.index(split) for split in values["split"]])
     order = np.lexsort((table["sample"], device, place))
     result = pd.DataFrame({name: table[name][order] for name in COLUMNS})
     result.attrs = dict(manifest.attrs)
     return result.astype({"dataset": str, "split": str})
 
 
-def _whole(name: str, values: list[object], refuse: Callable[[str, str], InputError]) -> np.ndarray:
+def _whole(name: str, values: list[Any], refuse: Callable[[str, str], InputError]) -> np.ndarray:
     """The whole numbers of a column, int64; pandas makes floats of them where one has been absent.
 
     Raises:

@@ -328,8 +328,8 @@ def _check(
         raise InputError(
             "partition.scheme",
             config.scheme,
-            f"{called(int(np.argmin(sizes)), names)} would hold no record; use {remedy}fewer devices or a "
-            "larger data set",
+            f"{called(int(np.argmin(sizes)), names)} would hold no record; use {remedy}fewer "
+            "devices or a larger data set",
         )
     if config.scheme == "labels_per_device":
         pairs = np.unique(np.stack([device[held], labels[held]]), axis=1)

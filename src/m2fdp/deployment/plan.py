@@ -24,8 +24,9 @@ from torch import Tensor
 
 from m2fdp.config import PIXELS, Config, DeploymentConfig, parse_config
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import CLOUD, COLUMNS
+from m2fdp.data.manifest import COLUMNS
 from m2fdp.data.overlap import refuse_records
+from m2fdp.data.partitioners import CLOUD
 from m2fdp.deployment import keys
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import ROUNDING, experiment_of

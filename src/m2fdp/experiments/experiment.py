@@ -63,11 +63,9 @@ class Experiment(Assembly):
             InputError: the configuration contradicts itself or is none, or the given data set is
                 none.
         """
-        kinds = type(config).__name__, type(dataset).__name__  # a line has no room for the values
+        kind = type(config).__name__  # a line has no room for the value
         if not isinstance(config, Config):
-            raise InputError("config", kinds[0], "is no Config; load_config makes one of a mapping")
-        if not isinstance(dataset, Dataset | None):
-            raise InputError("dataset", kinds[1], "is no m2fdp.data.dataset.Dataset")
+            raise InputError("config", kind, "is no Config; load_config makes one of a mapping")
         return cls(config, dataset, manifest)
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ from m2fdp.data.manifest import (
     make_manifest,
     shards_of,
 )
+from m2fdp.data.overlap import Repeats, count_repeats
 from m2fdp.data.partitioners import Names
 from m2fdp.data.sources import load_dataset
 from m2fdp.experiments.checks import check_config
@@ -116,15 +117,20 @@ class Parts:
         """
         return by_name(self.dealt, self._tree_and_names[1])
 
-    @cached_property
+    @property
     def dealt(self) -> pd.DataFrame:
         """Who holds which record, by the devices' numbers; the tree says only which devices share
         an edge server.
 
         Raises:
             InputError: records that can't be dealt as asked, a given manifest that is not one of
-                this data set for these devices, or what model and privacy refuse of the data.
+                this data set for these devices, test records that are all trained on, or what model
+                and privacy refuse of the data.
         """
+        return self._split[0]
+
+    @cached_property
+    def _split(self) -> tuple[pd.DataFrame, Repeats]:
         config, dataset, (tree, names) = self.config, self.dataset, self._tree_and_names
         partition, manifest = config.partition, self.given_manifest
         if manifest is None:
@@ -134,7 +140,12 @@ class Parts:
             by = partition.held_out_by
             manifest = check_manifest(manifest, dataset, tree.n_devices, by, names)
         check_data(config, self.plan, dataset, self.input_shape, shards_of(manifest).sizes)
-        return manifest
+        return manifest, count_repeats(dataset, manifest)
+
+    @property
+    def repeats(self) -> Repeats:
+        """The records that are equal to others."""
+        return self._split[1]
 
     @cached_property
     def _tree_and_names(self) -> tuple[Tree, Names]:

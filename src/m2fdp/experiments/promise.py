@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
@@ -13,6 +14,7 @@ from m2fdp.data.features.mapping import fitted_on
 from m2fdp.data.manifest import held_by_cloud, held_out
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.smoothness import declared_drift
+from m2fdp.formatting import counted, some_of
 from m2fdp.privacy.outside import outside_the_promise
 from m2fdp.privacy.rounding import ENFORCED, condition
 from m2fdp.privacy.summary import (
@@ -113,6 +115,30 @@ def _of_lost_sums(assembly: Assembly) -> list[str]:
     ]
 
 
+def _of_records(assembly: Assembly) -> list[str]:
+    """What accuracy, or the protection of records, suffers from."""
+    repeats, dataset, lines = assembly.repeats, assembly.dataset, []
+    if repeats.held_out:
+        lines.append(
+            f"{repeats.held_out} of the {repeats.n_held_out} records that nobody trains on are "
+            "training records as well, pixel by pixel: accuracy is too good by them"
+        )
+    if repeats.on_devices:
+        lines.append(
+            f"{repeats.on_devices} training records are held by several devices, pixel by pixel: "
+            "whoever's they are is protected as if each were somebody else's"
+        )
+    trained = np.unique(dataset.labels[assembly.samples.samples])
+    absent = np.setdiff1d(np.arange(dataset.n_classes), trained)
+    if len(absent):
+        named = some_of(absent.tolist())
+        lines.append(
+            f"no device has a record of {counted(len(absent), 'class', 'classes')} of "
+            f"{dataset.n_classes}, {named}: models never learn them"
+        )
+    return lines
+
+
 def warn(assembly: Assembly) -> list[str]:
     """A line for each thing that a user can change and should know before trusting epsilon, or
     what a run will make of it."""
@@ -125,6 +151,7 @@ def warn(assembly: Assembly) -> list[str]:
             f"training.batch_size = {batch_size:g} is more than any device's records, at most "
             f"{most}: every step uses all of them, as with null, and sampling protects nobody"
         )
+    lines += _of_records(assembly)
     lines += warnings(mechanism, rounds, privacy, conditions(assembly))
     planned = len(mechanism.ledger.plans)
     if rounds < planned:

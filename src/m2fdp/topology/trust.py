@@ -12,7 +12,7 @@ import numpy as np
 
 from m2fdp.config import TopologyConfig, TrustConfig
 from m2fdp.errors import InputError
-from m2fdp.formatting import counted
+from m2fdp.formatting import counted, some_of
 from m2fdp.streams import generator
 from m2fdp.topology.tree import Tree
 
@@ -105,7 +105,7 @@ def explicit_trust(tree: Tree, untrusted: Sequence[str]) -> Trust:
     servers = {name for layer in tree.names[:-1] for name in layer}
     no_servers = [name for name in untrusted if name not in servers]
     if no_servers:
-        problem = f"is no server of this tree, whose servers are {_some(sorted(servers))}"
+        problem = f"is no server of this tree, whose servers are {some_of(sorted(servers))}"
         raise refuse(no_servers[0], problem)
     trust = tuple(
         np.array([layer > 0 and name not in untrusted for name in names])
@@ -120,8 +120,3 @@ def explicit_trust(tree: Tree, untrusted: Sequence[str]) -> Trust:
             problem = f"is untrusted, so its parent {parent} is untrusted too (J eq. 4)"
             raise refuse(child, f"{problem}; add the parent to the list")
     return trust
-
-
-def _some(names: Sequence[str]) -> str:
-    some = ", ".join(names[:8])
-    return some if len(names) <= 8 else f"{some}, … ({len(names)} in all)"
