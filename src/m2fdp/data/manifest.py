@@ -281,11 +281,13 @@ def held_out(manifest: pd.DataFrame, split: str) -> tuple[np.ndarray, np.ndarray
 
 
 def label_counts(manifest: pd.DataFrame) -> pd.DataFrame:
-    """Training records of each device (index, in the manifest's order) by label (one column each).
+    """Training records of each device (index; names are in the manifest's order) by label (one
+    column each).
 
     A simulation diagnostic: in a deployment these un-noised counts would be a release.
     """
     train = manifest[manifest["split"] == "train"]
-    return pd.crosstab(train["device"], train["label"]).reindex(
+    table = pd.crosstab(train["device"], train["label"]).reindex(
         columns=pd.RangeIndex(manifest["label"].max() + 1, name="label"), fill_value=0
     )
+    return table if train["device"].dtype.kind == "i" else table.loc[train["device"].unique()]
