@@ -139,17 +139,16 @@ def _check_holders(
     table: pd.DataFrame, names: Names, held_out_by: str, refuse: Callable[[str, str], InputError]
 ) -> None:
     """Refuse devices without records, and records that are held by others than should hold them."""
-    n_devices = len(names.devices)
-    devices = shards_of(table, n_devices).sizes
-    holders = {split: held_out(table, split)[1] for split in SPLITS}
+    n_devices, holders = len(names.devices), {split: held_out(table, split)[1] for split in SPLITS}
     if (holders["train"] == CLOUD).any():
         problem = "holds training records; valid: devices, which alone train"
         raise refuse("the cloud (device -1)", problem)
-    if not devices.all():
+    sizes = np.bincount(holders["train"], minlength=n_devices)
+    if not sizes.all():
         raise refuse(
-            counted(int((devices > 0).sum()), "device"),
+            counted(int((sizes > 0).sum()), "device"),
             f"topology has {n_devices}; both must have as many, and "
-            f"{called(int(np.argmin(devices)), names)} has no training record",
+            f"{called(int(np.argmin(sizes)), names)} has no training record",
         )
     by_cloud = holders["validation"] == CLOUD
     if not (by_cloud if held_out_by == "cloud" else ~by_cloud).all():
@@ -258,10 +257,10 @@ class DeviceSamples:
         return np.diff(self.offsets)
 
 
-def shards_of(manifest: pd.DataFrame, n_devices: int = 0) -> DeviceSamples:
-    """The training records of the manifest, by device, of so many at least."""
+def shards_of(manifest: pd.DataFrame) -> DeviceSamples:
+    """The training records of the manifest, by device."""
     train = manifest[manifest["split"] == "train"].sort_values(["device", "sample"])
-    sizes = np.bincount(train["device"].to_numpy(), minlength=n_devices)
+    sizes = np.bincount(train["device"].to_numpy())
     return DeviceSamples(
         samples=train["sample"].to_numpy(dtype=np.int64),
         offsets=np.concatenate([[0], np.cumsum(sizes)]),

@@ -262,7 +262,9 @@ def _ordered(
         if name not in table:
             raise InputError("partition.table", list(table), f"lacks a row for {name}")
         if name not in groups:
-            raise InputError(f"partition.table.{name}", table[name], f"is of {among(name, groups)}")
+            raise InputError(
+                f"partition.table.{name}", table[name], f"is none of {among(name, groups)}"
+            )
     return [table[name] for name in groups]
 
 
