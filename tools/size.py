@@ -1,8 +1,8 @@
-"""`make size`: lines of code, of texts, and keys of the configuration, beside ceilings that only fall.
+"""`make size`: lines of each room, and keys of the configuration, beside ceilings that only fall.
 
 A limit a module makes more modules. A ceiling for the whole, and one a room, makes a feature bring
-its own lines and no others. The ceilings stand in pyproject.toml, `[tool.m2fdp.size]`. A commit that
-gets a room below its ceiling lowers it to what the room has.
+its own lines and no others. The ceilings stand in pyproject.toml, `[tool.m2fdp.size]`. A commit
+that gets a room below its ceiling lowers the ceiling.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "m2fdp"
 # Modules that stand beside the rooms.
-BESIDE = "(beside rooms)"
+BESIDE = "beside"
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,19 @@ class Size:
 
 def size_of(source: str) -> Size:
     """The size of one module."""
-    texts: set[int] = set()
+    docstrings: set[int] = set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str) and node.end_lineno is not None:
-                texts |= set(range(node.lineno, node.end_lineno + 1))
-    code: set[int] = set()
+        match node:
+            case ast.Expr(value=ast.Constant(value=str()), lineno=first, end_lineno=int(last)):
+                docstrings |= set(range(first, last + 1))
+    comments, code = set[int](), set[int]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            texts.add(token.start[0])
+            comments.add(token.start[0])
         elif token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING):
             code |= set(range(token.start[0], token.end[0] + 1))
-    return Size(len(source.splitlines()), len(code - texts), len(texts - (code - texts)))
+    code -= docstrings
+    return Size(len(source.splitlines()), len(code), len(docstrings | (comments - code)))
 
 
 def by_room(package: Path = PACKAGE) -> dict[str, Size]:
