@@ -118,10 +118,10 @@ def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
     return Tree(tuple(parents), tuple(tuple(layer) for layer in layers))
 
 
-def _by_number(name: str) -> tuple[list[tuple[int, str]], str]:
+def _by_number(name: str) -> tuple[list[tuple[bool, int, str]], str]:
     """A name's place: numbers in it count by their value, `device-2` before `device-10`."""
     parts = re.findall(r"0*([0-9]+)|([^0-9]+)", name)
-    return [(len(number), number or text) for number, text in parts], name
+    return [(text != "", len(number), number or text) for number, text in parts], name
 
 
 def _on_a_cycle(parent_of: dict[str, str]) -> str:
