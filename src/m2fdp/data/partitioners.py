@@ -135,12 +135,7 @@ def _by_own_code(
     refuse = partial(InputError, key, name)
     function = load(key, name)
     takes_block = n_positional(function) == 5
-    asked = keywords_of(function)
-    told = {
-        word: value
-        for word, value in (("devices", names.devices), ("servers", names.servers))
-        if word in asked
-    }
+    told = {word: getattr(names, word) for word in {"devices", "servers"} & keywords_of(function)}
 
     def dealt() -> np.ndarray:
         rng = generator(seed, "partition-own")
@@ -158,7 +153,7 @@ def _by_own_code(
             "deals by numbers, and topology.edges has names; valid: it returns names, or takes "
             "`*, devices` or `*, servers`, which tell it whose the numbers are"
         )
-    device = numbers_of(found.tolist(), names) if by_name else found
+    device = numbers_of(found.tolist(), names, by_name_alone=True) if by_name else found
     if device.min() < CLOUD or device.max() >= n_devices:
         wrong = found[(device < CLOUD) | (device >= n_devices)][0]
         valid = f"0 to {n_devices - 1}, and -1 = left out"
@@ -347,14 +342,14 @@ def _check(
             )
 
 
-def numbers_of(values: Sequence[object], names: Names) -> np.ndarray:
+def numbers_of(values: Sequence[object], names: Names, by_name_alone: bool = False) -> np.ndarray:
     """The devices' numbers, int64 (n,), of their names or numbers; -1 for the cloud, and -2 for
     what is neither.
 
-    A whole number is a device's number, but for one that a device has as its name.
+    Numbers count only where no name looks like one.
     """
     number_of = {name: j for j, name in enumerate(names.devices)}
-    if not any(map(is_whole_number, names.devices)):
+    if not by_name_alone and not any(map(_is_number, names.devices)):
         number_of |= {str(j): j for j in range(len(names.devices))}
     number_of[str(CLOUD)] = CLOUD
     found = (
@@ -365,9 +360,13 @@ def numbers_of(values: Sequence[object], names: Names) -> np.ndarray:
     return np.fromiter(found, dtype=np.int64, count=len(values))
 
 
-def is_whole_number(text: str) -> bool:
-    """Whether a text is a whole number from 0 as one writes it."""
-    return text.isascii() and text.isdecimal() and len(text) < 19 and text == str(int(text))
+def _is_number(name: str) -> bool:
+    """Whether whoever reads a table may take a name, such as `007`, for a number."""
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def called(device: int, names: Names) -> str:
