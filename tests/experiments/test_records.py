@@ -75,6 +75,12 @@ def test_new_rows_are_scored_without_being_dealt():
         scored.train()
 
 
+def test_without_records_to_test_on_nothing_is_trained():
+    """It ended in a traceback of shared memory."""
+    with pytest.raises(InputError, match=r"training.evaluate_on = 'test': needs records there"):
+        Experiment.from_config(CONFIG, of_images(drawn(40), drawn(0))).train()
+
+
 def test_two_classes_suit_the_default_partition():
     config = load_config({"topology.fanouts": [2, 2]})
     experiment = Experiment.from_config(config, of_images(drawn(40), drawn(9, seed=1)))

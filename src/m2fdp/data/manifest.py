@@ -20,8 +20,8 @@ from m2fdp.data.partitioners import (
     partition,
     stratified_position,
 )
-from m2fdp.errors import InputError, among
-from m2fdp.formatting import counted
+from m2fdp.errors import InputError, among, did_you_mean
+from m2fdp.formatting import counted, some_of
 from m2fdp.streams import generator
 
 COLUMNS = ["dataset", "sample", "split", "label", "device"]
@@ -190,8 +190,8 @@ def _typed(manifest: pd.DataFrame, name: str, names: Names) -> pd.DataFrame:
         wrong = values["device"][int(np.argmin(device))]
         n = len(names.devices)
         known = names.devices if names.given else [f"0 to {n - 1}"]
-        problem = f"is none of topology's {n}; valid: -1 for the cloud, {among(wrong, known)}"
-        raise refuse(f"device {wrong!r}", problem)
+        valid = f"valid: -1 for the cloud, {some_of(known)}{did_you_mean(wrong, known)}"
+        raise refuse(f"device {wrong!r}", f"is none of topology's {n}; {valid}")
     place = np.array([SPLITS.index(split) for split in values["split"]])
     order = np.lexsort((table["sample"], device, place))
     result = pd.DataFrame({name: table[name][order] for name in COLUMNS})

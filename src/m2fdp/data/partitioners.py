@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 
 from m2fdp.config import PartitionConfig
-from m2fdp.errors import InputError, among
-from m2fdp.formatting import counted
+from m2fdp.errors import InputError, did_you_mean
+from m2fdp.formatting import counted, some_of
 from m2fdp.own_code import guarded, is_own, keywords_of, load, n_positional
 from m2fdp.streams import generator
 
@@ -158,7 +158,7 @@ def _by_own_code(
         wrong = found[(device < CLOUD) | (device >= n_devices)][0]
         valid = f"0 to {n_devices - 1}, and -1 = left out"
         if names.given:
-            valid = f"-1 = left out, {among(wrong, names.devices)}"
+            valid = f"-1 = left out, {some_of(names.devices)}{did_you_mean(wrong, names.devices)}"
         raise refuse(f"deals a record to device {wrong}; valid: {valid}")
     if not np.array_equal(found, dealt()):
         remedy = "draw from the generator that it is given"
@@ -251,15 +251,14 @@ def _ordered(
     if not isinstance(table, Mapping):
         if given:
             problem = "is for names that topology.edges has; valid: name: row, for each of "
-            raise InputError("partition.table", "rows without names", problem + among("", groups))
+            raise InputError("partition.table", "rows without names", problem + some_of(groups))
         return list(table)
     for name in (*table, *groups):
         if name not in table:
             raise InputError("partition.table", list(table), f"lacks a row for {name}")
         if name not in groups:
-            raise InputError(
-                f"partition.table.{name}", table[name], f"is none of {among(name, groups)}"
-            )
+            known = some_of(groups) + did_you_mean(name, groups)
+            raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
     return [table[name] for name in groups]
 
 

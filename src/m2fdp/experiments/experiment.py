@@ -136,8 +136,10 @@ class Experiment(Assembly):
             process: instead of `process()`, such as that of another simulation.
 
         Raises:
-            InputError: the model has diverged, or rounding it would tell of a record.
+            InputError: there are no records to test on, the model has diverged, or rounding it
+                would tell of a record.
         """
+        _ = self.evaluated
         set_exact_arithmetic()
         process = process or self.process()
         try:
@@ -158,7 +160,7 @@ class Experiment(Assembly):
         """What a model, such as `Trained.state_dict`, is worth on `held_out`, on the CPU."""
         set_exact_arithmetic()
         weights = parameters_to_vector(state_dict.values())
-        return evaluate(self.model, weights, *records_of(self.inputs, self.held_out, "cpu"))
+        return evaluate(self.model, weights, *records_of(self.inputs, self.evaluated, "cpu"))
 
     def score(self, state_dict: Mapping[str, Tensor]) -> float | None:
         """The accuracy on records that devices hold out, as the cloud is told it: a release, behind

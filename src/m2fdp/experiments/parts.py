@@ -26,6 +26,7 @@ from m2fdp.data.manifest import (
 from m2fdp.data.overlap import Repeats, count_repeats
 from m2fdp.data.partitioners import Names
 from m2fdp.data.sources import load_dataset
+from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config
 from m2fdp.experiments.data_checks import check_data
 from m2fdp.experiments.inputs import compute_inputs, records_of
@@ -180,6 +181,20 @@ class Parts:
         if split == "test" and self.given_manifest is None:  # whoever scores rows deals none
             return np.arange(self.dataset.n_train, len(self.dataset.labels))
         return held_out(self.dealt, split)[0]
+
+    @property
+    def evaluated(self) -> np.ndarray:
+        """`held_out`, which accuracy is a share of.
+
+        Raises:
+            InputError: there are none.
+        """
+        if not len(self.held_out):
+            split = self.config.training.evaluate_on
+            raise InputError(
+                "training.evaluate_on", split, "needs records there; the split has none"
+            )
+        return self.held_out
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
         """Features (n, C, H, W) and labels (n,) of some samples on the compute device."""
