@@ -49,10 +49,10 @@ def check(
     table = manifest.assign(shard_size=manifest["device"].map(sizes))
     by_name = any(isinstance(value, str) for value in manifest["device"])
     the_cloud = str(cloud) if by_name else cloud
-    n_devices = None  # names tell how many there are to nobody but the run
-    if not by_name:
-        # Bounded by the records, lest one wild device number stand for millions of devices.
-        n_devices = int(min(sizes.index.max() + 1, sizes.sum())) if len(sizes) else 0
+    # Names do not tell how many there are. Bounded by the records, lest one wild device number stand
+    # for millions of devices.
+    largest = -1 if by_name or not len(sizes) else sizes.index.max()
+    n_devices = None if by_name else int(min(largest + 1, sizes.sum()))
     holders = manifest.loc[manifest["split"] == "validation", "device"]
     devices_hold_out = len(holders) > 0 and bool((holders != the_cloud).all())
     rules = _rules(min_samples, n_devices, n_classes, devices_hold_out, columns, splits, the_cloud)
@@ -131,7 +131,7 @@ def _rules(
     from great_expectations.expectations.row_conditions import Column
 
     is_train, is_validation = Column("split") == "train", Column("split") == "validation"
-    devices = list(range(n_devices or 0))
+    devices, by_number = list(range(n_devices or 0)), n_devices is not None
     at_cloud = Column("split") == "test" if devices_hold_out else Column("split") != "train"
     theirs = "" if devices_hold_out else "validation and "
     rules = {
@@ -165,23 +165,17 @@ def _rules(
                     )
                 )
             }
-            if devices_hold_out and n_devices is not None
+            if devices_hold_out and by_number
             else {}
         ),
-        **(
-            {
-                "training records are held by devices 0 to n-1, all of them": (
-                    gxe.ExpectColumnDistinctValuesToEqualSet(
-                        column="device", value_set=devices, row_condition=is_train
-                    )
-                )
-            }
-            if n_devices is not None
-            else {
-                "training records are held by devices": gxe.ExpectColumnValuesToNotBeInSet(
-                    column="device", value_set=[cloud], row_condition=is_train
-                )
-            }
+        f"training records are held by devices{' 0 to n-1, all of them' * by_number}": (
+            gxe.ExpectColumnDistinctValuesToEqualSet(
+                column="device", value_set=devices, row_condition=is_train
+            )
+            if by_number
+            else gxe.ExpectColumnValuesToNotBeInSet(
+                column="device", value_set=[cloud], row_condition=is_train
+            )
         ),
         f"every device holds at least {min_samples} training records": (
             gxe.ExpectColumnValuesToBeBetween(
