@@ -20,7 +20,7 @@ from m2fdp.own_code import guarded, load, n_positional
 # What images have: grey, colour, colour and alpha.
 _CHANNELS = (1, 3, 4)
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-_MOST_CLASSES = 10_000  # that are looked for, lest one wild label stand for millions
+_MOST_CLASSES = 100_000  # lest one wild number stand for millions of parameters
 # How far pixels may lie beyond 0 and 1 by rounding alone; such are put on the border.
 _ROUNDING = 1e-6
 # What a file begins with that is no archive of arrays.
@@ -157,8 +157,10 @@ def checked(dataset: Dataset) -> Dataset:
             f"has n_classes = {dataset.n_classes!r} and labels from {labels.min()} to "
             f"{labels.max()}; valid: 0 to n_classes - 1"
         )
-    if dataset.n_classes < 2:
-        raise refuse("has n_classes = 1, so that every answer is right; valid: 2 classes or more")
+    if not 2 <= dataset.n_classes <= _MOST_CLASSES:
+        problem = ", so that every answer is right" if dataset.n_classes == 1 else ""
+        valid = f"valid: 2 to {_MOST_CLASSES:,} classes"
+        raise refuse(f"has n_classes = {dataset.n_classes}{problem}; {valid}")
     plain_images, plain_labels = _plain(images, labels)
     if plain_images is images and plain_labels is labels:
         return dataset
@@ -168,7 +170,8 @@ def checked(dataset: Dataset) -> Dataset:
 def _records_of(dataset: Dataset, refuse: Refuse, least: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of a data set, one label an image, the first `n_train` to be trained on."""
     for field in ("images", "labels"):
-        if not isinstance(value := getattr(dataset, field), np.ndarray):
+        value = getattr(dataset, field)
+        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
             raise refuse(f"has {field} of type {type(value).__name__}; valid: a NumPy array")
     n = len(dataset.labels) if dataset.labels.ndim else 0
     if not _is_whole(dataset.n_train) or not least <= dataset.n_train <= n - least:

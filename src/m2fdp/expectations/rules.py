@@ -49,7 +49,7 @@ def check(
     table = manifest.assign(shard_size=manifest["device"].map(sizes))
     by_name = any(isinstance(value, str) for value in manifest["device"])
     the_cloud = str(cloud) if by_name else cloud
-    # Names do not tell how many there are. Bounded by the records, lest one wild device number stand
+    # Names do not tell how many there are. Bounded by the records, lest one wild number stand
     # for millions of devices.
     largest = -1 if by_name or not len(sizes) else sizes.index.max()
     n_devices = None if by_name else int(min(largest + 1, sizes.sum()))
