@@ -52,7 +52,7 @@ def test_records_of_few_values_are_like_others_and_nobody_is_told():
 def test_classes_that_no_device_has_are_named():
     labels = np.tile([0, 1, 4, 7], 15)
     (line,) = lines(of_images(drawn(50), drawn(10, seed=1), 9, labels))
-    assert line.startswith("no device has a record of 5 classes of 9, 2, 3, 5, 6, 8: models")
+    assert line.startswith("5 of 9 classes have no training record, 2, 3, 5, 6, 8: models")
 
 
 def test_one_class_is_no_classification():

@@ -14,7 +14,7 @@ from m2fdp.data.features.mapping import fitted_on
 from m2fdp.data.manifest import held_by_cloud, held_out
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.smoothness import declared_drift
-from m2fdp.formatting import counted, some_of
+from m2fdp.formatting import some_of
 from m2fdp.privacy.outside import outside_the_promise
 from m2fdp.privacy.rounding import ENFORCED, condition
 from m2fdp.privacy.summary import (
@@ -142,10 +142,9 @@ def _of_records(assembly: Assembly) -> list[str]:
     trained = np.unique(dataset.labels[assembly.samples.samples])
     absent = np.setdiff1d(np.arange(dataset.n_classes), trained)
     if len(absent):
-        named = some_of(absent.tolist())
         lines.append(
-            f"no device has a record of {counted(len(absent), 'class', 'classes')} of "
-            f"{dataset.n_classes}, {named}: models never learn them"
+            f"{len(absent)} of {dataset.n_classes} classes have no training record, "
+            f"{some_of(absent.tolist())}: models never learn them"
         )
     return lines
 
