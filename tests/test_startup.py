@@ -81,7 +81,7 @@ def ended(words: list[str], code: int) -> tuple[str, set[str]]:
         ("run --params=partition.scheme=random", "partition.scheme = 'random': valid"),
         ("run --params=model.name=soft", "model.name = 'soft': is none of"),
         ("run --params=privacy.mechanism=noise", "privacy.mechanism = 'noise': valid"),
-        ("run --params=topology.fanouts=3", "topology.trust.ratios = [0.5]: needs 0 numbers"),
+        ("run --params=topology.fanouts=3", "topology.fanouts = [3]: has 0 layers of servers"),
         ("run --params=algorithm=scaffold,privacy.mechanism=upload", "that the local rule of"),
         ("run --params=algorithm=dtfl,model.name=softmax", "can't be trained in tiers"),
         ("run --pipelines=audit --params=algorithm=hfl", "so there is no bound to audit"),

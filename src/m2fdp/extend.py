@@ -10,6 +10,7 @@ from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.config import Block, ClockConfig, Config, NonNegative, Positive, TieringConfig
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import make_manifest
+from m2fdp.data.partitioners import Names
 from m2fdp.data.sources import load_dataset
 from m2fdp.errors import InputError
 from m2fdp.models.registry import Model, build_model
@@ -61,6 +62,7 @@ __all__ = [
     "Mechanism",
     "Model",
     "Momentum",
+    "Names",
     "Network",
     "NoOptions",
     "Noise",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
@@ -43,6 +43,12 @@ def hardly_protects(epsilon: float) -> str:
         f"ε {upper_bound(epsilon)} hardly protects anyone: what is seen may be e^ε times as likely "
         f"with a record as without it; ε above {WORTH_LITTLE} is worth little, near 1 much"
     )
+
+
+def some_of(things: Sequence[object]) -> str:
+    """The first eight of them, and how many there are."""
+    some = ", ".join(map(str, things[:8]))
+    return some if len(things) <= 8 else f"{some}, … ({len(things)} in all)"
 
 
 def upper_bound(value: float, digits: int = 3) -> str:

@@ -155,6 +155,15 @@ def n_positional(function: Callable[..., Any]) -> int | None:
     return sum(parameter.kind in by_place for parameter in parameters)
 
 
+def keywords_of(function: Callable[..., Any]) -> frozenset[str]:
+    """The names of the arguments that a function takes by name alone."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return frozenset()
+    return frozenset(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+
+
 def root() -> Path:
     """The nearest folder with a `pyproject.toml`, from the working directory up, or that itself."""
     cwd = Path.cwd()

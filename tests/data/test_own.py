@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from m2fdp.config import DatasetConfig, PartitionConfig
+from m2fdp.config import DatasetConfig, PartitionConfig, load_config
 from m2fdp.data.manifest import check_manifest, label_counts, make_manifest
 from m2fdp.data.partitioners import partition
 from m2fdp.data.sources import load_dataset
 from m2fdp.errors import InputError
+from m2fdp.experiments.checks import check_config
 from m2fdp.validation import ManifestValidator
 
 DATA = """
@@ -106,3 +107,21 @@ def test_the_cap_holds_for_it_too():
 def test_a_device_that_gets_nothing_is_named():
     with pytest.raises(InputError, match="own_schemes:as_list': device 2 would hold no record"):
         deal("as_list")
+
+
+@pytest.mark.parametrize(
+    ("key", "with_block", "without"),
+    [
+        ("partition.alpha", {"partition.scheme": "some"}, {"partition.scheme": "as_list"}),
+        ("dataset.root", {"dataset.name": "stripes"}, {"dataset.name": "grey"}),
+    ],
+)
+def test_keys_of_a_block_are_read_by_own_code_that_takes_the_block(key, with_block, without):
+    value = {"partition.alpha": 2.0, "dataset.root": "elsewhere"}[key]
+    modules = {"partition.scheme": "own_schemes", "dataset.name": "own_data"}
+    of_modules = [
+        {k: f"{modules[k]}:{name}" for k, name in own.items()} for own in (with_block, without)
+    ]
+    check_config(load_config(of_modules[0], {key: value}))
+    with pytest.raises(InputError, match=f"{key} = {value!r}: belongs to"):
+        check_config(load_config(of_modules[1], {key: value}))

@@ -343,6 +343,7 @@ def test_npz_colour_bytes(tmp_path):
         ({"y_train": np.array([0.0, 1.0, 2.0, 1.0])}, "y_train has type float64"),
         ({"y_train": np.array([0, 1, 3, 1])}, "3 distinct labels from 0 to 3, but none is 2;"),
         ({"y_train": np.array([1, 2, 3, 1])}, "3 distinct labels from 1 to 3, but none is 0;"),
+        ({"y_train": np.array([0, 3, 7, 5])}, "0 to 7, but none is 1, 2, 4, 6;"),
         ({"y_train": np.array([0, 0, 0, 0])}, "1 distinct label from 0 to 0;"),
         ({"y_test": np.array([3, 0])}, "y_test has labels from 0 to 3"),
         ({"y_test": np.array([-1, 0])}, "y_test has labels from -1 to 0"),
@@ -364,9 +365,26 @@ def test_npz_refuses_what_is_no_npz(tmp_path):
     np.save(tmp_path / "one.npy", np.zeros(3))
     sound = save(tmp_path).read_bytes()
     (tmp_path / "cut.npz").write_bytes(sound[: len(sound) // 2])
-    for name in ("text.npz", "one.npy", "cut.npz"):
-        with pytest.raises(InputError, match="not a readable .npz"):
+    (tmp_path / "table.npz").write_bytes(b"PAR1 and so on")
+    for name, kind in (
+        ("text.npz", "another kind of file"),
+        ("one.npy", "a single array, .npy"),
+        ("cut.npz", "BadZipFile"),
+        ("table.npz", "Parquet"),
+    ):
+        with pytest.raises(InputError, match=f"not a readable .npz.*{kind}"):
             load("npz", tmp_path / name, tmp_path)
+
+
+@pytest.mark.parametrize("beyond", [1 + 2e-7, -2e-7, 1.0000001])
+def test_pixels_beyond_the_range_by_rounding_are_put_on_its_border(beyond, tmp_path):
+    images = np.full((4, 2, 2), 0.5)
+    images[1, 0, 0] = beyond
+    dataset = load("npz", save(tmp_path, x_train=images, x_test=images[:2]), tmp_path)
+    assert dataset.images[1, 0, 0, 0] == np.clip(beyond, 0, 1)
+    with pytest.raises(InputError, match=r"x_train ranges from 0.5 to 1.00001; valid"):
+        images[1, 0, 0] = 1.00001
+        load("npz", save(tmp_path, x_train=images, x_test=images[:2]), tmp_path)
 
 
 def test_features_scale_bytes_by_a_constant_and_leave_floats():

@@ -238,8 +238,10 @@ IMAGES = np.zeros((40, 8, 8, 1), dtype=np.float32)
         ({"labels": np.full(40, 4)}, "has n_classes = 4 and labels from 4 to 4; valid: 0 to n_cl"),
         ({"labels": np.full(40, -1)}, "labels from -1 to -1"),
         ({"labels": np.full(40, 0.5)}, "labels has type float64; valid: integers"),
-        ({"n_train": 41}, "has n_train = 41; valid: 1 to 40"),
+        ({"n_train": 41}, "has n_train = 41; valid: 0 to 40"),
         ({"n_classes": 4.5}, "has n_classes = 4.5"),
+        ({"n_classes": 10**9}, "has n_classes = 1000000000; valid: 2 to 100,000 classes"),
+        ({"labels": np.ma.array(np.arange(40) % 4, mask=[1] + [0] * 39)}, "labels of type MaskedA"),
     ],
 )
 def test_a_given_data_set_is_checked_as_one_that_is_read(changes, words):

@@ -18,6 +18,8 @@ IID = {"partition.scheme": "iid"}
 PAPERS = {"control.enabled": True, "control.gap": "papers"}
 # By key: another value than its default, what makes it idle if the defaults do not, and the reason.
 IDLE = {
+    "dataset.root": ("elsewhere", {}, "dataset.name: fashion_mnist or mnist or emnist_letters"),
+    "dataset.download": (True, {}, "cifar10 or cifar100, not to digits"),
     "dataset.shape": ([32, 32, 3], {}, "dataset.name: synthetic, not to digits"),
     "dataset.classes": (5, {}, "dataset.name: synthetic"),
     "dataset.records": (600, {}, "dataset.name: synthetic"),

@@ -108,12 +108,17 @@ def test_noise_differs_where_a_file_has_changed_under_its_name():
         {"cell": "other", "threads": 2, "resume": True},
         {"training": {"chunk_size": 3, "checkpoint_every": None}},
         {"training": {"evaluate_every": 5}, "audit": {"repetitions": 50}},
-        {"dataset": {"root": "elsewhere"}, "resources": {"step_energy_j": 2.0}},
+        {"resources": {"step_energy_j": 2.0}},
     ],
     ids=str,
 )
 def test_noise_is_the_same_where_the_releases_are(changes):
     assert torch.equal(model_of(assemble()), model_of(assemble(changes)))
+
+
+def test_noise_is_the_same_wherever_the_files_are():
+    here, there = (assemble({"dataset": {"name": "npz", "root": file}}) for file in ("a", "b"))
+    assert torch.equal(model_of(here), model_of(there))
 
 
 def test_where_step_sizes_wait_for_accuracy_noise_knows_the_records_it_is_measured_on():

@@ -106,7 +106,7 @@ def few_devices(path):
     [
         (garbled, "can't be read (ParserError"),
         (without("label"), "has the columns ['dataset', 'sample', 'split', 'device']"),
-        (edited("device", "seven"), "has device 'seven' in row 0"),
+        (edited("device", "seven"), "device 'seven'\": is none of topology's 12; valid: -1 for"),
         (edited("label", 2.5), "has label"),
         (edited("label", None), "no label is null"),
         (edited("sample", 100_000), "100000: is no sample; digits has 0 to 1796"),

@@ -37,6 +37,24 @@ def test_the_split_depends_on_the_seed_alone(project, kedro_run, finished_run):
     assert before == contents[0] != contents[1]
 
 
+def test_the_split_of_a_file_of_edges_has_its_names_in_any_order_of_rows(project, kedro_run):
+    names = ["007", "010", "None", "b"]
+    rows = ["cloud,N", "cloud,S", "N,007", "N,None", "S,b", "S,010"]
+    params = "topology.edges=edges.csv,topology.fanouts=null,training.rounds=1,seed=4"
+    contents = set()
+    for order in (rows, rows[::-1]):
+        (project / "edges.csv").write_text("\n".join(["parent,child", *order]) + "\n")
+        kedro_run("--pipelines=data", "--params", params, code=0)
+        contents.add((project / MANIFEST).read_bytes())
+    (content,) = contents
+    assert sorted({line.split(b",")[-1].decode() for line in content.split()[1:]}) == ["-1", *names]
+    kedro_run("--pipelines=training", "--params", params, code=0)
+    (project / MANIFEST).write_bytes(content.replace(b",007\n", b",7\n"))
+    result = kedro_run("--pipelines=training", "--params", params, code=2)
+    says = "device '7'\": is none of topology's 4; valid: -1 for the cloud, 007, None, 010, b"
+    assert says in result.output.splitlines()[-1] and MANIFEST in result.output
+
+
 def test_an_environment_changes_only_its_own_keys(project, kedro_run):
     local = project / "conf" / "few"
     local.mkdir()

@@ -52,7 +52,7 @@ def config_of(**keys) -> Config:
 def network_of(config: Config, splits: np.ndarray | None = None) -> Network:
     tree = build_tree(config.topology)
     star = tree.depth == 1
-    trust = all_untrusted(tree) if star else build_trust(tree, config.topology.trust, config.seed)
+    trust = all_untrusted(tree) if star else build_trust(tree, config.topology, config.seed)
     everybody = np.ones(tree.n_devices, dtype=bool)
     return Network(
         tree, trust, noise_plan(tree, trust), splits=everybody if splits is None else splits

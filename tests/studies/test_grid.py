@@ -96,13 +96,13 @@ def test_names_tell_the_varied_values_and_stay_inside_one_folder():
         grid={
             "topology.trust.ratios": [[0.25]],
             "privacy.epsilon": [1e-3],
-            "dataset.name": ["digits"],
+            "dataset.name": ["npz"],
             "model.name": ["svm"],
             "dataset.root": ["../else where"],
         }
     )
     assert cell.name == (
-        "ratios_0.25-epsilon_0.001-dataset.name_digits-model.name_svm-root_.._else_where"
+        "ratios_0.25-epsilon_0.001-dataset.name_npz-model.name_svm-root_.._else_where"
     )
 
 
@@ -140,12 +140,16 @@ def test_hash_ignores_what_no_result_depends_on():
         ("partition.samples_per_device", 7),
         ("training.batch_size", 3),
         ("privacy.epsilon", 3.9),
-        ("dataset.root", "elsewhere"),
         ("topology.fanouts", [2, 3]),
     ],
 )
 def test_hash_changes_with_everything_else(key, value):
     assert cells_of(parameters={key: value})[0].hash != cells_of()[0].hash
+
+
+def test_hash_changes_with_where_files_are():
+    here, there = ({"dataset.name": "mnist", "dataset.root": folder} for folder in "ab")
+    assert cells_of(parameters=here)[0].hash != cells_of(parameters=there)[0].hash
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,9 @@ def test_star_keeps_the_devices():
         ([("c", "a"), ("d", "b")], "one root"),
         ([("c", "a"), ("c", "b"), ("b", "d")], "all devices must be at one layer"),
         ([("c", "a"), ("x", "y"), ("y", "x")], "cycle"),
-        ([("x", "y"), ("y", "x")], "one root"),
+        ([("x", "y"), ("y", "x")], "= 'x': is on a cycle; .* one root"),
+        ([("y", "a"), ("y", "x"), ("x", "y")], "= '[xy]': is on a cycle"),
+        ([("c", "A"), ("A", "-1")], "= '-1': stands for the cloud"),
     ],
 )
 def test_edges_that_are_no_tree(edges, words):
@@ -80,6 +82,18 @@ def test_edge_files(tmp_path):
     nested = tmp_path / "edges.yml"
     nested.write_text("- [cloud, A]\n- [A, 1]\n- [A, 2]\n")
     assert build_tree(TopologyConfig(edges=str(nested))).names[2] == ("1", "2")
+
+
+def test_siblings_are_in_the_order_of_their_names_whatever_that_of_the_rows():
+    names = ["2", "10", "a", "a2", "a10", "a10b", "b1"]
+    for rows in (names, names[::-1], sorted(names)):
+        assert tree_from_edges([("c", name) for name in rows]).names[1] == tuple(names)
+
+
+def test_the_end_of_a_file_s_name_may_be_in_capitals(tmp_path):
+    path = tmp_path / "EDGES.CSV"
+    path.write_text(CSV)
+    assert read_edges(path) == PAIRS
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.config import TrustConfig
+from m2fdp.config import TopologyConfig, TrustConfig
 from m2fdp.errors import InputError
 from m2fdp.topology.builders import tree_from_fanouts
 from m2fdp.topology.trust import all_untrusted, build_trust, draw_trust, explicit_trust
@@ -69,6 +69,8 @@ def test_unknown_names_and_wrong_lengths():
 def test_no_trust_configured_means_nobody_is_trusted():
     tree = tree_from_fanouts([2, 2])
     for built, expected in zip(
-        build_trust(tree, TrustConfig(ratios=None), 0), all_untrusted(tree), strict=True
+        build_trust(tree, TopologyConfig(trust=TrustConfig(ratios=None)), 0),
+        all_untrusted(tree),
+        strict=True,
     ):
         np.testing.assert_array_equal(built, expected)

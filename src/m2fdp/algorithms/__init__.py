@@ -109,7 +109,7 @@ def build_plan(config: Config) -> Plan:
         InputError: the blocks contradict one another, or the plan is refused (`checked_plan`).
     """
     tree = build_tree(config.topology)
-    trust = build_trust(tree, config.topology.trust, config.seed)
+    trust = build_trust(tree, config.topology, config.seed)
     schedule = build_schedule(config.training, tree.depth)
     options = parse_options(config.algorithm, config.options)
     given = Given(

@@ -31,6 +31,7 @@ DATASETS = (
     "synthetic",
 )
 SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table")
+DOWNLOADED = " or ".join(name for name in DATASETS if name not in ("digits", "npz", "synthetic"))
 PIXELS: Final = "pixels"  # the map that leaves images as they are
 
 
@@ -52,9 +53,12 @@ class DatasetConfig(Block):
     root: Name = Field(
         default="data/01_raw",
         description="The folder of torchvision's layout; for npz the file itself.",
+        json_schema_extra={READ_BY: f"dataset.name: {DOWNLOADED} or npz"},
     )
     download: bool = Field(
-        default=False, description="Whether missing files may be fetched over the network."
+        default=False,
+        description="Whether missing files may be fetched over the network.",
+        json_schema_extra={READ_BY: f"dataset.name: {DOWNLOADED}"},
     )
     scale: Literal["pixels", "unit_norm"] = Field(
         default="pixels",
@@ -72,7 +76,6 @@ class DatasetConfig(Block):
     shape: Annotated[
         list[Annotated[int, Number, Field(ge=1, le=128)]],
         FromText,
-        Name,
         Field(min_length=3, max_length=3),
         AfterValidator(_grey_or_coloured),
     ] = Field(
@@ -97,6 +100,14 @@ def _row(value: Any) -> Any:
     return value.split("/") if isinstance(value, str) else value
 
 
+def _with_texts(value: Any) -> Any:
+    """YAML reads names such as 7 as numbers."""
+    return {str(name): row for name, row in value.items()} if isinstance(value, dict) else value
+
+
+Row = Annotated[list[NonNegative], BeforeValidator(_row)]
+
+
 class PartitionConfig(Block):
     """How the training records are dealt to the devices (J Sec. VI-A)."""
 
@@ -107,7 +118,8 @@ class PartitionConfig(Block):
     )
     labels_per_device: Count = Field(
         default=3,
-        description="Classes a device holds (labels_per_device).",
+        description="Classes a device holds (labels_per_device); 3 means all where there are "
+        "fewer.",
         json_schema_extra={READ_BY: "partition.scheme: labels_per_device"},
     )
     alpha: Positive = Field(
@@ -117,17 +129,14 @@ class PartitionConfig(Block):
         json_schema_extra={READ_BY: "partition.scheme: dirichlet or quantity"},
     )
     table: (
-        Annotated[
-            list[Annotated[list[NonNegative], BeforeValidator(_row)]],
-            FromText,
-            Name,
-            Field(min_length=1),
-        ]
+        Annotated[list[Row], FromText, Field(min_length=1)]
+        | Annotated[dict[str, Row], BeforeValidator(_with_texts), Field(min_length=1)]
         | None
     ) = Field(
         default=None,
-        description="A row a device with its records of each class, 5/0|0/5 on the command line; "
-        "all records of a class are dealt, in these proportions.",
+        description="A row a device with its records of each class, 5/0|0/5 on the command line, "
+        "or, where topology.edges names devices, name: row; all records of a class are dealt, in "
+        "these proportions.",
         json_schema_extra={SINCE: "0.13.0", READ_BY: "partition.scheme: table"},
     )
     level: Literal["device", "edge"] = Field(
@@ -224,7 +233,6 @@ class ModelConfig(Block):
         Annotated[
             list[Annotated[int, Number, Field(ge=1, le=4096)]],
             FromText,
-            Name,
             Field(min_length=3, max_length=3),
         ]
         | None

@@ -14,12 +14,17 @@ import numpy as np
 from m2fdp.config import DatasetConfig
 from m2fdp.data.dataset import Dataset
 from m2fdp.errors import InputError, one_line
-from m2fdp.formatting import counted
+from m2fdp.formatting import counted, some_of
 from m2fdp.own_code import guarded, load, n_positional
 
 # What images have: grey, colour, colour and alpha.
 _CHANNELS = (1, 3, 4)
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+_MOST_CLASSES = 100_000  # lest one wild number stand for millions of parameters
+# How far pixels may lie beyond 0 and 1 by rounding alone; such are put on the border.
+_ROUNDING = 1e-6
+# What a file begins with that is no archive of arrays.
+_OTHERS = {b"PAR1": "Parquet", b"\x89HDF": "HDF5", b"\x93NUM": "a single array, .npy"}
 Refuse = Callable[[str], InputError]
 
 
@@ -82,10 +87,14 @@ def _stored(file: str, names: tuple[str, ...], refuse: Refuse, what: str) -> dic
         plural = "arrays" if len(names) > 1 else "array"
         raise refuse(f"no such file; {what} needs a .npz file with the {plural} {listed}")
     try:
+        with open(path, "rb") as content:
+            begins = content.read(4)
+        if not begins.startswith(b"PK"):
+            raise ValueError(f"it is {_OTHERS.get(begins, 'another kind of file')}")
         with np.load(path) as archive:
             arrays = {name: archive[name] for name in archive.files if name in names}
     except (ValueError, OSError, EOFError, BadZipFile, zlib.error, TypeError) as error:
-        problem = f"not a readable .npz file of plain arrays ({one_line(error)})"
+        problem = f"not a readable .npz file, as np.savez writes arrays ({one_line(error)})"
         raise refuse(problem) from error
     if absent := [name for name in names if name not in arrays]:
         raise refuse(f"lacks {', '.join(absent)}; needs {listed}")
@@ -134,8 +143,13 @@ def checked(dataset: Dataset) -> Dataset:
     Raises:
         InputError: images that are none in [0, 1], or labels that are none of its classes'.
     """
+    kind = type(dataset).__name__  # a line has no room for the values
+    if not isinstance(dataset, Dataset):
+        raise InputError("dataset", kind, "is no m2fdp.data.dataset.Dataset")
     refuse = partial(InputError, "dataset", dataset.name)
-    images, labels = _records_of(dataset, refuse, least_tests=0)
+    if not isinstance(dataset.name, str):
+        raise InputError("dataset", dataset.name, "is no name; valid: a text")
+    images, labels = _records_of(dataset, refuse, least=0)
     _check_images(images, "images", refuse)
     _check_labels("labels", labels, images, refuse)
     if not _is_whole(dataset.n_classes) or labels.min() < 0 or labels.max() >= dataset.n_classes:
@@ -143,22 +157,25 @@ def checked(dataset: Dataset) -> Dataset:
             f"has n_classes = {dataset.n_classes!r} and labels from {labels.min()} to "
             f"{labels.max()}; valid: 0 to n_classes - 1"
         )
+    if not 2 <= dataset.n_classes <= _MOST_CLASSES:
+        problem = ", so that every answer is right" if dataset.n_classes == 1 else ""
+        valid = f"valid: 2 to {_MOST_CLASSES:,} classes"
+        raise refuse(f"has n_classes = {dataset.n_classes}{problem}; {valid}")
     plain_images, plain_labels = _plain(images, labels)
     if plain_images is images and plain_labels is labels:
         return dataset
     return replace(dataset, images=plain_images, labels=plain_labels)
 
 
-def _records_of(
-    dataset: Dataset, refuse: Refuse, least_tests: int = 1
-) -> tuple[np.ndarray, np.ndarray]:
+def _records_of(dataset: Dataset, refuse: Refuse, least: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels of a data set, one label an image, the first `n_train` to be trained on."""
     for field in ("images", "labels"):
-        if not isinstance(value := getattr(dataset, field), np.ndarray):
+        value = getattr(dataset, field)
+        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
             raise refuse(f"has {field} of type {type(value).__name__}; valid: a NumPy array")
     n = len(dataset.labels) if dataset.labels.ndim else 0
-    if not _is_whole(dataset.n_train) or not 0 < dataset.n_train <= n - least_tests:
-        valid = f"1 to {n - least_tests}{', less than all records' if least_tests else ''}"
+    if not _is_whole(dataset.n_train) or not least <= dataset.n_train <= n - least:
+        valid = f"{least} to {n - least}{', less than all records' if least else ''}"
         raise refuse(f"has n_train = {dataset.n_train!r}; valid: {valid}")
     if dataset.images.ndim == 0 or len(dataset.images) != n:
         raise refuse(f"has {dataset.images.shape} images for {n} labels; valid: one label an image")
@@ -177,7 +194,9 @@ def _plain(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _by_channel(images: np.ndarray) -> np.ndarray:
     """Checked images as (N, H, W, C), uint8 or float32."""
     kind = np.uint8 if images.dtype == np.uint8 else np.float32
-    return (images if images.ndim == 4 else images[..., None]).astype(kind, copy=False)
+    by_channel = (images if images.ndim == 4 else images[..., None]).astype(kind, copy=False)
+    beyond = kind is np.float32 and (by_channel.min() < 0 or by_channel.max() > 1)
+    return by_channel.clip(0, 1) if beyond else by_channel
 
 
 def _check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
@@ -194,9 +213,9 @@ def _check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
     low, high = x.min(), x.max()
     if np.isnan(low):
         raise refuse(f"{called} has pixels that are nan, no number; valid: floats in [0, 1]")
-    if x.dtype.kind == "f" and not (low >= 0 and high <= 1):
+    if x.dtype.kind == "f" and not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
         raise refuse(
-            f"{called} ranges from {low:g} to {high:g}; valid: floats in [0, 1], "
+            f"{called} ranges from {low:.9g} to {high:.9g}; valid: floats in [0, 1], "
             "scaled by a constant, or uint8"
         )
 
@@ -224,10 +243,11 @@ def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: 
         )
     classes = np.unique(y_train)
     if len(classes) < 2 or not np.array_equal(classes, np.arange(len(classes))):
-        absent = np.setdiff1d(np.arange(len(classes)), classes)
+        absent = np.setdiff1d(np.arange(min(int(classes[-1]), _MOST_CLASSES)), classes)
+        lacking = f", but none is {some_of(absent.tolist())}" if len(absent) else ""
         raise refuse(
             f"{called['y_train']} has {counted(len(classes), 'distinct label')} from {classes[0]} "
-            f"to {classes[-1]}{f', but none is {absent[0]}' if len(absent) else ''}; "
+            f"to {classes[-1]}{lacking}; "
             "valid: 0 to C-1, each of the C >= 2 classes at least once"
         )
     if y_test.min() < 0 or y_test.max() >= len(classes):

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from m2fdp.config import PIXELS, Config, DeploymentConfig, parse_config
 from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import CLOUD, COLUMNS
+from m2fdp.data.manifest import COLUMNS
 from m2fdp.data.overlap import refuse_records
+from m2fdp.data.partitioners import CLOUD
 from m2fdp.deployment import keys
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import ROUNDING, experiment_of
@@ -306,7 +307,8 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
 def _recompute(config: Config, facts: Facts, held_out: Records | None = None) -> Recomputed:
     """The run, over training images that are all black."""
     plan = check_deployment(config)
-    sizes = [facts.records[name] for name in plan.network.tree.names[-1]]
+    names = plan.network.tree.names[-1]
+    sizes = [facts.records[name] for name in names]
     channels, height, width = facts.shape
     n_records = sum(sizes)
     images = np.zeros((n_records, height, width, channels), np.uint8)
@@ -324,7 +326,7 @@ def _recompute(config: Config, facts: Facts, held_out: Records | None = None) ->
             "sample": np.arange(len(labels)),
             "split": np.repeat(["train", split], [n_records, n_held_out]),
             "label": labels,
-            "device": np.repeat([*range(len(sizes)), CLOUD], [*sizes, n_held_out]),
+            "device": np.repeat([*names, str(CLOUD)], [*sizes, n_held_out]),
         },
         columns=COLUMNS,
     )

@@ -47,11 +47,15 @@ def check(
     """
     sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()
     table = manifest.assign(shard_size=manifest["device"].map(sizes))
-    # Bounded by the records, lest one wild device number stand for millions of devices.
-    n_devices = int(min(sizes.index.max() + 1, sizes.sum())) if len(sizes) else 0
+    by_name = any(isinstance(value, str) for value in manifest["device"])
+    the_cloud = str(cloud) if by_name else cloud
+    # Names do not tell how many there are. Bounded by the records, lest one wild number stand
+    # for millions of devices.
+    largest = -1 if by_name or not len(sizes) else sizes.index.max()
+    n_devices = None if by_name else int(min(largest + 1, sizes.sum()))
     holders = manifest.loc[manifest["split"] == "validation", "device"]
-    devices_hold_out = len(holders) > 0 and bool((holders != cloud).all())
-    rules = _rules(min_samples, n_devices, n_classes, devices_hold_out, columns, splits, cloud)
+    devices_hold_out = len(holders) > 0 and bool((holders != the_cloud).all())
+    rules = _rules(min_samples, n_devices, n_classes, devices_hold_out, columns, splits, the_cloud)
     result = _validate(table, rules)
     broken = tuple(_sentence(each) for each in result.results if not each.success)
     return broken, _page(result)
@@ -115,18 +119,19 @@ def _validate(table: pd.DataFrame, rules: ExpectationSuite) -> ExpectationSuiteV
 
 def _rules(
     min_samples: int,
-    n_devices: int,
+    n_devices: int | None,
     n_classes: int | None,
     devices_hold_out: bool,
     columns: list[str],
     splits: list[str],
-    cloud: int,
+    cloud: int | str,
 ) -> ExpectationSuite:
     import great_expectations as gx
     from great_expectations import expectations as gxe
     from great_expectations.expectations.row_conditions import Column
 
-    is_train = Column("split") == "train"
+    is_train, is_validation = Column("split") == "train", Column("split") == "validation"
+    devices, by_number = list(range(n_devices or 0)), n_devices is not None
     at_cloud = Column("split") == "test" if devices_hold_out else Column("split") != "train"
     theirs = "" if devices_hold_out else "validation and "
     rules = {
@@ -156,18 +161,20 @@ def _rules(
             {
                 "validation records are held by devices 0 to n-1": (
                     gxe.ExpectColumnValuesToBeInSet(
-                        column="device",
-                        value_set=list(range(n_devices)),
-                        row_condition=Column("split") == "validation",
+                        column="device", value_set=devices, row_condition=is_validation
                     )
                 )
             }
-            if devices_hold_out
+            if devices_hold_out and by_number
             else {}
         ),
-        "training records are held by devices 0 to n-1, all of them": (
+        f"training records are held by devices{' 0 to n-1, all of them' * by_number}": (
             gxe.ExpectColumnDistinctValuesToEqualSet(
-                column="device", value_set=list(range(n_devices)), row_condition=is_train
+                column="device", value_set=devices, row_condition=is_train
+            )
+            if by_number
+            else gxe.ExpectColumnValuesToNotBeInSet(
+                column="device", value_set=[cloud], row_condition=is_train
             )
         ),
         f"every device holds at least {min_samples} training records": (

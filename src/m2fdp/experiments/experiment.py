@@ -65,11 +65,9 @@ class Experiment(Assembly):
             InputError: the configuration contradicts itself or is none, or the given data set is
                 none.
         """
-        kinds = type(config).__name__, type(dataset).__name__  # a line has no room for the values
+        kind = type(config).__name__  # a line has no room for the value
         if not isinstance(config, Config):
-            raise InputError("config", kinds[0], "is no Config; load_config makes one of a mapping")
-        if not isinstance(dataset, Dataset | None):
-            raise InputError("dataset", kinds[1], "is no m2fdp.data.dataset.Dataset")
+            raise InputError("config", kind, "is no Config; load_config makes one of a mapping")
         return cls(config, dataset, manifest)
 
     def __repr__(self) -> str:
@@ -144,8 +142,10 @@ class Experiment(Assembly):
             process: instead of `process()`, such as that of another simulation.
 
         Raises:
-            InputError: the model has diverged, or rounding it would tell of a record.
+            InputError: there are no records to test on, the model has diverged, or rounding it
+                would tell of a record.
         """
+        _ = self.evaluated
         set_exact_arithmetic()
         process = process or self.process()
         try:
@@ -188,14 +188,14 @@ class Experiment(Assembly):
         """What a model, such as `Trained.state_dict`, is worth on `held_out`, on the CPU."""
         set_exact_arithmetic()
         weights = parameters_to_vector(state_dict.values())
-        return evaluate(self.model, weights, *records_of(self.inputs, self.held_out, "cpu"))
+        return evaluate(self.model, weights, *records_of(self.inputs, self.evaluated, "cpu"))
 
     def score(self, state_dict: Mapping[str, Tensor]) -> float | None:
         """The accuracy on records that devices hold out, as the cloud is told it: a release, behind
         noise; see `m2fdp.privacy.scores`. None where devices hold out nothing."""
         if self.config.partition.held_out_by == "cloud":
             return None
-        samples, holders = held_out(self.manifest, "validation")
+        samples, holders = held_out(self.dealt, "validation")
         model, weights = self.model, parameters_to_vector(state_dict.values())
         set_exact_arithmetic()
         found = evaluate(model, weights, *records_of(self.inputs, samples, "cpu")).predictions

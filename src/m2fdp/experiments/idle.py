@@ -87,9 +87,19 @@ def reads(reader: str, request: Request) -> bool:
     value = request.value(key)
     if not values:
         return request.changed(key)
-    # A mechanism of the user's own is handed the whole block.
-    own = key == "privacy.mechanism" and own_code.is_own(value)
-    return own or value in values.split(" or ")
+    return value in values.split(" or ") or (own_code.is_own(str(value)) and _is_handed(key, value))
+
+
+def _is_handed(key: str, name: str) -> bool:
+    """Whether code of the user's own, which a key names, takes the whole block."""
+    match key:
+        case "privacy.mechanism":
+            return True
+        case "dataset.name":
+            return own_code.n_positional(own_code.load(key, name)) != 0
+        case "partition.scheme":
+            return own_code.n_positional(own_code.load(key, name)) == 5
+    return False
 
 
 def _absent(reader: str, request: Request) -> str:

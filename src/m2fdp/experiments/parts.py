@@ -17,12 +17,16 @@ from m2fdp.data.dataset import Dataset
 from m2fdp.data.features.mapping import input_shape
 from m2fdp.data.manifest import (
     DeviceSamples,
+    by_name,
     check_manifest,
     held_out,
     make_manifest,
     shards_of,
 )
+from m2fdp.data.overlap import Repeats, count_repeats
+from m2fdp.data.partitioners import Names
 from m2fdp.data.sources import load_dataset
+from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config
 from m2fdp.experiments.data_checks import check_data
 from m2fdp.experiments.inputs import compute_inputs, records_of
@@ -32,6 +36,7 @@ from m2fdp.simulation.sampling import sampling_rates
 from m2fdp.streams import digest_of
 from m2fdp.topology.builders import build_tree
 from m2fdp.topology.network import Network, joined_by_chance, weighted
+from m2fdp.topology.tree import Tree
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,28 +109,58 @@ class Parts:
         """What models are for: the shape of inputs, and the number of classes."""
         return self.input_shape, self.dataset.n_classes
 
-    @cached_property
+    @property
     def manifest(self) -> pd.DataFrame:
-        """Who holds which record; the tree says only which devices share an edge server.
+        """Who holds which record, by the devices' names where `topology.edges` has any.
+
+        Raises:
+            InputError: see `dealt`.
+        """
+        return by_name(self.dealt, self._tree_and_names[1])
+
+    @property
+    def dealt(self) -> pd.DataFrame:
+        """Who holds which record, by the devices' numbers; the tree says only which devices share
+        an edge server.
 
         Raises:
             InputError: records that can't be dealt as asked, a given manifest that is not one of
-                this data set for these devices, or what model and privacy refuse of the data.
+                this data set for these devices, test records that are all trained on, or what model
+                and privacy refuse of the data.
         """
-        config, dataset, tree = self.config, self.dataset, build_tree(self.config.topology)
-        manifest = self.given_manifest
+        return self._split[0]
+
+    @cached_property
+    def _split(self) -> tuple[pd.DataFrame, Repeats]:
+        config, dataset, (tree, names) = self.config, self.dataset, self._tree_and_names
+        partition, manifest = config.partition, self.given_manifest
         if manifest is None:
             edges = tree.ancestors[tree.depth - 1]
-            manifest = make_manifest(dataset, config.partition, edges, config.seed)
+            manifest = make_manifest(dataset, partition, edges, config.seed, names)
         else:
-            check_manifest(manifest, dataset, tree.n_devices, config.partition.held_out_by)
+            by = partition.held_out_by
+            manifest = check_manifest(manifest, dataset, tree.n_devices, by, names)
         check_data(config, self.plan, dataset, self.input_shape, shards_of(manifest).sizes)
-        return manifest
+        return manifest, count_repeats(dataset, manifest)
+
+    @property
+    def repeats(self) -> Repeats:
+        """The records that are equal to others."""
+        return self._split[1]
+
+    @cached_property
+    def _tree_and_names(self) -> tuple[Tree, Names]:
+        """The tree as configured: that of an algorithm may have fewer layers."""
+        topology = self.config.topology
+        tree = build_tree(topology)
+        above = tree.ancestors[tree.depth - 1].tolist()
+        servers = tuple(tree.names[-2][server] for server in above)
+        return tree, Names(tree.names[-1], servers, given=topology.edges is not None)
 
     @cached_property
     def samples(self) -> DeviceSamples:
         """The training records by device."""
-        return shards_of(self.manifest)
+        return shards_of(self.dealt)
 
     @property
     def trained_on(self) -> str:
@@ -142,7 +177,24 @@ class Parts:
     @property
     def held_out(self) -> np.ndarray:
         """(n,) int64, the records that the model is evaluated on."""
-        return held_out(self.manifest, self.config.training.evaluate_on)[0]
+        split = self.config.training.evaluate_on
+        if split == "test" and self.given_manifest is None:  # whoever scores rows deals none
+            return np.arange(self.dataset.n_train, len(self.dataset.labels))
+        return held_out(self.dealt, split)[0]
+
+    @property
+    def evaluated(self) -> np.ndarray:
+        """`held_out`, which accuracy is a share of.
+
+        Raises:
+            InputError: there are none.
+        """
+        if not len(self.held_out):
+            split = self.config.training.evaluate_on
+            raise InputError(
+                "training.evaluate_on", split, "needs records there; the split has none"
+            )
+        return self.held_out
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
         """Features (n, C, H, W) and labels (n,) of some samples on the compute device."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from m2fdp.algorithms import get_algorithm
@@ -13,6 +14,7 @@ from m2fdp.data.features.mapping import fitted_on
 from m2fdp.data.manifest import held_by_cloud, held_out
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.smoothness import declared_drift
+from m2fdp.formatting import some_of
 from m2fdp.privacy.outside import outside_the_promise
 from m2fdp.privacy.rounding import ENFORCED, condition
 from m2fdp.privacy.summary import (
@@ -84,8 +86,8 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     promised = summary(mechanism, rounds, config.privacy, conditions(assembly))
     if not mechanism.private:
         return promised
-    held = {split: len(held_by_cloud(assembly.manifest, split)) for split in ("validation", "test")}
-    by_devices = len(held_out(assembly.manifest, "validation")[0]) - held["validation"]
+    held = {split: len(held_by_cloud(assembly.dealt, split)) for split in ("validation", "test")}
+    by_devices = len(held_out(assembly.dealt, "validation")[0]) - held["validation"]
     of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
     sources = fitted_on(config.features)
     rounded = assembly.rounding.least_move < inf and not assembly.begins_too_long
@@ -133,6 +135,29 @@ def exposed(assembly: Assembly) -> list[str]:
     )
 
 
+def _of_records(assembly: Assembly) -> list[str]:
+    """What accuracy, or the protection of records, suffers from."""
+    repeats, dataset, lines = assembly.repeats, assembly.dataset, []
+    if repeats.held_out:
+        lines.append(
+            f"{repeats.held_out} of the {repeats.n_held_out} records that nobody trains on are "
+            "training records as well, pixel by pixel: accuracy is too good by them"
+        )
+    if repeats.on_devices:
+        lines.append(
+            f"{repeats.on_devices} training records are held by several devices, pixel by pixel: "
+            "whoever's they are is protected as if each were somebody else's"
+        )
+    trained = np.unique(dataset.labels[assembly.samples.samples])
+    absent = np.setdiff1d(np.arange(dataset.n_classes), trained)
+    if len(absent):
+        lines.append(
+            f"{len(absent)} of {dataset.n_classes} classes have no training record, "
+            f"{some_of(absent.tolist())}: models never learn them"
+        )
+    return lines
+
+
 def warn(assembly: Assembly) -> list[str]:
     """A line for each thing that a user can change and should know before trusting epsilon, or
     what a run will make of it."""
@@ -145,6 +170,7 @@ def warn(assembly: Assembly) -> list[str]:
             f"training.batch_size = {batch_size:g} is more than any device's records, at most "
             f"{most}: every step uses all of them, as with null, and sampling protects nobody"
         )
+    lines += _of_records(assembly)
     lines += warnings(mechanism, rounds, privacy, conditions(assembly))
     planned = len(mechanism.ledger.plans)
     if rounds < planned:
@@ -153,7 +179,7 @@ def warn(assembly: Assembly) -> list[str]:
             f"privacy.budget {privacy.budget:g}"
         )
     lines += _of_lost_sums(assembly)
-    held = len(held_by_cloud(assembly.manifest, "validation"))
+    held = len(held_by_cloud(assembly.dealt, "validation"))
     if mechanism.private and held:
         lines.append(
             f"{held} validation records lie in clear with the cloud: ε does not cover them"

@@ -66,6 +66,18 @@ class TableDataset(Replacing, CSVDataset):
         return table
 
 
+class ManifestDataset(TableDataset):
+    """The split as CSV; the names of devices are as they stand there, `007` and `None` too."""
+
+    DEFAULT_LOAD_ARGS = {"dtype": {"device": str}, "keep_default_na": False, "na_values": [""]}
+
+    def load(self) -> pd.DataFrame:
+        table = super().load()
+        if "device" in table and table["device"].str.fullmatch("0|-?[1-9][0-9]{0,17}").all():
+            table["device"] = table["device"].astype("int64")
+        return table
+
+
 class PossibleTableDataset(_Possible, TableDataset):
     """A table as CSV, of which there is no file where it has no rows."""
 

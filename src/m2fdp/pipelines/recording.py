@@ -262,7 +262,7 @@ class Recorder:
 def _dataset_input(dataset: Dataset, manifest: pd.DataFrame, digest: str) -> dict[str, str]:
     """A data set as it is dealt, as one that MLflow's run reads; it names no place."""
     counts = manifest["split"].value_counts()
-    devices = manifest.loc[manifest["device"] >= 0, "device"].nunique()
+    devices = manifest.loc[manifest["split"] == "train", "device"].nunique()
     channels, height, width = dataset.shape
     spec = {"dtype": str(dataset.images.dtype), "shape": [-1, height, width, channels]}
     schema = {

@@ -126,6 +126,9 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
     style.tidy(axes, "device", "label", whole_x=True)
     axes.grid(visible=False)
     axes.set_xlim(-0.5, n_devices - 0.5)
+    if counts.index.dtype.kind != "i" and n_devices <= LARGEST_NUMBERED_MATRIX:
+        names = list(map(style.shortened, counts.index))
+        axes.set_xticks(range(n_devices), names, rotation="vertical", parse_math=False)
     step = 1 if n_labels <= LARGEST_NUMBERED_MATRIX else 10
     axes.set_yticks(range(0, n_labels, step), [str(label) for label in counts.columns[::step]])
     style.colour_bar(figure, image, axes, "records")

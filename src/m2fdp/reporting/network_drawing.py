@@ -20,6 +20,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
+from m2fdp.reporting import style
+
 DPI = 150
 # Okabe-Ito colours: distinct to all kinds of colour vision, and by lightness when grey.
 TRUSTED, UNTRUSTED, DEVICE, NOISE = "#0072B2", "#E69F00", "#444444", "#D55E00"
@@ -40,7 +42,6 @@ LEGEND_ROW = 0.27
 LEGEND_COLUMN = 2.4
 PACKED_HEIGHT = {"server": 0.6, "device": 1.2}
 PACKED_PITCH = 0.13
-LONGEST_NAME = 14
 FONT = 8.0
 SMALL_FONT = 6.5
 
@@ -342,10 +343,7 @@ def _shown_names(layer: _Layer, centres: np.ndarray) -> list[str]:
     """The nodes' names, shortened; none where there is no room for them."""
     if layer.packed:
         return []
-    names = [
-        name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
-        for name in layer.names
-    ]
+    names = list(map(style.shortened, layer.names))
     pitch = np.diff(centres).min() if len(centres) > 1 else np.inf
     turned = layer.kind == "device"
     needed = 1.15 * SMALL_FONT / 72 if turned else 0.25 + max(map(_text_width, names))
@@ -378,6 +376,7 @@ def _draw_names(axes: Axes, layer: _Layer, centres: np.ndarray, level: float) ->
             ha="center" if turned else "left",
             va="top" if turned else "center",
             zorder=4,
+            parse_math=False,
             bbox=None
             if turned
             else {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},

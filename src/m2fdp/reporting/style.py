@@ -113,6 +113,11 @@ def title(axes: Axes, text: str, size: float = TITLE_SIZE) -> None:
     axes.set_title(text, fontsize=size, color=INK, loc="left")
 
 
+def shortened(name: str) -> str:
+    """A node's name, of fourteen characters at most."""
+    return name if len(name) <= 14 else f"{name[:13]}…"
+
+
 def write(
     axes: Axes, x: float, y: float, text: str, size: float, colour: str = INK, **options: Any
 ) -> None:

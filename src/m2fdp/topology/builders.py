@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
@@ -71,7 +72,7 @@ def star(tree: Tree) -> Tree:
 
 
 def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
-    """The tree of (parent, child) pairs; siblings keep the order in which they are listed.
+    """The tree of (parent, child) pairs, whatever their order: siblings are in that of their names.
 
     Raises:
         InputError: an edge twice, two parents of a node, several roots, a cycle, or devices
@@ -81,6 +82,8 @@ def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
     children: dict[str, list[str]] = {}
     parent_of: dict[str, str] = {}
     for parent, child in edges:
+        if child == "-1":  # in a manifest's column `device`
+            raise refuse(child, "stands for the cloud in manifests; valid: another name")
         if parent_of.get(child) == parent:
             raise refuse(f"{parent},{child}", "is listed twice; keep one of the two")
         if child in parent_of:
@@ -90,8 +93,14 @@ def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
         parent_of[child] = parent
         children.setdefault(parent, []).append(child)
     roots = [node for node in children if node not in parent_of]
-    if len(roots) != 1:
-        raise refuse(roots or "(none)", "the edges must form one tree with one root, the cloud")
+    if not roots:
+        problem = "is on a cycle; the edges must form one tree with one root, the cloud"
+        raise refuse(_on_a_cycle(parent_of), problem)
+    if len(roots) > 1:
+        raise refuse(roots, "the edges must form one tree with one root, the cloud")
+    # By numbers who is who would depend on the order of the rows, and nobody would be told.
+    for siblings in children.values():
+        siblings.sort(key=_by_number)
     layers = [roots]
     parents: list[np.ndarray] = []
     while any(node in children for node in layers[-1]):
@@ -102,10 +111,26 @@ def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
         fanouts = [len(children[node]) for node in layers[-1]]
         parents.append(np.repeat(np.arange(len(fanouts)), fanouts))
         layers.append([child for node in layers[-1] for child in children[node]])
-    unreached = sorted(set(parent_of) - {node for layer in layers for node in layer})
+    reached = {node for layer in layers for node in layer}
+    unreached = {child: parent for child, parent in parent_of.items() if child not in reached}
     if unreached:
-        raise refuse(unreached[0], "is on a cycle; the edges must form a tree")
+        raise refuse(_on_a_cycle(unreached), "is on a cycle; the edges must form a tree")
     return Tree(tuple(parents), tuple(tuple(layer) for layer in layers))
+
+
+def _by_number(name: str) -> tuple[list[tuple[bool, int, str]], str]:
+    """A name's place: numbers in it count by their value, `device-2` before `device-10`."""
+    parts = re.findall(r"0*([0-9]+)|([^0-9]+)", name)
+    return [(text != "", len(number), number or text) for number, text in parts], name
+
+
+def _on_a_cycle(parent_of: dict[str, str]) -> str:
+    """A node from which the way up comes back to it, where no way up ends."""
+    node, passed = min(parent_of), set()
+    while node not in passed:
+        passed.add(node)
+        node = parent_of[node]
+    return node
 
 
 def read_edges(path: Path) -> list[tuple[str, str]]:
@@ -118,9 +143,9 @@ def read_edges(path: Path) -> list[tuple[str, str]]:
     if not path.is_file():
         valid = "a .csv with the columns parent,child or a .yml list of [parent, child]"
         raise refuse(f"no such file; give {valid}")
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         rows = _csv_rows(path)
-    elif path.suffix in {".yml", ".yaml"}:
+    elif path.suffix.lower() in {".yml", ".yaml"}:
         try:
             rows = read_yaml(path, names=True)
         except InputError as error:

@@ -10,22 +10,38 @@ from functools import partial
 
 import numpy as np
 
-from m2fdp.config import TrustConfig
+from m2fdp.config import TopologyConfig, TrustConfig
 from m2fdp.errors import InputError
-from m2fdp.formatting import counted
+from m2fdp.formatting import counted, some_of
 from m2fdp.streams import generator
 from m2fdp.topology.tree import Tree
 
 Trust = tuple[np.ndarray, ...]
 
 
-def build_trust(tree: Tree, config: TrustConfig, seed: int) -> Trust:
-    """The trust a configuration describes; without one, no server is trusted."""
-    if config.untrusted is not None:
-        return explicit_trust(tree, config.untrusted)
-    if config.ratios is not None:
-        return draw_trust(tree, config.ratios, seed)
-    return all_untrusted(tree)
+def build_trust(tree: Tree, config: TopologyConfig, seed: int) -> Trust:
+    """The trust a configuration describes; without one, no server is trusted.
+
+    Raises:
+        InputError: shares for other layers than the tree has, or names that are not its servers'.
+    """
+    trust = config.trust
+    if trust.untrusted is not None:
+        return explicit_trust(tree, trust.untrusted)
+    if trust.ratios is None:
+        return all_untrusted(tree)
+    if trust.ratios == TrustConfig().ratios and tree.depth != 1 + len(trust.ratios):
+        # Who has left them at their default has set the tree alone.
+        given = "fanouts" if config.edges is None else "edges"
+        shares = "|".join(map(str, trust.ratios * (tree.depth - 1)))
+        raise InputError(
+            f"topology.{given}",
+            getattr(config, given),
+            f"has {counted(tree.depth - 1, 'layer')} of servers, and topology.trust.ratios = "
+            f"{trust.ratios} is for 1; add topology.trust.ratios={shares or 'null'}"
+            f"{', or servers, as in 10|5' if tree.depth == 1 else ', a share for each layer'}",
+        )
+    return draw_trust(tree, trust.ratios, seed)
 
 
 def all_untrusted(tree: Tree) -> Trust:
@@ -89,7 +105,7 @@ def explicit_trust(tree: Tree, untrusted: Sequence[str]) -> Trust:
     servers = {name for layer in tree.names[:-1] for name in layer}
     no_servers = [name for name in untrusted if name not in servers]
     if no_servers:
-        problem = f"is no server of this tree, whose servers are {_some(sorted(servers))}"
+        problem = f"is no server of this tree, whose servers are {some_of(sorted(servers))}"
         raise refuse(no_servers[0], problem)
     trust = tuple(
         np.array([layer > 0 and name not in untrusted for name in names])
@@ -104,8 +120,3 @@ def explicit_trust(tree: Tree, untrusted: Sequence[str]) -> Trust:
             problem = f"is untrusted, so its parent {parent} is untrusted too (J eq. 4)"
             raise refuse(child, f"{problem}; add the parent to the list")
     return trust
-
-
-def _some(names: Sequence[str]) -> str:
-    some = ", ".join(names[:8])
-    return some if len(names) <= 8 else f"{some}, … ({len(names)} in all)"
