@@ -1,12 +1,21 @@
-"""A run's promise, tested by canaries in the engine's own rounds."""
+"""A run's promise, tested in the engine's own rounds: by canaries, or by neighbours."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from m2fdp.experiments.assembly import Assembly
+from m2fdp.experiments.calibrating import ledger_behind
 from m2fdp.experiments.checks import check_audit
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
+from m2fdp.streams import seeded
+
+if TYPE_CHECKING:
+    from m2fdp.adversaries.neighbours import TriedRun
 
 
 def audit_run(assembly: Assembly) -> pd.DataFrame:
@@ -17,6 +26,8 @@ def audit_run(assembly: Assembly) -> pd.DataFrame:
 
     config, plan = assembly.config, assembly.plan
     check_audit(config, plan)
+    if config.audit.method == "neighbours":
+        return _by_neighbours(assembly)
     calibrated, sizes = assembly.calibration, assembly.samples.sizes
     set_exact_arithmetic()
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
@@ -24,3 +35,33 @@ def audit_run(assembly: Assembly) -> pd.DataFrame:
     run = AuditedRun(assembly.network, mechanism, assembly.schedule, *promise)
     rounds = min(rounds, config.audit.rounds or rounds)
     return bounds_table(audit(run, rounds, config.audit, config.seed))
+
+
+def tried_run(assembly: Assembly) -> TriedRun:
+    """The run as it is tried on neighbours: with draws that repeat, and sums as they are, whatever
+    protocol hides their terms."""
+    from m2fdp.adversaries.neighbours import TriedRun
+
+    config, calibrated = assembly.config, assembly.calibration
+    devices = assembly.samples.sizes, assembly.sampling_rates
+    draws = seeded(config.seed, f"neighbours of {assembly.trained_on}".encode())
+    simulation = assembly.simulation(randomness=draws)
+    simulation = replace(simulation, sums=replace(simulation.sums, masks=False))
+    rounds = calibrated.affordable_rounds
+    return TriedRun(
+        simulation,
+        calibrated.mechanism.ledger,
+        config.privacy,
+        assembly.run_plan.rounds[: min(rounds, config.audit.rounds or rounds)],
+        rounds,
+        assembly.process,
+        partial(ledger_behind, config, assembly.plan, assembly.scheduled, devices),
+    )
+
+
+def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
+    from m2fdp.adversaries.neighbours import tried_table, try_neighbours
+
+    config = assembly.config
+    set_exact_arithmetic()
+    return tried_table(try_neighbours(tried_run(assembly), config.audit.neighbours, config.seed))
