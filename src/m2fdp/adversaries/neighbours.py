@@ -49,6 +49,7 @@ _NUMBERS, _MOST_RUNS = 2_000, 24
 _ERRORS = 5.0
 # Rounding, over a model's length and the resolution of its numbers.
 _ROUNDING = 100.0
+_EQUAL = 1 + 1e-6
 OTHERWISE = "runs otherwise"
 
 How = Literal["removed", "added", "replaced"]
@@ -105,7 +106,8 @@ class Tried:
     Attributes:
         position, observer: of that line of the ledger.
         neighbours: how many were tried.
-        found: the largest shift, over the noise that was drawn.
+        found: the largest shift, over the noise that was drawn, which counts as what is credited
+            where it is not measurably less.
         allowed: the ledger's, over the noise that it credits.
         error: of the noise that was drawn, relative, as far as it is granted.
         held: whether every line of the observer held.
@@ -197,19 +199,18 @@ def _rows(
             continue
         counts[line.kind] += found_there.neighbours
         members = line.position.members
-        allowed, weaker = min(_strengths(run, line)), 0.0
+        credited, weaker = _strengths(run, line), 1.0
         for device in members:
-            of_drawn = zip(_strengths(run, drawn[device, line.kind]), _strengths(run, line))
-            weaker = max(weaker, *(now / was if was else 0.0 for now, was in of_drawn))
-        fraction = found_there.fraction
+            really = _strengths(run, drawn[device, line.kind])
+            ratios = (now / was for now, was in zip(really, credited, strict=True) if was)
+            weaker = max(weaker, max(ratios, default=0.0) / (1 + noise.error))
+        fraction, allowed = found_there.fraction, min(credited)
         found = fraction * weaker * allowed if fraction > 0 else 0.0
-        granted = allowed * (1 + noise.error)
-        held = bool(found <= granted)
+        held = bool(found <= allowed * _EQUAL)
         finding = found_there.finding
         if not held and not finding:
-            finding = (
-                "moves further" if not fraction <= 1 else f"noise of {1 / weaker:.2g} of the credited"
-            )
+            less = f"draws {1 / weaker:.2g} of the noise that it credits"
+            finding = less if fraction <= _EQUAL else "moves further than it allows"
         row = Tried(
             position_name(line.position),
             line.observer,
@@ -232,9 +233,16 @@ def _strengths(run: TriedRun, line: Release) -> list[float]:
     counted = Counter(run.ledger.plans[: run.rounds])
     accounts = [account(counted) for account in line.accounts]
     accounts = accounts or [list(run.ledger.released(line, run.rounds))]
+    factor = 2.0 if run.ledger.adjacency == "replace_one" else 1.0
     return [
-        max((law.largest / rounds.deviation if rounds.deviation else inf
-             for rounds in account for law, _ in rounds.laws), default=0.0)
+        max(
+            (
+                factor * law.largest / rounds.deviation if rounds.deviation else inf
+                for rounds in account
+                for law, _ in rounds.laws
+            ),
+            default=0.0,
+        )
         for account in accounts
     ]
 
@@ -435,8 +443,10 @@ class _Follower:
             return
         end = Heard("state", 0, np.zeros(1), one.weights)
         self._compare_equal(one.weights[None], other.weights[None], end)
-        for kept, of_other in ((one.slots.server, other.slots.server),
-                               (one.slots.device, other.slots.device)):
+        for kept, of_other in (
+            (one.slots.server, other.slots.server),
+            (one.slots.device, other.slots.device),
+        ):
             for name, values in kept.items():
                 shape = (-1, values.shape[-1])
                 self._compare_equal(values.reshape(shape), of_other[name].reshape(shape), end)
@@ -588,8 +598,10 @@ class _Drawn:
                     for node in np.flatnonzero(of_layer)
                 ]
                 worst = min(ratios, default=1.0)
-                total = [of_layer * min(worst, 1.0) if worst < 1 - self.error else of_layer
-                         for of_layer in total]
+                total = [
+                    of_layer * min(worst, 1.0) if worst < 1 - self.error else of_layer
+                    for of_layer in total
+                ]
             return self.run.behind(total)
         sent = noise.local_messages or noise.messages
         local = [times("local", at, of_layer) for at, of_layer in enumerate(sent)]
@@ -655,7 +667,9 @@ class _Measured:
             )
             sums = step_sums(simulation, self.plan, present, self.number)[step - 1]
             nodes = run.protection.lock_step.nodes
-            groups = [int(np.flatnonzero((nodes == (now.layer, node)).all(1))[0]) for node in now.nodes]
+            groups = [
+                int(np.flatnonzero((nodes == (now.layer, node)).all(1))[0]) for node in now.nodes
+            ]
             before = (self.number - 1) * len(self.plan.layers) + step - 1
             past = 1.0 + sum(part**2 for part in noise.past[:before])
             return "step", sums.noise[groups] * sqrt(past)

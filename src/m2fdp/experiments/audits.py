@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from m2fdp.errors import InputError
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.calibrating import ledger_behind
 from m2fdp.experiments.checks import check_audit
+from m2fdp.experiments.promise import conditions
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.streams import seeded
 
@@ -65,3 +67,32 @@ def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
     config = assembly.config
     set_exact_arithmetic()
     return tried_table(try_neighbours(tried_run(assembly), config.audit.neighbours, config.seed))
+
+
+def tried_condition(assembly: Assembly, tried: pd.DataFrame) -> str | None:
+    """What neighbours say of a conditional run's condition; None where nothing is conditional."""
+    if not conditions(assembly):
+        return None
+    broken = tried.loc[~tried["held"], "observer"]
+    verdict = "did not hold for " + ", ".join(broken) if len(broken) else "held"
+    return f"condition tried on {tried['neighbours'].max():,} neighbours: {verdict}"
+
+
+def refuse_broken(tried: pd.DataFrame) -> None:
+    """End where a line of the ledger did not hold.
+
+    Args:
+        tried: a table of `Experiment.audit`; of canaries nothing is judged.
+
+    Raises:
+        InputError: one did not.
+    """
+    for row in tried.to_dict("records"):
+        if not row.get("held", True):
+            raise InputError(
+                "audit.method",
+                "neighbours",
+                f"finds a line of the ledger that does not hold: {row['observer']}, devices "
+                f"{row['position']}: {row['finding']}; a shift of {row['found']:.3g} deviations of "
+                f"the noise, where {row['allowed']:.3g} is allowed: trust no epsilon of this run",
+            )
