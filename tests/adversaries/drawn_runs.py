@@ -1,0 +1,116 @@
+"""Random private runs on small images, of all algorithms, mechanisms and rules that can be combined:
+those whose messages are compared."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from tests.builders import records_of
+from tests.golden.configurations import MOST_DEVICES
+
+from m2fdp import Experiment, load_config
+from m2fdp.errors import InputError
+
+FAMILIES = (
+    {"algorithm": "m2fdp"},
+    {"algorithm": "m2fdp", "privacy.mechanism": "upload"},
+    {"algorithm": "m2fdp", "privacy.mechanism": "upload", "privacy.unit": "device"},
+    {"algorithm": "m2fdp", "privacy.mechanism": "upload", "privacy.downlink_noise": True},
+    {
+        "algorithm": "m2fdp",
+        "privacy.mechanism": "upload",
+        "privacy.drift": "smooth",
+        "privacy.smoothness": 0.5,
+    },
+    {
+        "algorithm": "m2fdp",
+        "privacy.mechanism": "upload",
+        "privacy.drift": "non_expansive",
+        "model.name": "logistic",
+        "training.learning_rate": 0.05,
+    },
+    {"algorithm": "m2fdp", "privacy.unit": "device"},
+    {"algorithm": "m2fdp", "privacy.adjacency": "replace_one"},
+    {"algorithm": "m2fdp", "privacy.unit": "device", "training.participation": 0.6},
+    {"algorithm": "m2fdp", "training.participants": 1},
+    {"algorithm": "global_dp", "privacy.mechanism": "weights"},
+    {"algorithm": "scaffold"},
+    {"algorithm": "cdp"},
+    {"algorithm": "ldp"},
+    {"algorithm": "hdp"},
+    {"algorithm": "hdp_mixed"},
+    {"algorithm": "pedpfl"},
+    {"algorithm": "hfl_dp", "privacy.mechanism": "upload"},
+)
+
+
+def wavy(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss whose gradient turns round within a step of noise."""
+    of_labels = scores.gather(-1, labels[:, None])[:, 0]
+    return torch.sin(30 * of_labels) + torch.cos(7 * scores).sum(-1)
+
+
+def drawn_run(number: int) -> Experiment:
+    """The first of endless attempts that is accepted; every family comes once in `len(FAMILIES)`."""
+    for overrides, sizes in _attempts(number):
+        records = records_of(sizes, n_classes=4)
+        try:
+            experiment = Experiment.from_config(load_config(overrides), *records)
+            _ = experiment.calibration, experiment.model
+        except InputError:
+            continue
+        return experiment
+    raise AssertionError
+
+
+def _attempts(number: int) -> Iterator[tuple[dict[str, object], list[int]]]:
+    attempt = 0
+    while True:
+        rng = np.random.default_rng([number, attempt])
+        yield _draw(rng, FAMILIES[number % len(FAMILIES)])
+        attempt += 1
+
+
+def _draw(rng: np.random.Generator, family: dict[str, object]) -> tuple[dict[str, object], list]:
+    zones = family["algorithm"] in ("cdp", "ldp", "hdp", "hdp_mixed", "global_dp", "m2fdp_tiers")
+    depth = 2 if zones else 1 if family["algorithm"] == "dtfl_dp" else int(rng.integers(1, 4))
+    while True:
+        fanouts = [int(f) for f in rng.integers(1, 5 if depth < 3 else 3, size=depth)]
+        if 2 <= np.prod(fanouts) <= MOST_DEVICES:
+            break
+    n_devices = int(np.prod(fanouts))
+    sizes = [int(n) for n in rng.choice([6, 12, 25], size=n_devices)]
+    choose = lambda *values: values[int(rng.integers(len(values)))]  # noqa: E731
+    overrides: dict[str, object] = {
+        "seed": int(rng.integers(100)),
+        "topology.fanouts": fanouts,
+        "topology.trust.ratios": [round(float(r), 2) for r in rng.random(depth - 1)] or None,
+        "topology.weights": choose("uniform", "uniform", "samples"),
+        "training.rounds": 2,
+        "training.local_steps": int(rng.integers(1, 5)),
+        "training.local_aggregation": {
+            layer: int(rng.integers(1, 3)) for layer in range(1, depth) if rng.random() < 0.5
+        }
+        or None,
+        "training.batch_size": choose(None, 4.0, 8.0),
+        "training.learning_rate": choose(0.1, 0.5),
+        "training.step_size": choose("constant", "inverse_sqrt"),
+        "training.server.rule": choose("average", "average", "momentum", "yogi"),
+        "training.proximal": choose(0.0, 0.0, 0.5),
+        "training.backend": choose("auto", "auto", "sequential"),
+        "model.name": choose("softmax", "softmax", "svm", "dense", "lenet", "cnn12"),
+        "privacy.epsilon": choose(1.0, 8.0),
+        "privacy.delta": 1e-4,
+        "privacy.clipping_norm": choose(0.3, 1.0),
+        "threat.distrusted": choose(
+            ["servers", "cloud"], ["servers", "cloud", "siblings", "far_devices"], ["public"]
+        ),
+    }
+    if overrides["model.name"] == "cnn12":
+        overrides["model.channels"] = [1, 2, 2]
+    if rng.random() < 0.3:
+        overrides["model.loss"] = f"{__name__}:wavy"
+    if depth > 1 and rng.random() < 0.25:
+        overrides["secure_aggregation.layers"] = [int(rng.integers(1, depth + 1))]
+        overrides["secure_aggregation.noise"] = choose("separate", "shared")
+    return overrides | family, sizes
