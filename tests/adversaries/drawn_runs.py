@@ -1,5 +1,4 @@
-"""Random private runs on small images, of all algorithms, mechanisms and rules that can be combined:
-those whose messages are compared."""
+"""Random private runs on small images, of all algorithms, mechanisms and rules that go together."""
 
 from collections.abc import Iterator
 
@@ -10,6 +9,18 @@ from tests.golden.configurations import MOST_DEVICES
 
 from m2fdp import Experiment, load_config
 from m2fdp.errors import InputError
+
+# A model that is split, so that neighbours differ in features.
+SPLIT = {
+    "model.name": "cnn12",
+    "model.channels": [1, 2, 2],
+    "tiering.tiers": 3,
+    "model.loss": None,
+    "privacy.adjacency": "replace_one",
+    "secure_aggregation.layers": [],
+    "secure_aggregation.noise": "separate",
+    "training.proximal": 0.0,
+}
 
 FAMILIES = (
     {"algorithm": "m2fdp"},
@@ -41,6 +52,9 @@ FAMILIES = (
     {"algorithm": "hdp_mixed"},
     {"algorithm": "pedpfl"},
     {"algorithm": "hfl_dp", "privacy.mechanism": "upload"},
+    {"algorithm": "m2fdp_tiers", "tiering.offload_to": "trusted", **SPLIT},
+    {"algorithm": "m2fdp_tiers", "tiering.offload_to": "anyone", **SPLIT},
+    {"algorithm": "dtfl_dp", **SPLIT, "training.batch_size": 8},
 )
 
 
@@ -51,7 +65,7 @@ def wavy(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def drawn_run(number: int) -> Experiment:
-    """The first of endless attempts that is accepted; every family comes once in `len(FAMILIES)`."""
+    """The first of endless attempts that is accepted; families come by turns."""
     for overrides, sizes in _attempts(number):
         records = records_of(sizes, n_classes=4)
         try:

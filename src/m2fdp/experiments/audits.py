@@ -17,7 +17,7 @@ from m2fdp.simulation.arithmetic import set_exact_arithmetic
 from m2fdp.streams import seeded
 
 if TYPE_CHECKING:
-    from m2fdp.adversaries.neighbours import TriedRun
+    from m2fdp.adversaries.tried_runs import TriedRun
 
 
 def audit_run(assembly: Assembly) -> pd.DataFrame:
@@ -42,7 +42,7 @@ def audit_run(assembly: Assembly) -> pd.DataFrame:
 def tried_run(assembly: Assembly) -> TriedRun:
     """The run as it is tried on neighbours: with draws that repeat, and sums as they are, whatever
     protocol hides their terms."""
-    from m2fdp.adversaries.neighbours import TriedRun
+    from m2fdp.adversaries.tried_runs import TriedRun
 
     config, calibrated = assembly.config, assembly.calibration
     devices = assembly.samples.sizes, assembly.sampling_rates

@@ -197,8 +197,9 @@ def _step_noise(current: Round, stretch: Stretch, tile: range) -> AddNoise:
     # What is left for the last step: the aggregation above draws the others' noise as one.
     separate = current.separate or layer <= stretch.top or current.noised_inside
     in_sums = current.separate and bool(current.steps[0].members)
-    noised = bool(current.mechanism.noise.steps.any())
-    ear = current.tap if noised and isinstance(current.tap, Ear) else None
+    ear = None
+    if isinstance(current.tap, Ear) and current.mechanism.noise.in_steps:
+        ear = current.tap
 
     def add(step: int, models: Tensor) -> None:
         if in_sums and not current.masked:

@@ -122,6 +122,11 @@ class Noise:
         sent = (*self.heads, *self.messages, *self.broadcasts, *(self.local_messages or ()))
         return (self.steps, *sent, np.array(self.past), *clients)
 
+    @property
+    def in_steps(self) -> bool:
+        """Whether local steps are noised, and not messages."""
+        return bool(self.steps.any()) or self.clients is not None
+
     def sent(self, top: int) -> tuple[np.ndarray, ...]:
         """What is added to messages when models travel up to a layer, by layer."""
         return self.messages if top == 0 else self.local_messages or self.messages
