@@ -54,7 +54,7 @@ FAMILIES = (
     {"algorithm": "hfl_dp", "privacy.mechanism": "upload"},
     {"algorithm": "m2fdp_tiers", "tiering.offload_to": "trusted", **SPLIT},
     {"algorithm": "m2fdp_tiers", "tiering.offload_to": "anyone", **SPLIT},
-    {"algorithm": "dtfl_dp", **SPLIT, "training.batch_size": 8},
+    {"algorithm": "dtfl_dp", **SPLIT, "training.batch_size": 8, "clock.model": "trained"},
 )
 
 
@@ -90,7 +90,8 @@ def _draw(rng: np.random.Generator, family: dict[str, object]) -> tuple[dict[str
     depth = 2 if zones else 1 if family["algorithm"] == "dtfl_dp" else int(rng.integers(1, 4))
     while True:
         fanouts = [int(f) for f in rng.integers(1, 5 if depth < 3 else 3, size=depth)]
-        if 2 <= np.prod(fanouts) <= MOST_DEVICES:
+        most = 4 if "model.channels" in family else MOST_DEVICES
+        if 2 <= np.prod(fanouts) <= most:
             break
     n_devices = int(np.prod(fanouts))
     sizes = [int(n) for n in rng.choice([6, 12, 25], size=n_devices)]
@@ -120,6 +121,8 @@ def _draw(rng: np.random.Generator, family: dict[str, object]) -> tuple[dict[str
             ["servers", "cloud"], ["servers", "cloud", "siblings", "far_devices"], ["public"]
         ),
     }
+    if n_devices > 6:  # which take long
+        overrides["model.name"] = "dense"
     if overrides["model.name"] == "cnn12":
         overrides["model.channels"] = [1, 2, 2]
     if rng.random() < 0.3:

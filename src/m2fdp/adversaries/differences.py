@@ -79,6 +79,7 @@ class _Follower:
         released: how many releases were compared.
         private: whether what was heard last may differ, below the head.
         activations: how far those of the last batch were moved, over their noise.
+        sent_parts: whether the device splits its model in this round.
     """
 
     run: TriedRun
@@ -92,6 +93,7 @@ class _Follower:
     released: int = 0
     private: bool = False
     activations: float = 0.0
+    sent_parts: bool = False
 
     def compare(self, before: Heard, now: Heard) -> None:
         """Compare what is heard at one place, and overwrite what somebody may read."""
@@ -102,7 +104,8 @@ class _Follower:
             if own.any():
                 self._compare_part(before, now)
         elif self._is_release(now):
-            own = rows == self._on_path(now)
+            # What was sent in parts is what the step is made of.
+            own = (rows == self._on_path(now)) & (not self.sent_parts)
             if own.any():
                 self._compare_release(before.models[own], now)
             self.private = False
@@ -172,11 +175,16 @@ class _Follower:
         return now.layer >= self._head if now.what == "down" else now.layer > self._head
 
     def _compare_release(self, before: Tensor, now: Heard) -> None:
+        laws = self._laws
+        if self.released >= len(laws):
+            self.fraction, self.finding = inf, "more is released than the ledger counts"
+            return
         own = torch.as_tensor(now.nodes == self._on_path(now), device=now.models.device)
         there = before.double()
         apart = float((now.models[own].double() - there).norm())
         past_rounding = max(apart - self.run.grain * (1 + float(there.norm())), 0.0)
-        self._found(past_rounding / self._allowed(now) if isfinite(apart) else inf)
+        allowed = laws[self.released] * self._unit(now)
+        self._found(past_rounding / allowed if isfinite(apart) else inf)
 
     def _compare_part(self, before: Heard, now: Heard) -> None:
         """Activations and the gradient of a batch, which together are one release; gradients and
@@ -185,7 +193,7 @@ class _Follower:
         apart = float((now.models.double() - before.models.double()).norm())
         over_noise = apart / planned_of_part(run, now)
         if now.what == "activations":
-            self.activations = over_noise
+            self.activations, self.sent_parts = over_noise, True
             return
         (law, _), *_ = self.line.laws(self.position, run.ledger.plans[self.number])
         # A batch's gradient and its noise are both over its number of records.
@@ -206,22 +214,30 @@ class _Follower:
             self.fraction = inf
             self.finding = f"{_PLACES.get(what, what)} tells more of the neighbour than releases do"
 
-    def _allowed(self, now: Heard) -> float:
-        """How far a neighbour may move a release, in a model."""
+    @property
+    def _laws(self) -> list[float]:
+        """The largest shift of each release of the round, in order, in the position's unit."""
+        planned, position = self.run.ledger.plans[self.number], self.position
+        plans = [planned]
+        if not (self.run.protection.noise.in_steps or self.run.protection.clipping.of_models):
+            plans = []
+            head = position.head_layer
+            for window in windows(planned, head, self.run.privacy.downlink_noise):
+                top = 0 if window.release_layer == head else window.release_layer
+                plans.append(replace(planned, layers=(*window.syncs[:-1], top)))
+        laws = [law for plan in plans for law in self.line.laws(position, plan)]
+        return [law.largest for law, count in laws for _ in range(count)]
+
+    def _unit(self, now: Heard) -> float:
+        """What shift 1 means in a model that is heard."""
         run, position, network = self.run, self.position, self.run.network
         device, depth, head = self.neighbour.device, network.tree.depth, position.head_layer
-        planned, share = run.ledger.plans[self.number], 1.0
+        share = 1.0
         if run.protection.noise.in_steps:
             share = float(network.shares(head, now.layer)[self._at(head)])
         elif run.protection.clipping.of_models:
             path = network.shares(depth, now.layer)[device] / network.shares(depth, head)[device]
             share = float(path)
-        else:
-            window = windows(planned, head, run.privacy.downlink_noise)[self.released]
-            top = 0 if window.release_layer == head else window.release_layer
-            planned = replace(planned, layers=(*window.syncs[:-1], top))
-        largest = max(law.largest for law, _ in self.line.laws(position, planned))
         # Of two records that replace each other both move it.
         factor = 2.0 if run.ledger.adjacency == "replace_one" or run.splits(device) else 1.0
-        scale = run.protection.noise.scale(self.plan.step_size)
-        return factor * largest * position.unit * scale * share
+        return factor * position.unit * run.protection.noise.scale(self.plan.step_size) * share

@@ -11,7 +11,7 @@ How large the noise is, is measured, not believed (`m2fdp.adversaries.drawn_nois
 then built anew from the deviations that were really drawn, so that every observer's line counts the
 noise that it can't subtract. A line holds if
 
-    largest shift found / noise drawn <= largest shift allowed / noise credited.
+    largest shift found <= largest shift allowed, and noise drawn >= noise credited.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _row(
     allowed, shift = min(credited), 0.0
     if furthest.fraction > 0:
         shift = furthest.fraction * weaker * allowed
-    held, finding = shift <= allowed * _EQUAL, furthest.finding
+    held, finding = furthest.fraction <= _EQUAL and weaker <= _EQUAL, furthest.finding
     if not held and not finding:
         less = f"no more than {1 / weaker:.2g} of the credited noise is drawn"
         finding = less if furthest.fraction <= _EQUAL else "a release moves further"
