@@ -187,6 +187,8 @@ def test_every_later_key_is_tried_here():
         "privacy.downlink": "top_up",
         "leakage.distance_correlation": 0.0,
         "leakage.patch_shuffling": False,
+        "audit.method": "canaries",
+        "audit.neighbours": 200,
         "attack.method": "inverting",
         "attack.observer": None,
         "attack.round": 1,

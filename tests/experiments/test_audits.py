@@ -43,7 +43,7 @@ def experiment(monkeypatch, **changes):
 def test_every_observer_has_a_line_and_a_conditional_run_says_that_its_condition_held(monkeypatch):
     run = experiment(monkeypatch, **CONDITIONAL)
     table = run.audit()
-    assert set(table["observer"]) >= {"untrusted servers", "the cloud"}
+    assert set(table["observer"]) >= {"its untrusted parent", "the cloud"}
     assert table["held"].all()
     assert tried_condition(run, table) == "condition tried on 4 neighbours: held"
     refuse_broken(table)
@@ -59,7 +59,7 @@ def test_what_did_not_hold_is_one_line_after_all_is_written(monkeypatch):
     run = experiment(monkeypatch, **CONDITIONAL)
     table = run.audit()
     assert not table["held"].any()
-    assert "did not hold for untrusted servers" in str(tried_condition(run, table))
+    assert "did not hold for its untrusted parent" in str(tried_condition(run, table))
     console = Console(width=120, record=True, file=None)
     with console.capture() as captured:
         print_neighbours(table, console)

@@ -211,11 +211,12 @@ class AuditConfig(Block):
         description="A lower bound on epsilon, from copies with and without the worst record "
         "(canaries); or, in seconds, whether any of the run's own messages moves further than its "
         "line of the ledger allows, from pairs of runs that differ in one record (neighbours).",
+        json_schema_extra={SINCE: "0.20.0"},
     )
     neighbours: Annotated[int, Number, Field(ge=1, le=100_000)] = Field(
         default=200,
         description="So many pairs of runs (neighbours).",
-        json_schema_extra={READ_BY: "audit.method: neighbours"},
+        json_schema_extra={SINCE: "0.20.0", READ_BY: "audit.method: neighbours"},
     )
     repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = Field(
         default=1000,
