@@ -43,6 +43,11 @@ def is_ours(thing: object) -> bool:
     return is_module_ours and getattr(module, kind.__qualname__, None) is kind
 
 
+def file_of(name: str) -> str:
+    """The file that own code named `package.module:name` stands in, as a user calls it."""
+    return name.partition(":")[0].replace(".", "/") + ".py"
+
+
 def load(key: str, name: str, kind: type | None = None) -> Any:
     """What a name of the form `package.module:name` stands for.
 

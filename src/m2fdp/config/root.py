@@ -39,7 +39,13 @@ INCIDENTAL = frozenset(
 )
 # Other keys that no release depends on: what is measured of it, and where the records come from.
 UNRELEASED = frozenset(
-    {"training.evaluate_every", "training.evaluate_on", "dataset.root", "dataset.download"}
+    {
+        "training.evaluate_every",
+        "training.evaluate_on",
+        "dataset.root",
+        "dataset.download",
+        "dataset.confirmed",
+    }
 )
 
 

@@ -25,6 +25,7 @@ from m2fdp.simulation.executor import Executor
 from m2fdp.simulation.process import Slots, State, Tap
 from m2fdp.simulation.simulation import Simulation, SimulationProcess
 from m2fdp.simulation.training import Checkpointing, Listener, Progress
+from m2fdp.simulation.tree_process import IN_ROUNDS
 
 # Of a list of names, so many are told.
 _NAMED = 12
@@ -53,6 +54,11 @@ class TreeOfNodes:
     def executor(self) -> Executor:
         """What evaluates."""
         return self.simulated.executor  # type: ignore[return-value]
+
+    @property
+    def draws(self) -> frozenset[str]:
+        """What nodes draw."""
+        return IN_ROUNDS - {"past"}
 
     def start(self) -> State:
         """w^(1), with what the server rule begins with."""

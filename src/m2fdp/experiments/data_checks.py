@@ -50,10 +50,11 @@ def check_data(
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
-    chance, steps, of = training.participation, training.rounds * training.local_steps, "steps"
+    schedule, chance = plan.schedule, plan.network.chance
+    steps, of = schedule.rounds * schedule.local_steps, "steps"
     if chance is not None:  # of a round, that its device joins and some step draws the record
-        rates = chance * (1 - (1 - rates) ** training.local_steps)
-        steps, of = training.rounds, "rounds"
+        rates = chance * (1 - (1 - rates) ** schedule.local_steps)
+        steps, of = schedule.rounds, "rounds"
     check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
         rates = sampling_rates(shard_sizes, training.batch_size)
@@ -90,7 +91,7 @@ def _certify_non_expansive(
             "convex; use model.name: logistic or drift: worst_case",
         )
     largest = 2 * rate / (model.class_curvature * longest + 2 * rate * proximal)
-    if step > largest:
+    if not step <= largest:
         most = "2/(beta/q + 2 mu)" if proximal else "2q/beta"
         raise InputError(
             "training.learning_rate",

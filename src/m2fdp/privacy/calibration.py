@@ -58,7 +58,7 @@ def check_delta(
         InputError: it is not below both.
     """
     largest = int(shard_sizes.max())
-    if delta >= 1 / largest:
+    if not delta < 1 / largest:
         raise InputError(
             "privacy.delta",
             delta,
@@ -67,7 +67,7 @@ def check_delta(
         )
     rarest = float(rates.min())
     chance = 1.0 if rarest == 1 else -expm1(draws * log1p(-rarest))
-    if delta >= chance:
+    if not delta < chance:
         raise InputError(
             "privacy.delta",
             delta,
@@ -147,13 +147,16 @@ def build_mechanisms(
         noises, ledger = _least_noise(mechanism, in_clear, units, partial(ledger_over, in_clear))
         if first.sums != in_clear[0].network.sums:
             ledger = ledger_of(noises)
-            if ledger.verified(len(ledger.plans)) > privacy.epsilon:  # the missing add none
+            if not ledger.verified(len(ledger.plans)) <= privacy.epsilon:  # the missing add none
                 noises, ledger = _least_noise(mechanism, premises, units, ledger_of)
     result = []
     for each, deviations, unit in zip(premises, noises, units, strict=True):
         lock_step = lock_step_of(mechanism, each.network, each.plans)
         noise = mechanism.noise(each, lock_step, deviations)
         noise = splits.with_client_noise(each, lock_step, noise, unit)
+        if not all(np.isfinite(deviations).all() for deviations in noise.every):
+            problem = "draws noise whose deviation is no finite number"
+            raise InputError("privacy.mechanism", privacy.mechanism, problem)
         clipping = mechanism.clipping(privacy)
         result.append(CalibratedMechanism(clipping, lock_step, noise, True, ledger))
     return tuple(result)
@@ -236,7 +239,7 @@ def _least_noise(
         factor = brentq(overspend, low, high, xtol=1e-4)
     # What is returned is what was verified: the ledger's rounding may ask for a hair more.
     step = 2.5e-4
-    while overspend(factor) > 0:
+    while not overspend(factor) <= 0:
         factor, step = factor + step, 2 * step
     return times(factor), ledger_of(times(factor))
 

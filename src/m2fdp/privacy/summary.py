@@ -80,6 +80,7 @@ def summary(
         "calibration": privacy.calibration,
         "epsilon_nominal": nominal_epsilon(ledger, rounds, privacy),
         **_at_cloud(privacy),
+        **({"conditions": list(conditions)} if conditions else {}),
         EPSILON_NAMES[guarantee]: for_json(mechanism.epsilon(rounds)),
         "delta": privacy.delta,
         "clipping_norm": privacy.clipping_norm,
@@ -129,11 +130,20 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         "tree, trust, shard sizes and schedule are public and independent of the private data",
         "the split is given: which records a device holds, which in some schemes depends on the "
         "labels of others, tells nothing",
+        "constants that were known beforehand scale the records, and the classes were known, too",
+        *_of_persons(privacy),
         "this run's model is all that is released about these records: the epsilons of several "
         "released runs add up, if each has a seed, and so minibatches and participants, of its own",
         *_of_the_draws(privacy.secure_rng),
         *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
+
+
+def _of_persons(privacy: PrivacyConfig) -> list[str]:
+    """What the unit of privacy hides of a person."""
+    if privacy.unit == "device":
+        return ["one person's records lie on one device"]
+    return ["one person has one record: who has n of them is protected by about n times ε"]
 
 
 def _joining(ledger: Ledger, rounds: int) -> dict[str, Any]:

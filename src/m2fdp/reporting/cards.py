@@ -27,7 +27,7 @@ _NEIGHBOURS = {
 _UNITS = {"record": "one record", "device": "all that one device holds"}
 _GUARANTEES = {
     "verified": "verified: an accountant upholds it for everybody who is distrusted",
-    "conditional": "conditional: it rests on what can't be defended; see the assumptions",
+    "conditional": "conditional: nothing enforces all that it rests on",
 }
 # The files of a run that are pictures, and what they show.
 FIGURES = {
@@ -38,10 +38,7 @@ FIGURES = {
     "label_distribution.png": "records by device and label",
     "network.png": "the network",
 }
-_OF_OWN_CODE = (
-    "What the engine can't enforce of it, ε rests on; where that decides how much a record moves, "
-    "ε is conditional."
-)
+_OF_OWN_CODE = "The engine bounds what some of it does. ε is conditional on all the rest."
 _OPENING = 2  # sections that tell what was reached
 # Sections that a page with little room does without, in this order; the files have them.
 EXPENDABLE = (
@@ -247,6 +244,7 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
         f"the one case as in the other, but for a chance of {promised['delta']:g}. "
         f"{guarantee[0].upper()}{guarantee[1:]}."
     )
+    says += "".join(f" It holds if {condition}." for condition in promised.get("conditions", ()))
     nominal_epsilon = float(promised["epsilon_nominal"])
     if epsilon > nominal_epsilon * (1 + 1e-6):
         says += (
@@ -293,7 +291,7 @@ def _own_code(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
             {
                 "code": f"`{part['key']}={part['name']}`",
                 "trusted in that": f"the {part['part']} {part['trusted']}",
-                "the rest is": "enforced" if part["enforced"] else "**not enforced**",
+                "the engine bounds it": "yes" if part["enforced"] else "**no**",
             }
             for part in parts
         ]

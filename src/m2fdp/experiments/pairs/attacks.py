@@ -84,7 +84,7 @@ PLAIN_STEPS = (
         "training.proximal",
         "above 0",
         "pipeline bound",
-        lambda request: request.training.proximal > 0,
+        lambda request: request.plan.schedule.proximal > 0,
         "is no part of what the bounds on convergence hold for; use 0",
     ),
     Pair(
@@ -104,7 +104,7 @@ _reconstructing = rows_where(
 
 
 def _after_the_last(request: Request) -> Mapping[str, object] | None:
-    rounds = request.training.rounds
+    rounds = request.plan.schedule.rounds
     return {"rounds": rounds} if request.config.attack.round > rounds else None
 
 

@@ -21,7 +21,7 @@ def _deeper(request: Request) -> Mapping[str, object] | None:
 
 
 def _beyond_the_rounds(request: Request) -> Mapping[str, object] | None:
-    control, rounds = request.config.control, request.training.rounds
+    control, rounds = request.config.control, request.plan.schedule.rounds
     most = control.max_local_steps
     if control.gap != "mechanism" or (control.tau or 0) <= rounds * most:
         return None

@@ -71,8 +71,8 @@ DEPLOYED = (
         "training.proximal_center",
         "global, with local aggregations",
         lambda request: (
-            request.training.proximal > 0
-            and request.training.proximal_center == "global"
+            request.plan.schedule.proximal > 0
+            and request.plan.schedule.center == "global"
             and bool(request.plan.schedule.local_aggregation)
         ),
         "is a model that a device is sent once, and it keeps none; use received",

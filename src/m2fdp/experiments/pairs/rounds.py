@@ -374,7 +374,7 @@ SHORTENED = (
         "privacy.drift: smooth, non_expansive, unless noise is at every step",
     ),
     _shortens(
-        lambda request: _noised_after_steps(request) and request.training.proximal > 0,
+        lambda request: _noised_after_steps(request) and request.plan.schedule.proximal > 0,
         "shortens steps whose pull (training.proximal) has to be known before noise is calibrated; "
         "use null, or privacy.mechanism: gradient",
         "training.proximal above 0, unless noise is at every step",

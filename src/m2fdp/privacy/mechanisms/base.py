@@ -123,9 +123,24 @@ class Noise:
         return (self.steps, *sent, np.array(self.past), *clients)
 
     @property
+    def credited(self) -> frozenset[str]:
+        """The names of those that are not all 0: the ledger counts on somebody who draws them."""
+        by_name = {
+            "steps": (self.steps,),
+            "messages": self.messages,
+            "broadcasts": self.broadcasts,
+            "local_messages": self.local_messages or (),
+            "past": (np.array(self.past),),
+            "clients": ()
+            if self.clients is None
+            else (self.clients.gradients, self.clients.activations),
+        }
+        return frozenset(name for name, parts in by_name.items() if any(map(np.any, parts)))
+
+    @property
     def in_steps(self) -> bool:
         """Whether local steps are noised, and not messages."""
-        return bool(self.steps.any()) or self.clients is not None
+        return bool(self.credited & {"steps", "clients"})
 
     def sent(self, top: int) -> tuple[np.ndarray, ...]:
         """What is added to messages when models travel up to a layer, by layer."""
