@@ -11,9 +11,8 @@ from torch import Tensor
 
 from m2fdp.adversaries.drawn_noise import planned_of_part
 from m2fdp.adversaries.listening import Heard, OtherwiseError, record, replay
-from m2fdp.adversaries.tried_runs import Neighbour, TriedRun, worlds_of
+from m2fdp.adversaries.tried_runs import Neighbour, TriedRun
 from m2fdp.errors import InputError
-from m2fdp.privacy.positions import Position
 from m2fdp.privacy.releases import Release
 from m2fdp.privacy.taint import windows
 from m2fdp.schedule.rounds import RoundPlan
@@ -53,11 +52,11 @@ def moved(
         stream: what an added record is drawn by.
     """
     plan = run.plans[state.round]
-    one, other = worlds_of(run, neighbour, stream)
+    one, other = run.worlds(run.simulation.shards, neighbour, stream)
     if one is not run.simulation.shards:
         known = record(run.build(replace(run.simulation, shards=one)), state, plan)
     first, ended = known
-    follower = _Follower(run, line.position, line, neighbour, plan, state.round)
+    follower = _Follower(run, line, neighbour, plan, run.ledger.plans[state.round])
     try:
         process = run.build(replace(run.simulation, shards=other))
         after = replay(process, state, plan, first, follower.compare)
@@ -74,31 +73,29 @@ class _Follower:
     """Compares the second run with the first, and has it go on with what the first one released.
 
     Attributes:
-        number: how many rounds went before.
+        line: any of the neighbour's position.
+        plan, counted: the round's, as it is run and as the ledger counts it.
         fraction, finding: see `Moved`.
         released: how many releases were compared.
-        private: whether what was heard last may differ, below the head.
         activations: how far those of the last batch were moved, over their noise.
         sent_parts: whether the device splits its model in this round.
     """
 
     run: TriedRun
-    position: Position
     line: Release
     neighbour: Neighbour
     plan: RoundPlan
-    number: int
+    counted: RoundPlan
     fraction: float = 0.0
     finding: str = ""
     released: int = 0
-    private: bool = False
     activations: float = 0.0
     sent_parts: bool = False
 
     def compare(self, before: Heard, now: Heard) -> None:
         """Compare what is heard at one place, and overwrite what somebody may read."""
         rows = np.broadcast_to(now.nodes, len(now.models))
-        own = np.zeros(len(rows), dtype=bool)
+        own, private = np.zeros(len(rows), dtype=bool), False
         if now.what in ("activations", "gradients"):
             own = rows == self.neighbour.device
             if own.any():
@@ -108,31 +105,21 @@ class _Follower:
             own = (rows == self._on_path(now)) & (not self.sent_parts)
             if own.any():
                 self._compare_release(before.models[own], now)
-            self.private = False
         elif self._is_below(now):
-            self.private = True
-            own = self.run.network.tree.ancestors_of(now.layer, self._head)[rows] == self._at(
-                self._head
-            )
-            others = torch.as_tensor(~own, device=now.models.device)
-            self._compare_equal(before.models[others], now.models[others], now.what)
-            now.models[others] = before.models[others]
-            return
+            head, private = self._head, True
+            own = self.run.network.tree.ancestors_of(now.layer, head)[rows] == self._at(head)
         others = torch.as_tensor(~own, device=now.models.device)
         self._compare_equal(before.models[others], now.models[others], now.what)
-        now.models.copy_(before.models)
+        overwritten = others if private else torch.ones_like(others)
+        now.models[overwritten] = before.models[overwritten]
 
     def compare_ends(self, one: State, other: State) -> None:
         """Two runs that went on from the same releases end alike."""
-        if self.private:
-            return
-        pairs = [(one.weights, other.weights)]
-        for kept, by_other in (
-            (one.slots.server, other.slots.server),
-            (one.slots.device, other.slots.device),
-        ):
-            pairs += [(kept[name], by_other[name]) for name in kept]
-        for values, others in pairs:
+        ends = [
+            [state.weights, *state.slots.server.values(), *state.slots.device.values()]
+            for state in (one, other)
+        ]
+        for values, others in zip(*ends, strict=True):
             self._compare_equal(torch.atleast_2d(values), torch.atleast_2d(others), "state")
 
     @property
@@ -140,7 +127,7 @@ class _Follower:
         """The layer of who noises first what the device sends."""
         protection, tree = self.run.protection, self.run.network.tree
         if not protection.clipping.of_models:
-            return self.position.head_layer
+            return self.line.position.head_layer
         messages = protection.noise.messages
         noised = (at for at in range(tree.depth, 0, -1) if messages[at][self._at(at)])
         return next(noised, 0)
@@ -195,9 +182,11 @@ class _Follower:
         if now.what == "activations":
             self.activations, self.sent_parts = over_noise, True
             return
-        (law, _), *_ = self.line.laws(self.position, run.ledger.plans[self.number])
+        (law, _), *_ = self.line.laws(self.line.position, self.counted)
         # A batch's gradient and its noise are both over its number of records.
-        strength = 2 * law.largest * self.position.unit / (planned_of_part(run, now) / now.times)
+        strength = (
+            2 * law.largest * self.line.position.unit / (planned_of_part(run, now) / now.times)
+        )
         self._found(hypot(over_noise, self.activations) / strength)
 
     def _found(self, fraction: float) -> None:
@@ -217,7 +206,7 @@ class _Follower:
     @property
     def _laws(self) -> list[float]:
         """The largest shift of each release of the round, in order, in the position's unit."""
-        planned, position = self.run.ledger.plans[self.number], self.position
+        planned, position = self.counted, self.line.position
         plans = [planned]
         if not (self.run.protection.noise.in_steps or self.run.protection.clipping.of_models):
             plans = []
@@ -230,7 +219,7 @@ class _Follower:
 
     def _unit(self, now: Heard) -> float:
         """What shift 1 means in a model that is heard."""
-        run, position, network = self.run, self.position, self.run.network
+        run, position, network = self.run, self.line.position, self.run.network
         device, depth, head = self.neighbour.device, network.tree.depth, position.head_layer
         share = 1.0
         if run.protection.noise.in_steps:

@@ -8,7 +8,7 @@ The two differ by sqrt(2) times its deviation.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 
@@ -33,29 +33,31 @@ Place = tuple[str, int, int]
 
 @dataclass(eq=False)
 class DrawnNoise:
-    """Noise over its planned deviation.
-
-    Attributes:
-        squares, numbers: of it, by place.
-    """
+    """Noise over its planned deviation: sums of squares, and of how many numbers, by place."""
 
     run: TriedRun
     squares: dict[Place, float] = field(default_factory=lambda: defaultdict(float))
     numbers: Counter[Place] = field(default_factory=Counter)
 
     def measure(self, state: State, plan: RoundPlan, first: Sequence[Heard]) -> None:
-        """Repeat a round under other noise.
-
-        Args:
-            first: what was heard of it.
-        """
+        """Repeat the round after a state, of which `first` was heard, under other noise."""
         run = self.run
         times = ceil(_NUMBERS / (len(state.weights) * len(run.plans)))
         for again in range(min(times, _MOST_RUNS)):
+            planned = _planned(run, state.round + 1, plan, first)
+
+            def compare(before: Heard, now: Heard) -> None:
+                what, deviations = next(planned)  # noqa: B023 - called within this turn
+                apart = (now.models.double() - before.models.double()).square().sum(1).cpu().numpy()
+                for row in np.flatnonzero(deviations).tolist():
+                    place = what, now.layer, int(np.broadcast_to(now.nodes, len(apart))[row])
+                    self.squares[place] += float(apart[row] / (2 * deviations[row] ** 2))
+                    self.numbers[place] += now.models.shape[1]
+                now.models.copy_(before.models)
+
             other = seeded(again, f"noise of round {state.round}".encode()).noise
             draws = replace(run.simulation.randomness, noise=other)
             process = run.build(replace(run.simulation, randomness=draws))
-            compare = _Comparison(self, process, state.round + 1, plan).compare
             replay(process, state, plan, first, compare)
 
     @property
@@ -83,23 +85,14 @@ class DrawnNoise:
             ]
 
         total, downs = times("total", noise.messages), times("down", noise.broadcasts)
-        if not protection.clipping.of_models:
-            return self.run.behind(self._as_little_down(total))
-        local = times("local", noise.local_messages or noise.messages)
-        local[1] = downs[1]
-        return self.run.behind([np.stack(pair, axis=1) for pair in zip(total, local, strict=True)])
-
-    def _as_little_down(self, total: list[np.ndarray]) -> list[np.ndarray]:
-        """The messages' noise, or as little as there is in a broadcast: the ledger has one number
-        for both."""
-        broadcasts = enumerate(self.run.protection.noise.broadcasts)
-        ratios = [
-            self.ratio("down", layer, node)
-            for layer, of_layer in broadcasts
-            for node in np.flatnonzero(of_layer).tolist()
-        ]
-        least = min(ratios, default=1.0)
-        return [of_layer * (least if least < 1 - self.error else 1.0) for of_layer in total]
+        if protection.clipping.of_models:
+            local = times("local", noise.local_messages or noise.messages)
+            local[1] = downs[1]
+            total = [np.stack(pair, axis=1) for pair in zip(total, local, strict=True)]
+        else:  # the ledger has one number for messages and broadcasts
+            least = min((self.ratio(*at) for at in self.numbers if at[0] == "down"), default=1.0)
+            total = [of_layer * (least if least < 1 - self.error else 1.0) for of_layer in total]
+        return self.run.behind(total)
 
     def _of_heads(self) -> list[np.ndarray]:
         """What heads add to steps: their part of the noise of their lock-step group, which is drawn
@@ -116,73 +109,40 @@ class DrawnNoise:
         return result
 
 
-@dataclass(eq=False)
-class _Comparison:
-    """Of a round with itself under other noise.
-
-    Attributes:
-        steps: how often steps of some nodes were heard.
-        stretch: how many local aggregations were.
-    """
-
-    drawn: DrawnNoise
-    process: object
-    number: int
-    plan: RoundPlan
-    steps: Counter[Place] = field(default_factory=Counter)
-    stretch: int = 0
-
-    def compare(self, before: Heard, now: Heard) -> None:
-        """Count what each node adds, and go on without it."""
-        run = self.drawn.run
-        apart = (now.models.double() - before.models.double()).square().sum(1).tolist()
-        what, planned = self._planned(now)
-        present, depth = run.present(self.number), run.network.tree.depth
-        for row, node in enumerate(np.broadcast_to(now.nodes, len(apart)).tolist()):
-            comes = now.layer < depth or present[node]
-            if comes and planned[row]:
-                place = what, now.layer, node
-                self.drawn.squares[place] += apart[row] / (2 * planned[row] ** 2)
-                self.drawn.numbers[place] += now.models.shape[1]
-        self.stretch += now.what == "down"
-        now.models.copy_(before.models)
-
-    def _planned(self, now: Heard) -> tuple[str, np.ndarray]:
-        """The name of noise, and how large it is to be, row by row, in a model."""
-        noise = self.drawn.run.protection.noise
-        scale = noise.scale(self.plan.step_size)
-        if now.what == "step":
-            return "step", scale * self._of_step(now)
+def _planned(
+    run: TriedRun, number: int, plan: RoundPlan, heard: Sequence[Heard]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The name of the noise in what is heard of round t = `number`, place by place, and its
+    deviation in a model, row by row: 0 of who does not come."""
+    noise, depth, present = run.protection.noise, run.network.tree.depth, run.present(number)
+    scale = noise.scale(plan.step_size)
+    sums = step_sums(run.simulation, plan, present, number)
+    groups = {tuple(node): at for at, node in enumerate(run.protection.lock_step.nodes.tolist())}
+    steps: Counter[tuple[int, int]] = Counter()
+    stretch = 0
+    for now in heard:
+        name, planned = now.what, np.zeros(0)
         if now.what in ("activations", "gradients"):
-            return now.what, np.full(len(now.models), planned_of_part(self.drawn.run, now))
-        if now.what == "down":
-            return "down", scale * noise.broadcasts[now.layer]
-        if now.what == "cloud":
-            return "total", scale * noise.messages[0]
-        top = self.plan.stretches[self.stretch][2]
-        name = "total" if top == 0 or noise.local_messages is None else "local"
-        return name, scale * noise.sent(top)[now.layer]
-
-    def _of_step(self, now: Heard) -> np.ndarray:
-        """Of learners' steps: with what is left of earlier ones' noise, if anything is."""
-        run, plan = self.drawn.run, self.plan
-        noise = run.protection.noise
-        first = "step", now.layer, int(now.nodes[0])
-        self.steps[first] += 1
-        step = self.steps[first]
-        sums = step_sums(run.simulation, plan, run.present(self.number), self.number)[step - 1]
-        of_node = {
-            tuple(node): at for at, node in enumerate(run.protection.lock_step.nodes.tolist())
-        }
-        groups = [of_node[now.layer, node] for node in now.nodes.tolist()]
-        earlier = (self.number - 1) * len(plan.layers) + step - 1
-        past = sum(part**2 for part in noise.past[:earlier])
-        own = np.zeros(len(groups))
-        if noise.clients is not None and now.layer == run.network.tree.depth:
-            own = noise.clients.gradients[now.nodes]
-        # What a device adds to a whole model that it splits with nobody is heard here alone; else
-        # it is the same, and was heard where it was sent.
-        return np.where(own > 0, 0.0, sums.noise[groups] * sqrt(1 + past))
+            yield now.what, np.full(len(now.models), planned_of_part(run, now))
+            continue
+        if now.what == "step":
+            first = now.layer, int(now.nodes[0])
+            of_nodes = [groups[now.layer, node] for node in now.nodes.tolist()]
+            # With what is left of earlier steps' noise, if anything is.
+            earlier = (number - 1) * len(plan.layers) + steps[first]
+            past = sum(part**2 for part in noise.past[:earlier])
+            planned = sums[steps[first]].noise[of_nodes] * sqrt(1 + past)
+            steps[first] += 1
+        elif now.what == "down":
+            planned, stretch = noise.broadcasts[now.layer], stretch + 1
+        elif now.what == "cloud":
+            name, planned = "total", noise.messages[0]
+        else:
+            top = plan.stretches[stretch][2]
+            name = "total" if top == 0 or noise.local_messages is None else "local"
+            planned = noise.sent(top)[now.layer]
+        comes = present[now.nodes] if now.layer == depth else np.ones(len(planned))
+        yield name, scale * planned * comes
 
 
 def planned_of_part(run: TriedRun, now: Heard) -> float:
@@ -190,6 +150,5 @@ def planned_of_part(run: TriedRun, now: Heard) -> float:
     clients = run.protection.noise.clients
     if clients is None:
         return 0.0
-    (device,) = now.nodes.tolist()
     planned = clients.activations if now.what == "activations" else clients.gradients
-    return float(planned[device]) * now.times
+    return float(planned[int(now.nodes[0])]) * now.times

@@ -32,11 +32,34 @@ class Neighbour:
     Attributes:
         device: whose records.
         places: int64 (n,), of the records among all.
+        labels_stay: whether labels are public, so that neighbours differ in none.
     """
 
     device: int
     places: np.ndarray
     how: How
+    labels_stay: bool = False
+
+
+def neighbouring(
+    shards: Shards, neighbour: Neighbour, stream: np.random.Generator
+) -> tuple[Shards, Shards]:
+    """Two neighbouring sets of records: as the devices hold them, or, if one is added, without it;
+    and the other. Who is added, or replaces somebody, is as bright, as dark or as motley as any."""
+    if neighbour.how == "removed":
+        return shards, replace(shards, absent=neighbour.places)
+    rows = torch.as_tensor(neighbour.places, device=shards.features.device)
+    features, labels = shards.features.clone(), shards.labels.clone()
+    low, high = float(features.min()), float(features.max())
+    bright = stream.random((len(rows), *features.shape[1:])) < stream.choice([0.0, 0.5, 1.0])
+    features[rows] = torch.as_tensor(np.where(bright, high, low)).to(features)
+    if not neighbour.labels_stay:
+        drawn = stream.integers(int(labels.max()) + 1, size=len(rows))
+        labels[rows] = torch.as_tensor(drawn, device=labels.device)
+    changed = replace(shards, features=features, labels=labels)
+    if neighbour.how == "replaced":
+        return shards, changed
+    return replace(changed, absent=neighbour.places), changed
 
 
 # Makes of the records two neighbouring sets of them.
@@ -54,7 +77,7 @@ class TriedRun:
         build: makes the `SimulationProcess` of a simulation.
         behind: the run's ledger, were its noise of other deviations; by layer, as `build_ledger`
             takes them.
-        worlds: None = `neighbouring`.
+        worlds: makes the two sets of records.
     """
 
     simulation: Simulation
@@ -64,7 +87,7 @@ class TriedRun:
     rounds: int
     build: Callable[[Simulation], Any]
     behind: Callable[[Sequence[np.ndarray]], Ledger]
-    worlds: Worlds | None = None
+    worlds: Worlds = neighbouring
 
     @property
     def network(self) -> Network:
@@ -110,38 +133,5 @@ def draw_neighbour(
         among = np.intersect1d(places, drawn)
         places = stream.choice(among if len(among) else places, 1)
     if run.splits(device) or run.ledger.adjacency == "replace_one":
-        return Neighbour(device, places, "replaced")
+        return Neighbour(device, places, "replaced", labels_stay=run.splits(device))
     return Neighbour(device, places, "removed" if stream.random() < 0.5 else "added")
-
-
-def worlds_of(
-    run: TriedRun, neighbour: Neighbour, stream: np.random.Generator
-) -> tuple[Shards, Shards]:
-    """Two neighbouring sets of the run's records."""
-    shards = run.simulation.shards
-    if run.worlds is not None:
-        return run.worlds(shards, neighbour, stream)
-    one, other = neighbouring(shards, neighbour, stream)
-    if run.splits(neighbour.device):  # labels are public there
-        return one, replace(other, labels=one.labels)
-    return one, other
-
-
-def neighbouring(
-    shards: Shards, neighbour: Neighbour, stream: np.random.Generator
-) -> tuple[Shards, Shards]:
-    """Two neighbouring sets of records: as the devices hold them, or, if one is added, without it;
-    and the other. Who is added, or replaces somebody, is as bright, as dark or as motley as any."""
-    if neighbour.how == "removed":
-        return shards, replace(shards, absent=neighbour.places)
-    rows = torch.as_tensor(neighbour.places, device=shards.features.device)
-    features, labels = shards.features.clone(), shards.labels.clone()
-    low, high = float(features.min()), float(features.max())
-    bright = stream.random((len(rows), *features.shape[1:])) < stream.choice([0.0, 0.5, 1.0])
-    features[rows] = torch.as_tensor(np.where(bright, high, low)).to(features)
-    drawn = stream.integers(int(labels.max()) + 1, size=len(rows))
-    labels[rows] = torch.as_tensor(drawn, device=labels.device)
-    changed = replace(shards, features=features, labels=labels)
-    if neighbour.how == "replaced":
-        return shards, changed
-    return replace(changed, absent=neighbour.places), changed
