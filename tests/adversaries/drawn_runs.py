@@ -1,6 +1,7 @@
 """Random private runs on small images, of all algorithms, mechanisms and rules that go together."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -8,7 +9,11 @@ from tests.builders import records_of
 from tests.golden.configurations import MOST_DEVICES
 
 from m2fdp import Experiment, load_config
+from m2fdp.algorithms import Algorithm, Given, Plan
+from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.errors import InputError
+from m2fdp.simulation.rules import Rules
+from m2fdp.topology.network import Network, noise_plan
 
 # A model that is split, so that neighbours differ in features.
 SPLIT = {
@@ -22,6 +27,33 @@ SPLIT = {
     "training.proximal": 0.0,
 }
 
+
+class Sized:
+    """A rule of one's own: a noised step, as long as a fixed number."""
+
+    anchored, drifts = False, frozenset({"worst_case"})
+
+    def step(self, models, anchors, eta, descend):
+        before = models.clone()
+        descend(models)
+        moved = models - before
+        models.copy_(before + eta * moved / moved.norm(dim=1, keepdim=True).clamp_min(1e-9))
+
+
+def _own_plan(given: Given) -> Plan:
+    """More noise than is needed: below heads, and on the way above them."""
+    rng = np.random.default_rng(given.seed)
+    needed = noise_plan(given.tree, given.trust)
+    noise = [np.maximum(part, rng.choice([0.0, 0.5, 1.0], size=len(part))) for part in needed]
+    return Plan(Network(given.tree, given.trust, tuple(noise)), given.schedule, private=True)
+
+
+def _own_rule(given: Given) -> Plan:
+    return replace(M2FDP.plan(given), rules=Rules(local=Sized()))
+
+
+OWN_PLAN = Algorithm("own_plan", "Own plan", "method", _own_plan)
+OWN_RULE = Algorithm("own_rule", "Own rule", "method", _own_rule)
 FAMILIES = (
     {"algorithm": "m2fdp"},
     {"algorithm": "m2fdp", "privacy.mechanism": "upload"},
@@ -52,6 +84,19 @@ FAMILIES = (
     {"algorithm": "hdp_mixed"},
     {"algorithm": "pedpfl"},
     {"algorithm": "hfl_dp", "privacy.mechanism": "upload"},
+    {"algorithm": f"{__name__}:OWN_PLAN"},
+    {"algorithm": f"{__name__}:OWN_PLAN", "privacy.mechanism": "upload"},
+    {"algorithm": f"{__name__}:OWN_RULE", "secure_aggregation.layers": []},
+    {"algorithm": "hdp", "topology.super_nodes.kind": "elected"},
+    {
+        "algorithm": "m2fdp",
+        "privacy.mechanism": "upload",
+        "privacy.unit": "device",
+        "training.participation": 0.6,
+        "training.estimator": "clipped",
+        "training.example_cap": 10,
+        "training.least_weight": 0.5,
+    },
     {"algorithm": "m2fdp_tiers", "tiering.offload_to": "trusted", **SPLIT},
     {"algorithm": "m2fdp_tiers", "tiering.offload_to": "anyone", **SPLIT},
     {"algorithm": "dtfl_dp", **SPLIT, "training.batch_size": 8, "clock.model": "trained"},
