@@ -135,12 +135,9 @@ def _row(
     Args:
         really: the same line of each member of the position, behind the noise that was drawn.
     """
-    credited, weaker = _strengths(run, line), 1.0
-    for each in really:
-        ratios = zip(_strengths(run, each), credited, strict=True)
-        weaker = max(weaker, max(now / was if was else 0.0 for now, was in ratios) / (1 + error))
+    weaker = max(1.0, max(_weaker(run, line, each) for each in really) / (1 + error))
     furthest = max(found, key=lambda each: each.fraction)
-    allowed, shift = min(credited), 0.0
+    allowed, shift = min(_strengths(run, line)), 0.0
     if furthest.fraction > 0:
         shift = furthest.fraction * weaker * allowed
     held, finding = furthest.fraction <= _EQUAL and weaker <= _EQUAL, furthest.finding
@@ -163,6 +160,16 @@ def _row(
 def _nearness(row: Tried) -> tuple[bool, float]:
     """How near a line came to its bound; what was broken comes nearest."""
     return not row.held, row.found / row.allowed if row.allowed else 0.0
+
+
+def _weaker(run: TriedRun, line: Release, really: Release) -> float:
+    """The noise that is credited over that of the same line as it was drawn."""
+    if line.accounts:
+        pairs = list(zip(_strengths(run, really), _strengths(run, line), strict=True))
+    else:
+        noises = (line.deviation, line.otherwise or 0.0)
+        pairs = list(zip(noises, (really.deviation, really.otherwise or 0.0), strict=True))
+    return max((one / other if other else inf for one, other in pairs if one), default=0.0)
 
 
 def _strengths(run: TriedRun, line: Release) -> list[float]:
