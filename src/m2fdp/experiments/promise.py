@@ -40,8 +40,9 @@ def conditions(assembly: Assembly) -> list[str]:
     """What epsilon rests on and nothing enforces, each as a sentence."""
     own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
     declared = declared_drift(assembly.config, assembly.model, assembly.input_shape)
-    rests = conditions_of(assembly.config, assembly.rounded_otherwise)
-    return rests + declared + own + _of_scale(assembly) + _of_rounding(assembly)
+    rests = [*conditions_of(assembly.config), *assembly.known]
+    every = rests + declared + own + _of_scale(assembly) + _of_rounding(assembly)
+    return list(dict.fromkeys(every))
 
 
 def _of_scale(assembly: Assembly) -> list[str]:
