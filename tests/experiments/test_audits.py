@@ -1,5 +1,7 @@
 """`Experiment.audit` and its pipeline by neighbours: what a user is told."""
 
+from math import inf
+
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -88,3 +90,16 @@ def test_what_has_no_meaning_is_refused(changes, line):
     with pytest.raises(InputError) as caught:
         Experiment.from_config(load_config(SMALL, changes)).audit()
     assert str(caught.value).startswith(line)
+
+
+def test_a_model_of_no_numbers_is_no_finding(monkeypatch):
+    endless = lambda self, step, purpose, layer, scales, models, *nodes: models.fill_(inf)  # noqa: E731
+    monkeypatch.setattr(noise.RoundNoise, "add", endless)
+    with pytest.raises(InputError, match=r"training diverged .*; choose a smaller one"):
+        experiment(monkeypatch).audit()
+
+
+def test_every_position_is_tried_however_few_neighbours_are_asked_for(monkeypatch):
+    run = experiment(monkeypatch, **{"audit.neighbours": 1})
+    positions = {line.position for line in run.calibrate().mechanism.ledger.lines}
+    assert run.audit()["neighbours"].max() == len(positions) > 1

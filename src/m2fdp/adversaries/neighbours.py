@@ -30,6 +30,7 @@ from m2fdp.adversaries.tried_runs import TriedRun, draw_neighbour
 from m2fdp.errors import InputError
 from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
+from m2fdp.simulation.training import DivergenceError
 from m2fdp.streams import generator
 
 # Of rounding.
@@ -66,21 +67,27 @@ def try_neighbours(run: TriedRun, count: int, seed: int) -> list[Tried]:
     """A row for each kind of observer with noise before it.
 
     Args:
-        count: how many neighbours are tried, by turns in all positions, over all rounds.
+        count: how many neighbours are tried, by turns in all positions, over all rounds; one a
+            position at least.
         seed: what they are drawn by.
 
     Raises:
-        InputError: no line has noise.
+        InputError: no line has noise, or nobody who takes part has records.
+        DivergenceError: the run's own model is no longer made of numbers.
+        TooLongError: or so long that rounding it would tell of a record.
     """
     lines = [line for line in run.ledger.lines if 0 < line.deviation < inf and not line.held_out]
     of_position = {line.position: line for line in lines}
     if not lines:
         raise InputError("audit.method", "neighbours", "finds no line of the ledger with noise")
     noise, found = DrawnNoise(run), {position: list[Moved]() for position in of_position}
+    count = max(count, len(found))
     process = run.build(run.simulation)
     state = process.start()
     for number, plan in enumerate(run.plans, start=1):
         known = record(process, state, plan)
+        if not bool(known[1].weights.isfinite().all()):
+            raise DivergenceError(number, plan.step_size)
         noise.measure(state, plan, known[0])
         first, last = (count * rounds // len(run.plans) for rounds in (number - 1, number))
         for turn in range(first, last):
@@ -91,6 +98,8 @@ def try_neighbours(run: TriedRun, count: int, seed: int) -> list[Tried]:
                 line = of_position[position]
                 found[position].append(moved(run, line, neighbour, state, known, stream))
         state = known[1]
+    if not any(found.values()):
+        raise InputError("audit.method", "neighbours", "finds no device with records in any round")
     return _rows(run, lines, found, noise)
 
 

@@ -13,7 +13,10 @@ from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.calibrating import ledger_behind
 from m2fdp.experiments.checks import check_audit
 from m2fdp.experiments.promise import conditions
+from m2fdp.experiments.steps import too_large, too_long
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
+from m2fdp.simulation.lengths import TooLongError
+from m2fdp.simulation.training import DivergenceError
 from m2fdp.streams import seeded
 
 if TYPE_CHECKING:
@@ -66,7 +69,13 @@ def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
 
     config = assembly.config
     set_exact_arithmetic()
-    return tried_table(try_neighbours(tried_run(assembly), config.audit.neighbours, config.seed))
+    try:
+        tried = try_neighbours(tried_run(assembly), config.audit.neighbours, config.seed)
+    except DivergenceError as error:
+        raise too_large(config, error) from None
+    except TooLongError as error:
+        raise too_long(config, error) from None
+    return tried_table(tried)
 
 
 def tried_condition(assembly: Assembly, tried: pd.DataFrame) -> str | None:
