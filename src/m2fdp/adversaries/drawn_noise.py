@@ -11,10 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
+from typing import Any
 
 import numpy as np
 
-from m2fdp.adversaries.listening import Heard, replay
+from m2fdp.adversaries.listening import Heard, record, replay
 from m2fdp.adversaries.tried_runs import TriedRun
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.schedule.rounds import RoundPlan
@@ -40,11 +41,21 @@ class DrawnNoise:
     numbers: Counter[Place] = field(default_factory=Counter)
 
     def measure(self, state: State, plan: RoundPlan, first: Sequence[Heard]) -> None:
-        """Repeat the round after a state, of which `first` was heard, under other noise."""
+        """Repeat the round after a state, of which `first` was heard, under other noise; and pairs
+        of both, where one has few numbers."""
         run = self.run
+
+        def process_under(key: int) -> Any:
+            noise = seeded(key, f"noise of round {state.round}".encode()).noise
+            draws = replace(run.simulation.randomness, noise=noise)
+            return run.build(replace(run.simulation, randomness=draws))
+
         times = ceil(_NUMBERS / (len(state.weights) * len(run.plans)))
         for again in range(min(times, _MOST_RUNS)):
-            planned = _planned(run, state.round + 1, plan, first)
+            heard = first
+            if again:  # a pair of its own: differences from one run are not independent
+                heard, _ = record(process_under(2 * again), state, plan)
+            planned = _planned(run, state.round + 1, plan, heard)
 
             def compare(before: Heard, now: Heard) -> None:
                 what, deviations = next(planned)  # noqa: B023 - called within this turn
@@ -55,10 +66,7 @@ class DrawnNoise:
                     self.numbers[place] += now.models.shape[1]
                 now.models.copy_(before.models)
 
-            other = seeded(again, f"noise of round {state.round}".encode()).noise
-            draws = replace(run.simulation.randomness, noise=other)
-            process = run.build(replace(run.simulation, randomness=draws))
-            replay(process, state, plan, first, compare)
+            replay(process_under(2 * again + 1), state, plan, heard, compare)
 
     @property
     def error(self) -> float:
