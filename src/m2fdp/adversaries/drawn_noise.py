@@ -26,7 +26,7 @@ from m2fdp.streams import seeded
 # Numbers that a deviation is measured from at least, and runs that give them at most.
 _NUMBERS, _MOST_RUNS = 2_000, 24
 # Of its standard error, what is granted: the chance to exceed it is 3e-7.
-_ERRORS = 5.0
+_ERRORS, _MOST_ERROR = 5.0, 0.9
 
 # Under which name noise is planned, and the layer and node that draw it.
 Place = tuple[str, int, int]
@@ -72,7 +72,7 @@ class DrawnNoise:
     def error(self) -> float:
         """Of a measured deviation, relative, as far as it is granted."""
         least = min(self.numbers.values(), default=0)
-        return _ERRORS / sqrt(2 * least) if least else 0.0
+        return min(_ERRORS / sqrt(2 * least), _MOST_ERROR) if least else 0.0
 
     def ratio(self, what: str, layer: int, node: int) -> float:
         """Of a node's noise to what was planned; 1 where nothing was, or it did not come."""

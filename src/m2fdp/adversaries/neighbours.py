@@ -144,7 +144,7 @@ def _row(
     Args:
         really: the same line of each member of the position, behind the noise that was drawn.
     """
-    weaker = max(1.0, max(_weaker(run, line, each) for each in really) / (1 + error))
+    weaker = max(1.0, max(_weaker(run, line, each) for each in really) * (1 - error))
     furthest = max(found, key=lambda each: each.fraction)
     allowed, shift = min(_strengths(run, line)), 0.0
     if furthest.fraction > 0:
