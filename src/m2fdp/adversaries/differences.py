@@ -27,8 +27,8 @@ class Moved:
     """How far a neighbour moved what is released.
 
     Attributes:
-        fraction: of what is allowed, the most; infinite where the two runs differ in more than
-            releases.
+        fraction: the largest shift over what is allowed; infinite where the two runs differ in
+            more than releases.
         finding: what is wrong then, in words.
     """
 

@@ -26,7 +26,7 @@ class Heard:
     Attributes:
         what: up, down, step or cloud (see `m2fdp.simulation.process.Ear`); or, of a device that
             splits its model with a server that nobody trusts, activations or gradients.
-        layer: of the nodes.
+        layer: layer of the nodes.
         nodes: int64 (n,), whose models they are.
         models: (n, M), as they go on; activations are (b, M'), a row a record.
         times: noise over its planned deviation: of a sum over fewer records than planned, more.

@@ -47,7 +47,7 @@ class Tried:
         found: the largest shift, over the noise that was drawn, which counts as what is credited
             where it is not measurably less.
         allowed: the ledger's, over the noise that it credits.
-        error: of the noise that was drawn, relative, as far as it is granted.
+        error: relative error of the noise that was drawn, as far as it is granted.
         held: whether every line of the observer held.
         finding: what is wrong, in words.
     """

@@ -78,7 +78,7 @@ def ledger_behind(
 
     Args:
         devices: shard sizes and sampling rates, as those of `calibrate`.
-        noise: by layer, as `build_ledger` takes it.
+        noise: deviations by layer, as `build_ledger` takes them.
     """
     (network, *_), privacy = run_plan.networks, config.privacy
     premises = Premises(network, *devices, run_plan.rounds, privacy, threat_of(config, plan))
