@@ -187,6 +187,8 @@ def test_every_later_key_is_tried_here():
         "privacy.downlink": "top_up",
         "leakage.distance_correlation": 0.0,
         "leakage.patch_shuffling": False,
+        "audit.method": "canaries",
+        "audit.neighbours": 200,
         "attack.method": "inverting",
         "attack.observer": None,
         "attack.round": 1,
@@ -216,7 +218,16 @@ def test_every_later_key_is_tried_here():
     }
     # What an attack does changes no release: see above; and no run of the simulator reads how nodes
     # of their own behave.
-    untried = {"attack", "control", "deployment", "execution", "figures", "pdf", "system_metrics"}
+    untried = {
+        "attack",
+        "audit",
+        "control",
+        "deployment",
+        "execution",
+        "figures",
+        "pdf",
+        "system_metrics",
+    }
     assert untried | {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }

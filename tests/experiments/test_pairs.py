@@ -391,15 +391,15 @@ CASES = {
         "training.participation, and estimators of devices that join by chance",
     ): {**HOLDING, **CHANCE},
 }
-THREE = "pipelines audit, bound and attack"
+THREE = "pipelines audit (canaries), bound and attack"
 NODES = "the command m2fdp plan"
 NODES_OF_SUMS = f"{NODES}, secure_aggregation.layers"
 RECONSTRUCTS = "attack.method: all but lira"
 # Of what is done with a run that is none of these itself.
 TESTS = {
-    ("partition.held_out_by", "pipelines audit, bound and attack"): HOLDING,
+    ("partition.held_out_by", "pipelines audit (canaries), bound and attack"): HOLDING,
     ("algorithm", THREE): TIERS,
-    ("control.enabled", THREE): CONTROL,
+    ("control.enabled", "pipelines audit, bound and attack"): CONTROL,
     ("training.participation", THREE): CHANCE,
     ("training.estimator", THREE): {**FIXED, "privacy.unit": "device"},
     ("algorithm", f"{THREE}, of whole models"): SPLIT,

@@ -3,6 +3,8 @@
 import pytest
 from tests.finished import RUNS, SMALL, report
 
+from m2fdp.simulation import noise
+
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
 def test_an_audit_leaves_bounds_figure_and_metrics(finished_run, mechanism):
@@ -26,3 +28,18 @@ def test_fewer_rounds(kedro_run):
     few = f"{SMALL},audit.repetitions=100,audit.rounds=1"
     result = kedro_run("--pipelines", "audit", "--params", few, code=0)
     assert "Audit at T = 1" in result.output
+
+
+def test_neighbours_leave_a_line_an_observer_and_end_a_run_that_does_not_hold(
+    finished_run, kedro_run, monkeypatch
+):
+    few = f"{SMALL},audit.method=neighbours,audit.neighbours=4"
+    finished = finished_run("--pipelines=audit", "--params", few)
+    assert "largest shift found" in finished.output
+    observers = report(finished.project, "audit.json")["observers"]
+    assert all(row["held"] and row["found"] <= row["allowed"] for row in observers)
+    assert finished.run.data.metrics["audit_epsilon_upper"] <= 4
+    assert {"audit.json", "audit_bounds.png"} <= finished.artifacts
+    monkeypatch.setattr(noise.RoundNoise, "add", lambda *given: None)
+    result = kedro_run("--pipelines", "audit", "--params", few, code=2)
+    assert "audit.method = 'neighbours': finds a line of the ledger" in result.output

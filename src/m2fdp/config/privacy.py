@@ -206,8 +206,21 @@ class ThreatConfig(Block):
 class AuditConfig(Block):
     """How `kedro run --pipelines=audit` tests the promise."""
 
+    method: Literal["canaries", "neighbours"] = Field(
+        default="canaries",
+        description="A lower bound on epsilon, from copies with and without the worst record "
+        "(canaries); or, in seconds, whether any of the run's own messages moves further than its "
+        "line of the ledger allows, from pairs of runs that differ in one record (neighbours).",
+        json_schema_extra={SINCE: "0.20.0"},
+    )
+    neighbours: Annotated[int, Number, Field(ge=1, le=100_000)] = Field(
+        default=200,
+        description="So many pairs of runs (neighbours).",
+        json_schema_extra={SINCE: "0.20.0", READ_BY: "audit.method: neighbours"},
+    )
     repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = Field(
         default=1000,
+        json_schema_extra={READ_BY: "audit.method: canaries"},
         description="The most of each world, with and without the canary: an audit stops before "
         "where it refutes the ledger. Bounds beyond about ln(repetitions / 2) can't be shown.",
     )
@@ -215,7 +228,9 @@ class AuditConfig(Block):
         default=None, description="At most so many of the run's rounds; null = all."
     )
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95, description="Of each lower bound."
+        default=0.95,
+        description="Of each lower bound (canaries).",
+        json_schema_extra={READ_BY: "audit.method: canaries"},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,8 +14,9 @@ from m2fdp.errors import InputError
 from m2fdp.experiments.own_parts import own_parts
 from m2fdp.experiments.results import Calibration
 from m2fdp.experiments.tiers import seen_in_tiers
-from m2fdp.privacy.calibration import build_mechanisms, no_privacy
-from m2fdp.privacy.ledger import Ledger, behind_own_heads
+from m2fdp.privacy.calibration import build_mechanisms, moved_by_joining, no_privacy
+from m2fdp.privacy.ledger import Ledger, behind_own_heads, build_ledger
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.offices import Offices
 from m2fdp.privacy.premises import Premises
 from m2fdp.privacy.scores import score_deviation, with_scores
@@ -63,6 +65,26 @@ def calibrate(
             f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
         )
     return Calibration(mechanisms, rounds, own_parts(config, plan))
+
+
+def ledger_behind(
+    config: Config,
+    plan: Plan,
+    run_plan: RunPlan,
+    devices: tuple[np.ndarray, np.ndarray],
+    noise: Sequence[np.ndarray],
+) -> Ledger:
+    """The ledger of a run of one network, were its noise of other deviations.
+
+    Args:
+        devices: shard sizes and sampling rates, as those of `calibrate`.
+        noise: deviations by layer, as `build_ledger` takes them.
+    """
+    (network, *_), privacy = run_plan.networks, config.privacy
+    premises = Premises(network, *devices, run_plan.rounds, privacy, threat_of(config, plan))
+    units = get_mechanism(privacy.mechanism).units(premises) * moved_by_joining(network)
+    ledger = build_ledger(premises, noise, units)
+    return _as_drawn(_attendance(config, run_plan), _offices(config, run_plan), plan, ledger)
 
 
 def _as_drawn(

@@ -12,6 +12,7 @@ from m2fdp.errors import InputError
 from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.pairs import (
     ATTACKS,
+    CONTROLLED,
     DEPLOYED,
     EQUAL_ROUNDS,
     PAIRS,
@@ -75,12 +76,13 @@ def check_equal_rounds(config: Config, plan: Plan) -> None:
 
 
 def check_audit(config: Config, plan: Plan) -> None:
-    """Refuse audits of what has no noise, and of rounds that are not alike.
+    """Refuse audits of what has no noise, and of rounds that a method is not made for.
 
     Raises:
         InputError: naming the key.
     """
-    check_equal_rounds(config, plan)
+    by_neighbours = config.audit.method == "neighbours"
+    refuse_clashes((CONTROLLED,) if by_neighbours else EQUAL_ROUNDS, Request(config, plan))
     if not plan.private:
         remedy = "adds no noise, so there is no bound to audit"
         raise InputError("algorithm", config.algorithm, remedy)

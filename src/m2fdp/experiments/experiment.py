@@ -211,11 +211,14 @@ class Experiment(Assembly):
         return confusion_matrix(labels, predicted, self.dataset.n_classes)
 
     def audit(self) -> pd.DataFrame:
-        """Lower bounds on epsilon by canaries in the engine's own rounds, beside the ledger's
-        upper bounds: a row an audited observer; see `m2fdp.adversaries.audit.Bounds`.
+        """The promise, tested in the engine's own rounds by `audit.method`: a row an observer.
+
+        By canaries, lower bounds on epsilon beside the ledger's upper bounds; see
+        `m2fdp.adversaries.audit.Bounds`. By neighbours, how far one record moved what is released,
+        and may; see `m2fdp.adversaries.neighbours.Tried`.
 
         Raises:
-            InputError: nothing is private, or the rounds are a controller's.
+            InputError: nothing is private, or the method is not made for these rounds.
         """
         return audit_run(self)
 

@@ -138,6 +138,31 @@ def audit_bounds(bounds: pd.DataFrame) -> Figure:
     return figure
 
 
+def neighbours_figure(tried: pd.DataFrame) -> Figure:
+    """How far neighbours moved what every observer reads, and may.
+
+    Args:
+        tried: observer, found, allowed and neighbours; a row an observer.
+    """
+    n = len(tried)
+    figure = style.new_figure(7.0, 1.8 + 0.5 * n)
+    axes = figure.subplots()
+    finite = tried["found"].replace(np.inf, np.nan)
+    for offset, values, colour, name in (
+        (-0.2, finite, style.COLOURS[2], "largest shift found"),
+        (0.2, tried["allowed"], style.EPSILON_COLOUR, "allowed (ledger)"),
+    ):
+        axes.barh(np.arange(n) + offset, values, height=0.35, color=colour, label=name)
+    for row, found in enumerate(tried["found"]):
+        style.write(axes, 0.0, row - 0.2, f" {found:.3g}", style.TICK_SIZE, ha="left")
+    axes.set_yticks(range(n), tried["observer"])
+    axes.invert_yaxis()
+    style.tidy(axes, "standard deviations of the noise, one release", "")
+    style.title(axes, f"Audit by {tried['neighbours'].max():,} neighbours")
+    style.legend_below(figure, axes.get_legend_handles_labels(), 2)
+    return figure
+
+
 def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNorm) -> None:
     """The text of one cell, and the look of one that has no colour."""
     if not np.isfinite(value):

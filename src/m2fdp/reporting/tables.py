@@ -216,6 +216,30 @@ def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
     show(result, console)
 
 
+def print_neighbours(tried: pd.DataFrame, console: Console | None = None) -> None:
+    """An audit by neighbours in the terminal: what each observer was shown of them, and may be.
+
+    Args:
+        tried: a row an observer, with the columns of `m2fdp.adversaries.neighbours.Tried`.
+    """
+    result = new_table(
+        "Audit by neighbours: shifts in standard deviations of the noise",
+        ["observer, and the devices it observes"],
+        ["tried", "largest shift found", "allowed"],
+        "Of one release, behind the noise that was really drawn, which is known to within "
+        f"{tried['error'].max():.1%}.",
+    )
+    for row in tried.to_dict("records"):
+        observer = f"{row['observer']}: {row['position']}"
+        result.add_row(
+            Text(observer if row["held"] else f"{observer}: DOES NOT HOLD, {row['finding']}"),
+            f"{row['neighbours']:,}",
+            f"{row['found']:.3g}",
+            f"{row['allowed']:.3g}",
+        )
+    show(result, console)
+
+
 def print_result(summary: Mapping[str, Any], console: Console | None = None) -> None:
     """What a run has reached, in the terminal.
 

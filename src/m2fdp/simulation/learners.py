@@ -140,6 +140,8 @@ def draw_minibatches(
         counting = taking_part[step - 1]
         rates = np.repeat(shards.rates * counting, shards.sizes)
         positions = poisson_draw(rates, streams, round_, step, first_record)
+        if shards.absent is not None:
+            positions = positions[~np.isin(positions, shards.absent)]
         devices = owners[positions]
         units = learners.unit_of_device[devices]
         weights = _device_weights(mechanism, shards, np.bincount(devices, minlength=n_devices))
@@ -155,7 +157,7 @@ def draw_minibatches(
             np.append(weights, 0.0).astype(dtype),
             np.concatenate([[0], np.cumsum(counts)]),
             # Devices of one learner are neighbours, and so are their whole shards.
-            consecutive=whole and bool(counting.all()),
+            consecutive=whole and bool(counting.all()) and shards.absent is None,
         )
 
     steps = range(1, len(taking_part) + 1)

@@ -23,6 +23,8 @@ class Shards:
         rates: float64 (N_L,), q_j.
         nominal: (N_L,), the public D_j that a mechanism divides by, where some of those records are
             not there; None = sizes.
+        absent: int64 (a,), places of records that are drawn as ever and add nothing: a neighbour's,
+            of a simulation that is computed as a whole; None = nobody's.
     """
 
     features: Tensor
@@ -30,6 +32,7 @@ class Shards:
     sizes: np.ndarray
     rates: np.ndarray
     nominal: np.ndarray | None = None
+    absent: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)

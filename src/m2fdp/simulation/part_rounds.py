@@ -32,7 +32,7 @@ from m2fdp.simulation.executor import Means
 from m2fdp.simulation.learners import Learners, draw_minibatches, form_learners
 from m2fdp.simulation.lengths import refuse_too_long
 from m2fdp.simulation.model_sums import model_sums
-from m2fdp.simulation.process import Named, Tap
+from m2fdp.simulation.process import Ear, Named, Tap
 from m2fdp.simulation.starts import Starts, first_starts, next_starts
 from m2fdp.simulation.step_sums import steps_by_device
 from m2fdp.simulation.stretches import Round, Stretch, stepped
@@ -63,6 +63,8 @@ def run_part(
             if tap is not None:
                 tap("down", stretch.top, models)
             _look_how_long(current, stretch.top, models)
+        elif stretch.last < len(current.plan.layers) and isinstance(tap, Ear):
+            tap.inside("cloud", 0, np.zeros(1, dtype=np.int64), models)
         starts = next_starts(starts, current.learners, tree, models, stretch.top, unreached)
         references = references.after(stretch.top, models)
     return models

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from m2fdp.schedule.rounds import RoundPlan
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 # Called with what travels, for somebody who listens: the direction, the layer l of the senders,
 # and the models (N_l, M) as they are sent.
 Tap: TypeAlias = "Callable[[Literal['up', 'down'], int, Tensor], None]"
+
+
+@runtime_checkable
+class Ear(Protocol):
+    """A tap that hears, besides messages, what is noised where no message is sent."""
+
+    def __call__(self, direction: Literal["up", "down"], layer: int, models: Tensor) -> None:
+        """See `Tap`."""
+
+    def inside(
+        self, what: Literal["step", "cloud"], layer: int, nodes: np.ndarray, models: Tensor
+    ) -> None:
+        """Hear the models (n, M) of nodes int64 (n,) of a layer: learners', after a local step and
+        its noise, or the cloud's, after its noise and before its server rule. What is written into
+        them is what the round goes on with."""
+
 
 # What somebody keeps, or sends beside a model, by name.
 Named: TypeAlias = "Mapping[str, Tensor]"

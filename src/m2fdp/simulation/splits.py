@@ -32,7 +32,8 @@ from m2fdp.simulation.noise import standard_normals
 from m2fdp.streams import Randomness
 
 # Called with what a server that nobody trusts receives of a device in a step: the device, its
-# records' activations (b, …), and its part's gradient (M_client,), over eta.
+# records' activations (b, …), and its part's gradient (M_client,), over eta. What is written into
+# them is what the step goes on with.
 Host = Callable[[int, Tensor, Tensor], None]
 
 
@@ -169,7 +170,9 @@ class Splitter:
         sent = self._noised(sent, noise)
         if self.host is not None:
             for unit, device in enumerate(noise.devices.tolist()):
-                self.host(device, sent.records(unit)[0], result[unit, client.places])
+                received = result[unit, client.places]
+                self.host(device, sent.records(unit)[0], received)
+                result[unit, client.places] = received
         # What follows from that needs no noise; bounded steps are steadier.
         _add(result, server, models, sent, self.norm)
         return result

@@ -31,7 +31,7 @@ from m2fdp.simulation.learners import Learners
 from m2fdp.simulation.local_rules import LocalRule, ProximalStep, adds_up, is_known, keeping
 from m2fdp.simulation.minibatches import Minibatches
 from m2fdp.simulation.noise import RoundNoise
-from m2fdp.simulation.process import Named, Tap
+from m2fdp.simulation.process import Ear, Named, Tap
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.starts import Starts
 from m2fdp.simulation.step_sums import StepSums, added_up, summed_step
@@ -197,6 +197,9 @@ def _step_noise(current: Round, stretch: Stretch, tile: range) -> AddNoise:
     # What is left for the last step: the aggregation above draws the others' noise as one.
     separate = current.separate or layer <= stretch.top or current.noised_inside
     in_sums = current.separate and bool(current.steps[0].members)
+    ear = None
+    if isinstance(current.tap, Ear) and current.mechanism.noise.in_steps:
+        ear = current.tap
 
     def add(step: int, models: Tensor) -> None:
         if in_sums and not current.masked:
@@ -210,6 +213,8 @@ def _step_noise(current: Round, stretch: Stretch, tile: range) -> AddNoise:
                     number, at = drawn_at
                     earlier, past_scales = current.noise.of_round(number), part * scales
                     earlier.add(at, "step-noise", int(layer), past_scales, models, nodes)
+        if ear is not None:
+            ear.inside("step", int(layer), nodes, models)
 
     return add
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from m2fdp.simulation.announcements import (
 )
 from m2fdp.simulation.executor import ExecutionSettings, Executor, build_executor
 from m2fdp.simulation.part_rounds import run_part
-from m2fdp.simulation.process import Named, Slots, State, Tap
+from m2fdp.simulation.process import Ear, Named, Slots, State, Tap
 from m2fdp.simulation.server_sums import weighed_sum
 from m2fdp.simulation.simulation import Simulation
 from m2fdp.simulation.sites import Elsewhere, Sites, build_elsewhere
@@ -77,6 +78,8 @@ class TreeProcess:
         cloud = simulation.mechanisms[plan.network].noise.messages[0]
         noise = announced.noise(simulation)
         noise.add(len(plan.layers), "cloud-noise", 0, cloud, model)
+        if isinstance(tap, Ear):
+            tap.inside("cloud", 0, np.zeros(1, dtype=np.int64), model)
         after = slots_after(simulation, plan, announced.present, slots, state.slots)
         weights, server = simulation.rules.server.step(state.weights, model[0], after.server)
         return State(announced.number, weights, replace(after, server=server))

@@ -5,7 +5,13 @@ The checks walk it in this order, docs/what-goes-together.md is made from it by
 are no pairs: see `m2fdp.experiments.idle`.
 """
 
-from m2fdp.experiments.pairs.attacks import ATTACKS, EQUAL_ROUNDS, PLAIN_STEPS, SEES_MODELS
+from m2fdp.experiments.pairs.attacks import (
+    ATTACKS,
+    CONTROLLED,
+    EQUAL_ROUNDS,
+    PLAIN_STEPS,
+    SEES_MODELS,
+)
 from m2fdp.experiments.pairs.base import Pair, first_clash, refuse_clashes, table
 from m2fdp.experiments.pairs.control import CONTROL
 from m2fdp.experiments.pairs.deployment import DEPLOYED
@@ -63,6 +69,7 @@ def page() -> str:
 __all__ = [
     "ATTACKS",
     "DEPLOYED",
+    "CONTROLLED",
     "EQUAL_ROUNDS",
     "PAIRS",
     "PLAIN_STEPS",

@@ -12,10 +12,18 @@ from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC
 # Who sees models, and nothing of single devices.
 SEES_MODELS = (PUBLIC, FAR_DEVICES)
 _MADE_FOR = "audit, bound and attack are made for rounds that are all alike; use "
-_THREE = "pipelines audit, bound and attack"
-_WHOLE = "pipelines audit, bound and attack, of whole models"
+_THREE = "pipelines audit (canaries), bound and attack"
+_WHOLE = "pipelines audit (canaries), bound and attack, of whole models"
 
-# Of runs that are audited, bounded or attacked.
+# Of runs that are audited by whatever method, bounded or attacked.
+CONTROLLED = Pair(
+    "control.enabled",
+    "true",
+    "pipelines audit, bound and attack",
+    lambda request: request.config.control.enabled,
+    f"{_MADE_FOR}false",
+)
+# Of runs that are audited by canaries, bounded or attacked.
 EQUAL_ROUNDS = (
     Pair(
         "algorithm",
@@ -24,13 +32,7 @@ EQUAL_ROUNDS = (
         lambda request: request.way is not None,
         f"{_MADE_FOR}one of local steps",
     ),
-    Pair(
-        "control.enabled",
-        "true",
-        _THREE,
-        lambda request: request.config.control.enabled,
-        f"{_MADE_FOR}false",
-    ),
+    CONTROLLED,
     Pair(
         "partition.held_out_by",
         "devices",

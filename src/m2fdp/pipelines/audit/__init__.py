@@ -1,33 +1,48 @@
-"""Test the promise: canaries in the engine's own rounds against the ledger's bounds."""
+"""Test the promise in the engine's own rounds: canaries against the ledger's bounds, or pairs of
+runs that differ in one record against its shifts."""
 
 from __future__ import annotations
 
+from math import nan
 from typing import Any
 
 import pandas as pd
 from kedro.pipeline import Pipeline
 from matplotlib.figure import Figure
 
+from m2fdp.experiments.audits import refuse_broken, tried_condition
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.pipelines.naming import node
-from m2fdp.reporting.privacy_figures import audit_bounds
-from m2fdp.reporting.tables import print_audit
+from m2fdp.reporting.privacy_figures import audit_bounds, neighbours_figure
+from m2fdp.reporting.tables import print_audit, print_neighbours
 
 
 def audit_mechanism(experiment: Experiment) -> tuple[dict[str, Any], float, float]:
-    """What every audited observer could learn at least and at most, and the largest of both."""
+    """What every audited observer could learn at least and at most, and the largest of both; by
+    neighbours no least is known."""
     table = experiment.audit()
-    print_audit(table)
-    return (
-        {"observers": table.to_dict("records")},
-        float(table["epsilon_lower"].max()),
-        float(table["epsilon_upper"].max()),
-    )
+    observers = {"observers": table.to_dict("records")}
+    if experiment.config.audit.method == "canaries":
+        print_audit(table)
+        largest = table[["epsilon_lower", "epsilon_upper"]].max()
+        return observers, float(largest["epsilon_lower"]), float(largest["epsilon_upper"])
+    print_neighbours(table)
+    condition = tried_condition(experiment, table)
+    if condition is not None:
+        print(condition)
+    ledger, rounds = experiment.calibration.accounted
+    return observers | {"condition": condition}, nan, ledger.verified(rounds)
 
 
 def draw_bounds(audited: dict[str, Any]) -> Figure:
-    """Lower bound, upper bound and target of every audited observer."""
-    return audit_bounds(pd.DataFrame(audited["observers"]))
+    """What every audited observer learns at least, at most and should; or was shown, and may be."""
+    table = pd.DataFrame(audited["observers"])
+    return audit_bounds(table) if "epsilon_lower" in table else neighbours_figure(table)
+
+
+def judge(audited: dict[str, Any]) -> None:
+    """End the run where a line did not hold, once all that was found is written."""
+    refuse_broken(pd.DataFrame(audited["observers"]))
 
 
 def create_pipeline() -> Pipeline:
@@ -37,5 +52,6 @@ def create_pipeline() -> Pipeline:
         [
             node(audit_mechanism, "experiment", audited),
             node(draw_bounds, "audit", "audit_bounds"),
+            node(judge, "audit", None),
         ]
     )

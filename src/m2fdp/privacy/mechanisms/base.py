@@ -137,6 +137,11 @@ class Noise:
         }
         return frozenset(name for name, parts in by_name.items() if any(map(np.any, parts)))
 
+    @property
+    def in_steps(self) -> bool:
+        """Whether local steps are noised, and not messages."""
+        return bool(self.credited & {"steps", "clients"})
+
     def sent(self, top: int) -> tuple[np.ndarray, ...]:
         """What is added to messages when models travel up to a layer, by layer."""
         return self.messages if top == 0 else self.local_messages or self.messages

@@ -1,0 +1,137 @@
+"""A run whose lines are tried, and the neighbours that it is tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from m2fdp.config import PrivacyConfig
+from m2fdp.privacy.ledger import Ledger
+from m2fdp.privacy.mechanisms import Protection
+from m2fdp.privacy.mechanisms.splits import exposed_splits
+from m2fdp.privacy.positions import Position
+from m2fdp.schedule.rounds import RoundPlan
+from m2fdp.simulation.minibatches import Shards
+from m2fdp.simulation.sampling import draw_participants, poisson_draw
+from m2fdp.simulation.simulation import Simulation
+from m2fdp.topology.network import Network
+
+How = Literal["removed", "added", "replaced"]
+# Rounding, over a model's length and the resolution of its numbers.
+_ROUNDING = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbour:
+    """What two neighbouring data sets differ in.
+
+    Attributes:
+        device: whose records.
+        places: int64 (n,), of the records among all.
+        labels_stay: whether labels are public, so that neighbours differ in none.
+    """
+
+    device: int
+    places: np.ndarray
+    how: How
+    labels_stay: bool = False
+
+
+def neighbouring(
+    shards: Shards, neighbour: Neighbour, stream: np.random.Generator
+) -> tuple[Shards, Shards]:
+    """Two neighbouring sets of records: as the devices hold them, or, if one is added, without it;
+    and the other. Who is added, or replaces somebody, is as bright, as dark or as motley as any."""
+    if neighbour.how == "removed":
+        return shards, replace(shards, absent=neighbour.places)
+    rows = torch.as_tensor(neighbour.places, device=shards.features.device)
+    features, labels = shards.features.clone(), shards.labels.clone()
+    low, high = float(features.min()), float(features.max())
+    bright = stream.random((len(rows), *features.shape[1:])) < stream.choice([0.0, 0.5, 1.0])
+    features[rows] = torch.as_tensor(np.where(bright, high, low)).to(features)
+    if not neighbour.labels_stay:
+        drawn = stream.integers(int(labels.max()) + 1, size=len(rows))
+        labels[rows] = torch.as_tensor(drawn, device=labels.device)
+    changed = replace(shards, features=features, labels=labels)
+    if neighbour.how == "replaced":
+        return shards, changed
+    return replace(changed, absent=neighbour.places), changed
+
+
+# Makes of the records two neighbouring sets of them.
+Worlds = Callable[[Shards, Neighbour, np.random.Generator], tuple[Shards, Shards]]
+
+
+@dataclass(frozen=True, eq=False)
+class TriedRun:
+    """A run whose lines are tried.
+
+    Attributes:
+        simulation: the run's own, with draws that repeat.
+        plans: the rounds that are tried, as they are trained.
+        rounds: how many the ledger's lines count.
+        build: makes the `SimulationProcess` of a simulation.
+        behind: the run's ledger, were its noise of other deviations; by layer, as `build_ledger`
+            takes them.
+        worlds: makes the two sets of records.
+    """
+
+    simulation: Simulation
+    ledger: Ledger
+    privacy: PrivacyConfig
+    plans: Sequence[RoundPlan]
+    rounds: int
+    build: Callable[[Simulation], Any]
+    behind: Callable[[Sequence[np.ndarray]], Ledger]
+    worlds: Worlds = neighbouring
+
+    @property
+    def network(self) -> Network:
+        """Of all rounds."""
+        return self.simulation.networks[0]
+
+    @property
+    def protection(self) -> Protection:
+        """What nodes do."""
+        return self.simulation.mechanisms[0]
+
+    def splits(self, device: int) -> bool:
+        """Whether a device noises the parts of a split model that it sends."""
+        return bool(exposed_splits(self.network)[device])
+
+    def present(self, number: int) -> np.ndarray:
+        """The devices that take part in a round t: bool (N_L,)."""
+        return draw_participants(self.network, self.simulation.randomness.sampling, number)
+
+    @property
+    def grain(self) -> float:
+        """What rounding moves a model of length 1 by, at most."""
+        return _ROUNDING * torch.finfo(self.simulation.shards.features.dtype).eps
+
+
+def draw_neighbour(
+    run: TriedRun, position: Position, number: int, stream: np.random.Generator
+) -> Neighbour | None:
+    """A neighbour at a position whose record is drawn in round t = `number`, if any of its device's
+    is; None where none of the devices that take part has one."""
+    shards, present = run.simulation.shards, run.present(number)
+    able = [j for j in position.members if present[j] and shards.sizes[j]]
+    if not able:
+        return None
+    device = able[int(stream.integers(len(able)))]
+    first = int(shards.sizes[:device].sum())
+    places = np.arange(first, first + int(shards.sizes[device]))
+    if run.privacy.unit == "record":
+        rates = np.repeat(shards.rates * present, shards.sizes)
+        steps = range(1, len(run.plans[number - 1].layers) + 1)
+        sampling = run.simulation.randomness.sampling
+        drawn = np.concatenate([poisson_draw(rates, sampling, number, step) for step in steps])
+        among = np.intersect1d(places, drawn)
+        places = stream.choice(among if len(among) else places, 1)
+    if run.splits(device) or run.ledger.adjacency == "replace_one":
+        return Neighbour(device, places, "replaced", labels_stay=run.splits(device))
+    return Neighbour(device, places, "removed" if stream.random() < 0.5 else "added")
