@@ -106,7 +106,7 @@ def sources(names: Iterable[str]) -> dict[str, Source]:
     Libraries, Python and this package are left out.
 
     Args:
-        names: of modules, or of the form `package.module:name`.
+        names: modules, or names of the form `package.module:name`.
     """
     waiting = [name.partition(":")[0] for name in names]
     found: dict[str, Source | None] = {}

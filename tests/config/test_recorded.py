@@ -102,6 +102,7 @@ def test_every_later_key_is_tried_here():
         "topology.super_nodes.kind": "fixed",
         "topology.super_nodes.tolerance": "byzantine",
         "model.loss": None,
+        "dataset.confirmed": False,
         "dataset.shape": [28, 28, 1],
         "dataset.classes": 10,
         "dataset.records": 60_000,

@@ -154,10 +154,15 @@ def check_zones(experiment):
     abouts = np.array(
         ["nobody adds noise", "devices add noise", "super-nodes add noise", "both add noise"]
     )[(drawn[2] > 0) + 2 * (drawn[1] > 0)[network.tree.parents[1]]]
+    # Who never joins releases nothing; the table counts whoever may join in every round.
+    attendance = ledger.attendance
+    joins = np.ones(len(abouts), bool) if attendance is None else attendance.any(axis=0)
     public = table[table["observer"] == "public"].set_index("about")["noise_over_shift"]
     for row in table.to_dict("records"):
         kinds = KINDS.get(row["observer"], COLLUDING)
-        members = np.flatnonzero(abouts == row["about"])
+        members = np.flatnonzero((abouts == row["about"]) & joins)
+        if not len(members):
+            continue
         trusts = row["observer"] != "elected super-node" and any(
             kind in ("servers", "cloud", "colluders") for kind in kinds
         )

@@ -97,7 +97,7 @@ def unread_files(folder: Path, parameters: Mapping[str, Any]) -> list[Path]:
     """Files of an environment that look like configuration and that nothing reads.
 
     Args:
-        parameters: of the run; a file that one of them names is read by what it is for.
+        parameters: a run's; a file that one of them names is read by what it is for.
 
     Raises:
         InputError: one whose name is almost that of a file that is read.

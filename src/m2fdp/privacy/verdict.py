@@ -33,7 +33,7 @@ class Verdict:
         run: what tells the run from others: `run_digest`.
         records: a digest of its training records.
         private: whether it promises anything.
-        conditions: of the run; any makes its guarantee conditional.
+        conditions: sentences that the run rests on; any makes its guarantee conditional.
         before: those of an earlier run with the same noise, as long as its model is there.
     """
 
