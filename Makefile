@@ -4,7 +4,7 @@ BIN := .venv/bin
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo data test test-full lint format docs ui bench
+.PHONY: help venv demo data test test-full lint size format docs ui bench
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +36,10 @@ lint: venv  ## style, layer contracts, types, declared dependencies
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/deptry src
+	$(BIN)/python -m tools.size
+
+size: venv  ## lines of each room, beside the ceilings in pyproject.toml
+	@$(BIN)/python -m tools.size
 
 format: venv  ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix .

@@ -45,6 +45,18 @@ def test_ten_ways_are_ten_each_with_a_test():
     assert all("::test_" in way for way in ranked)
 
 
+def test_pages_import_from_the_two_public_modules_alone():
+    """So that what stands elsewhere in the package may move."""
+    found = {
+        f"{page.name}: {line}"
+        for page in PAGES
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.match(r"(from|import) m2fdp", line)
+        and not re.match(r"from m2fdp(\.extend)? import ", line)
+    }
+    assert found == set()
+
+
 def test_the_readme_is_short():
     assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 110
 

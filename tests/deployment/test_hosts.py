@@ -144,7 +144,7 @@ def blocks(heading: str) -> list[str]:
 
 def save_records(hosts: Hosts, nodes: Mapping) -> None:
     digits = load_digits()
-    images, labels, start = digits.images / 16, digits.target, 0
+    images, labels, start = (digits.images * 15).astype(np.uint8), digits.target, 0
     for host, file, size in (
         *((name, "own.npz", size) for name, size in nodes["devices"].items()),
         ("cloud", "held-out.npz", 300),

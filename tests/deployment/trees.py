@@ -29,6 +29,7 @@ BASE = {
     "topology.fanouts": [2, 2],
     "training.rounds": 3,
     "privacy.mechanism": "upload",
+    "dataset.confirmed": True,  # digits were scaled by 16
     "threads": 1,
 }
 REHEARSAL = {"deployment.rehearsal": True}

@@ -31,10 +31,10 @@ JOINING = {
     "privacy.unit": "device",
 }
 SMOOTH = {"privacy.mechanism": "upload", "privacy.drift": "smooth", "privacy.smoothness": 4.0}
-# What takes part, and whether the engine enforces all but what the assumption says.
+# What takes part, and whether the engine bounds what it does.
 PARTS = {
-    "rule behind noise": (FEDPROX, {"local rule": True, "plan": True}),
-    "rule with slots": (MOMENTUM, {"local rule": True, "plan": True}),
+    "rule behind noise": (FEDPROX, {"local rule": False, "plan": True}),
+    "rule with slots": (MOMENTUM, {"local rule": False, "plan": True}),
     "rule before noise": (
         FEDPROX | {"privacy.mechanism": "upload"},
         {"local rule": False, "plan": True},
@@ -58,7 +58,7 @@ PARTS = {
         {"model.name": "svm", "model.loss": "my_losses:focal"} | SMOOTH,
         {"loss": False},
     ),
-    "split": ({"partition.scheme": "my_partitions:by_edge"}, {"split": True}),
+    "split": ({"partition.scheme": "my_partitions:by_edge"}, {"split": False}),
     "data": ({"dataset.name": "my_data:bars"}, {"data set": False}),
 }
 
@@ -80,10 +80,12 @@ def test_own_code_is_named_with_what_it_is_trusted_with(project, name):
     verified = all(parts.values())
     assert summary["guarantee"] == ("verified" if verified else "conditional")
     for part in summary["own_code"]:
-        sentence = f"the {part['part']} of {part['key']}={part['name']}, code of your own, "
+        file = part["name"].partition(":")[0]
+        sentence = f"{file}.py, the {part['part']} of {part['key']}={part['name']}, "
         assert sum(line.startswith(sentence) for line in summary["assumptions"]) == 1
     warned = [line for line in experiment.warnings() if line.startswith("ε is conditional")]
-    assert len(warned) == list(parts.values()).count(False)
+    of_scale = name == "data"  # which are floats, too
+    assert len(warned) == list(parts.values()).count(False) + of_scale
 
 
 @pytest.mark.parametrize(
@@ -140,15 +142,18 @@ def test_other_rules_of_an_algorithm_are_named_too(monkeypatch):
         assert [part["part"] for part in summary.get("own_code", [])] == parts
 
 
-@pytest.mark.parametrize("name", ["rule behind noise", "rule before noise"])
+@pytest.mark.parametrize("name", ["rule behind noise", "plan", "data"])
 def test_the_card_names_it_and_says_verified_only_where_it_is(project, name):
     changes, parts = PARTS[name]
     experiment = Experiment.from_config(load_config(SMALL, changes))
     card = privacy_card(subject_of(experiment), experiment.summary(), None, None, "kedro run")
     for text in (card.markdown(), card.shortened(3000)):
         assert "## Code of your own" in text
-        assert "`algorithm=my_fedprox:FEDPROX`" in text
-        assert ("erified" in text) == all(parts.values())
+        for key, value in changes.items():
+            assert (f"`{key}={value}`" in text) == (":" in value)
+        verified = all(parts.values())
+        assert ("erified" in text) == verified
+        assert ("It holds if my_" in text) == (not verified)
 
 
 def test_a_rule_with_slots_is_refused_before_noise(project):

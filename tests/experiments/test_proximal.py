@@ -36,7 +36,7 @@ def experiment(*changes):
 @pytest.mark.parametrize(
     ("changed", "extra", "message"),
     [
-        ({"proximal": 2.5}, {}, "training.proximal = 2.5: times the step size .* pulls past"),
+        ({"proximal": 2.5}, {}, "Schedule.proximal = 2.5: times the step size .* pulls past"),
         (
             {"learning_rate": 80.0},
             {"model.name": "logistic", "privacy.drift": "non_expansive"},

@@ -123,7 +123,7 @@ def test_a_model_that_only_a_device_ever_has_ends_training_too():
         "privacy.adjacency": "zero_out",
         "threads": 1,
     }
-    dataset = Dataset("own", images, labels, 2 * records, 2)
+    dataset = Dataset("own", images, labels, 2 * records, 2, known_scale=True)
     experiment = Experiment.from_config(load_config(star), dataset)
     assert experiment.summary()["guarantee"] == "verified"
     with pytest.raises(InputError, match="long before a local step, and rounding moves it"):

@@ -137,10 +137,10 @@ def test_a_clip_factor_of_ones_own_may_part_gradients(own, drift):
         experiment(names, UPLOAD, drift)
 
 
-def test_a_clip_factor_that_does_not_clip_is_refused(own):
-    rules = Rules(clip_factor=lambda norms, clipping_norm: torch.ones_like(norms))
+def test_a_clip_factor_that_answers_no_norm_is_refused(own):
+    rules = Rules(clip_factor=lambda norms, clipping_norm: norms.expand(2))
     names = own(lambda given: replace(M2FDP.plan(given), rules=rules))
-    with pytest.raises(InputError, match="algorithm = 'own': has a clip_factor that leaves norms"):
+    with pytest.raises(InputError, match="algorithm = 'own': has a clip_factor that gives no fac"):
         experiment(names)
     # Without privacy nothing rests on it.
     experiment(own(lambda given: replace(HFL.plan(given), rules=rules)))

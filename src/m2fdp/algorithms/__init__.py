@@ -11,6 +11,7 @@ import numpy as np
 from m2fdp import own_code
 from m2fdp.algorithms.base import Algorithm, Given, NoOptions, Plan
 from m2fdp.algorithms.cdp import CDP
+from m2fdp.algorithms.checking import checked_plan
 from m2fdp.algorithms.dtfl import DTFL
 from m2fdp.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.algorithms.fedavg import FEDAVG
@@ -29,12 +30,10 @@ from m2fdp.algorithms.scaffold import SCAFFOLD
 from m2fdp.algorithms.splitfed import SPLITFED
 from m2fdp.config import Block, Config, ServerConfig, parse_block
 from m2fdp.errors import InputError, among
-from m2fdp.formatting import counted
 from m2fdp.schedule.schedule import build_schedule
-from m2fdp.simulation.clipping import check_clip_factor
 from m2fdp.simulation.server_rules import TakeAggregate, server_rule_of
 from m2fdp.topology.builders import build_tree
-from m2fdp.topology.network import Network, check_network, exposed_devices, joined_by_chance
+from m2fdp.topology.network import Network, joined_by_chance
 from m2fdp.topology.shared_noise import with_secure_sums
 from m2fdp.topology.super_nodes import with_elections
 from m2fdp.topology.tree import Tree
@@ -107,8 +106,7 @@ def build_plan(config: Config) -> Plan:
     """The algorithm's plan on the configured tree, trust and schedule.
 
     Raises:
-        InputError: the blocks contradict one another, or an algorithm's noise leaves a device in
-            clear, or its clip factor a norm unclipped.
+        InputError: the blocks contradict one another, or the plan is refused (`checked_plan`).
     """
     tree = build_tree(config.topology)
     trust = build_trust(tree, config.topology.trust, config.seed)
@@ -125,9 +123,6 @@ def build_plan(config: Config) -> Plan:
         config.training.local_epochs,
     )
     plan = _with_server_rule(_plan_of(config.algorithm, given), config.training.server)
-    if plan.private:
-        _check_noise(config.algorithm, plan.network)
-        check_clip_factor(plan.rules.clip_factor, config.algorithm)
     participants = _participants(config.training.participants, tree, trust, plan.network.tree)
     network = replace(plan.network, participants=participants) if participants else plan.network
     # Nobody has the shards yet: here none is below the cap.
@@ -178,20 +173,4 @@ def _plan_of(name: str, given: Given) -> Plan:
             plan = algorithm.plan(given)
     else:
         plan = algorithm.plan(given)
-    if not isinstance(plan, Plan):
-        raise InputError("algorithm", name, f"must plan a Plan, not {type(plan).__name__}")
-    return replace(plan, rules=plan.rules.named(name))
-
-
-def _check_noise(algorithm: str, network: Network) -> None:
-    """Every device is behind noise before an untrusted server sees anything of it."""
-    check_network(algorithm, network)
-    exposed = np.flatnonzero(exposed_devices(network))
-    if exposed.size:
-        raise InputError(
-            "algorithm",
-            algorithm,
-            f"is private, but {counted(exposed.size, 'device')}, such as "
-            f"{network.tree.names[-1][exposed[0]]}, would reach an untrusted server without noise; "
-            "noise_plan(tree, trust) places it where it belongs",
-        )
+    return checked_plan(name, algorithm, plan)

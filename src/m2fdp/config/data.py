@@ -62,6 +62,13 @@ class DatasetConfig(Block):
         "that none is longer than one (features.map: pixels).",
         json_schema_extra={SINCE: "0.5.0", READ_BY: "features.map: pixels"},
     )
+    confirmed: bool = Field(
+        default=False,
+        description="You confirm that constants known beforehand have scaled records which are "
+        "floats, and not what the records hold. Without it ε is conditional; whole numbers (uint8) "
+        "are scaled by 255 here.",
+        json_schema_extra={SINCE: "0.20.0"},
+    )
     shape: Annotated[
         list[Annotated[int, Number, Field(ge=1, le=128)]],
         FromText,

@@ -17,8 +17,17 @@ from m2fdp.config.readers import DEPLOYED, OWN_LOSSES, ZONED
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import READ_BY, SINCE, Block, Count, Name, Number, spelled
-from m2fdp.own_code import FORM
+from m2fdp.own_code import FORM, is_own
 
+# What a user's own code can stand for.
+OWN_KEYS = (
+    "algorithm",
+    "privacy.mechanism",
+    "model.name",
+    "model.loss",
+    "partition.scheme",
+    "dataset.name",
+)
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
 # and how a run outlives an interruption.
 INCIDENTAL = frozenset(
@@ -39,7 +48,13 @@ INCIDENTAL = frozenset(
 )
 # Other keys that no release depends on: what is measured of it, and where the records come from.
 UNRELEASED = frozenset(
-    {"training.evaluate_every", "training.evaluate_on", "dataset.root", "dataset.download"}
+    {
+        "training.evaluate_every",
+        "training.evaluate_on",
+        "dataset.root",
+        "dataset.download",
+        "dataset.confirmed",
+    }
 )
 
 
@@ -212,6 +227,12 @@ def released(config: Config) -> dict[str, Any]:
         # A later key whose default is not what was before it.
         kept["control.gap"] = config.control.gap
     return kept
+
+
+def own_names(config: Config) -> dict[str, str]:
+    """The user's own code in a run: its names by the keys that name it."""
+    every = flatten(config.model_dump())
+    return {key: every[key] for key in OWN_KEYS if is_own(every[key] or "")}
 
 
 def flatten(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:

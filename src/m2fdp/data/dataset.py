@@ -20,6 +20,7 @@ class Dataset:
         labels: (N,), int64, in 0…n_classes-1.
         n_train: how many of the N are training records.
         n_classes: the number of classes.
+        known_scale: whether floats are known to have been scaled by constants.
     """
 
     name: str
@@ -27,6 +28,12 @@ class Dataset:
     labels: np.ndarray
     n_train: int
     n_classes: int
+    known_scale: bool = False
+
+    @property
+    def scaled_by_constants(self) -> bool:
+        """Whether no record says by its scale anything of another: uint8 is scaled by 255 here."""
+        return self.known_scale or self.images.dtype == np.uint8
 
     @property
     def shape(self) -> tuple[int, int, int]:

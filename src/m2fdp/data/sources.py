@@ -78,6 +78,7 @@ def _digits() -> Dataset:
         labels=table[order, -1].astype(np.int64),
         n_train=int((~is_test).sum()),
         n_classes=N_CLASSES["digits"],
+        known_scale=True,
     )
 
 

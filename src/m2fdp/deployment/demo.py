@@ -34,6 +34,7 @@ _USUAL = {
     "training.rounds": 5,
     "privacy.mechanism": "upload",
     "deployment.rehearsal": True,
+    "dataset.confirmed": True,  # its digits were scaled by 16
 }
 _MASKS = {"secure_aggregation.layers": "1|2", "secure_aggregation.protocol": "masks"}
 _LOCALHOST = "127.0.0.1"

@@ -356,8 +356,8 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
     """What the model takes for a device's own images, (D, C, H, W), and their labels.
 
     Raises:
-        InputError: they are not as many as the plan says, of another shape, or among the images
-            that features are fitted on.
+        InputError: they are not as many as the plan says, of another shape, among the images that
+            features are fitted on, or floats of which nobody has confirmed how they were scaled.
     """
     experiment, facts = recomputed.experiment, recomputed.facts
     _check_shape("--data", records, facts)
@@ -366,6 +366,9 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
         problem = f"the plan says that {name} has {facts.records[name]}: its noise is made for them"
         raise InputError("--data", f"{len(records[1])} records", problem)
     own = Dataset(experiment.config.dataset.name, *records, len(records[1]), facts.classes)
+    if not own.scaled_by_constants and not experiment.config.dataset.confirmed:
+        valid = "valid: uint8, or a plan with dataset.confirmed=true: constants have scaled them"
+        raise InputError("--data", "floats", f"may say by their scale what they hold; {valid}")
     if experiment.config.features.map != PIXELS:
         # The plan is made over images that are nobody's: only who has them can look.
         refuse_records(experiment.config.features.public, own)

@@ -15,6 +15,7 @@ from m2fdp.control.policy import ControlledRounds, controlled_plan
 from m2fdp.convergence.accumulated import accumulated_noise, shortened
 from m2fdp.costs.clock import totals
 from m2fdp.costs.resources import LinkClock, Links
+from m2fdp.errors import InputError
 from m2fdp.experiments import tree_tiers
 from m2fdp.experiments.calibrating import calibrate
 from m2fdp.experiments.control import controller_of
@@ -72,7 +73,7 @@ class Assembly(Parts):
         a controller's are not known yet."""
         steps = [] if self.config.control.enabled else [p.step_size for p in self.run_plan.rounds]
         length = float(self.model.initial_vector().norm())
-        return any(length > self.rounding.longest(step) for step in {*steps})
+        return not all(length <= self.rounding.longest(step) for step in {*steps})
 
     @property
     def longest(self) -> Callable[[float], float]:
@@ -210,8 +211,12 @@ class Assembly(Parts):
 
         Args:
             process: instead of `process()`, such as that of another simulation.
+
+        Raises:
+            InputError: the ledger counts on noise that the rounds do not draw.
         """
         process = process or self.process()
+        self._refuse_undrawn(process)
         config, rounds, course = self.config, self.run_plan.rounds, self.course
         simulation, evaluated = process.simulation, self.records(self.held_out)
         model, mechanism = simulation.model, self.calibration.mechanism
@@ -238,3 +243,14 @@ class Assembly(Parts):
         )
         rounds_affordable = self.calibration.affordable_rounds
         return Run(process, policy, rounds_affordable, measures, self.longest)
+
+    def _refuse_undrawn(self, process: SimulationProcess) -> None:
+        mechanisms = process.simulation.mechanisms
+        credited = frozenset[str]().union(*(each.noise.credited for each in mechanisms))
+        if undrawn := sorted(credited - process.draws):
+            raise InputError(
+                "algorithm",
+                self.config.algorithm,
+                f"is trained by rounds that draw no noise of {', '.join(undrawn)}, which the "
+                "ledger counts on; valid: a process whose `draws` names it",
+            )

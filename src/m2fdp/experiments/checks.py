@@ -49,7 +49,9 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
     refuse_idle(request)
     refuse_clashes(PAIRS, request)
     if plan.schedule.proximal and not config.control.enabled:  # which checks as it chooses
-        check_pull(plan.schedule.proximal, plan.schedule.largest_step)
+        asked = plan.schedule.proximal == config.training.proximal
+        key = "training.proximal" if asked else "Schedule.proximal"
+        check_pull(plan.schedule.proximal, plan.schedule.largest_step, key)
     shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
     network = weighted(plan.network, shards, config.topology.weights)
     if plan.private:

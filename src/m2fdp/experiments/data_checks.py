@@ -44,16 +44,17 @@ def check_data(
     model = torch.zeros(1, built.n_parameters)
     kept = plan.rules.server.start(model[0])
     try_local_rule(plan.rules.local, model, training.learning_rate, kept)
-    if built.is_own and plan.private:
-        check_one_by_one(built.name, built.module, shape)
+    if built.is_own and (who := _vectorises(config, plan)):
+        check_one_by_one(built.name, built.module, shape, who)
     check_batches(config, shape, shard_sizes)
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
     rates = sampling_rates(shard_sizes, training.batch_size if by_record else None)
-    chance, steps, of = training.participation, training.rounds * training.local_steps, "steps"
+    schedule, chance = plan.schedule, plan.network.chance
+    steps, of = schedule.rounds * schedule.local_steps, "steps"
     if chance is not None:  # of a round, that its device joins and some step draws the record
-        rates = chance * (1 - (1 - rates) ** training.local_steps)
-        steps, of = training.rounds, "rounds"
+        rates = chance * (1 - (1 - rates) ** schedule.local_steps)
+        steps, of = schedule.rounds, "rounds"
     check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if privacy.drift == "non_expansive":
         rates = sampling_rates(shard_sizes, training.batch_size)
@@ -63,6 +64,16 @@ def check_data(
         _certify_non_expansive(built, longest, float(rates.min()), step, plan.schedule.proximal)
     if config.control.enabled:
         smoothness_of(config, built, shape)
+
+
+def _vectorises(config: Config, plan: Plan) -> str | None:
+    """Who passes records through the model by torch.func.vmap, in words."""
+    if plan.private:
+        return "privacy, whose records each pass it alone,"
+    if config.control.enabled:
+        return "the controller (control.enabled)"
+    backend, on_gpu = config.training.backend, config.device != "cpu"
+    return "training.backend: stacked" if backend in ("stacked", *["auto"] * on_gpu) else None
 
 
 def _largest_minibatch(shard_sizes: np.ndarray, training: TrainingConfig) -> int:
@@ -90,7 +101,7 @@ def _certify_non_expansive(
             "convex; use model.name: logistic or drift: worst_case",
         )
     largest = 2 * rate / (model.class_curvature * longest + 2 * rate * proximal)
-    if step > largest:
+    if not step <= largest:
         most = "2/(beta/q + 2 mu)" if proximal else "2q/beta"
         raise InputError(
             "training.learning_rate",

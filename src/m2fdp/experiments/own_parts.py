@@ -1,7 +1,8 @@
-"""What a user's own code does in a private run, and what it is trusted with.
+"""A user's own code in a private run, and what epsilon rests on of it.
 
-The engine enforces what it can: where noise goes, how often a step descends, that a record's
-gradient is its own, that clips clip. What is left rests on the code, and is said by its name.
+What the engine bounds itself stays verified: plans are data, gradients are taken record by record
+and clipped, a clip factor's answer is cut. All other code that runs beside records makes epsilon
+conditional on it, always: nothing can enforce what else it looks at.
 """
 
 from __future__ import annotations
@@ -11,16 +12,12 @@ from typing import Any
 
 from m2fdp.algorithms import Plan
 from m2fdp.config import Config
-from m2fdp.own_code import is_ours, is_own
-from m2fdp.privacy.mechanisms import get_mechanism
-from m2fdp.simulation.clipping import flat_clip
+from m2fdp.own_code import file_of, is_ours, is_own
+from m2fdp.simulation.clipping import OneByOne
 from m2fdp.simulation.local_rules import OwnRule
 
-_NOTHING_ELSE = "looks at nothing but what it is given, and keeps nothing from one call to the next"
-_PUBLIC = (
-    "holds nothing that was learnt from private records, "
-    "and keeps nothing from one call to the next"
-)
+_PUBLIC = "holds nothing that was learnt from private records"
+_HANDED_ONLY = "touches records only through what it is handed, and keeps nothing for later"
 
 
 @dataclass(frozen=True)
@@ -31,20 +28,22 @@ class OwnPart:
         key: key of the configuration that names it.
         name: what it is called there.
         part: what it is for.
-        trusted: what epsilon rests on, as a predicate of the code.
-        enforced: whether the engine enforces all the rest; else epsilon is conditional on it.
+        file: the file that it stands in.
+        trusted: what epsilon rests on, as a predicate of the file.
+        enforced: whether the engine bounds what it does; else epsilon is conditional on it.
     """
 
     key: str
     name: str
     part: str
+    file: str
     trusted: str
-    enforced: bool = True
+    enforced: bool
 
     @property
     def assumption(self) -> str:
         """The same as a sentence."""
-        return f"the {self.part} of {self.key}={self.name}, code of your own, {self.trusted}"
+        return f"{self.file}, the {self.part} of {self.key}={self.name}, {self.trusted}"
 
     @property
     def record(self) -> dict[str, Any]:
@@ -56,47 +55,59 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     """The user's own code in a run, which has a promise to keep; nothing where it has none."""
     if not plan.private:
         return ()
-    scaled = "is scaled by constants alone: no record says anything of another"
-    dealt = "tells nothing by which device holds which record"
-    law = "draws the noise that it counts on, and says no less of a record than is true"
     # What a loss's gradients are like at two models shows on no finite number of them.
     declared = config.privacy.drift == "smooth"
     smooth = f", and its loss is {config.privacy.smoothness}-smooth, as declared" * declared
-    of_losses = _PUBLIC + smooth, not declared
     named = (
-        OwnPart("privacy.mechanism", config.privacy.mechanism, "mechanism", law, enforced=False),
-        OwnPart("model.name", config.model.name, "model", *of_losses),
-        OwnPart("model.loss", config.model.loss or "", "loss", *of_losses),
-        OwnPart("partition.scheme", config.partition.scheme, "split", dealt),
-        OwnPart("dataset.name", config.dataset.name, "data set", scaled, enforced=False),
+        (
+            "privacy.mechanism",
+            config.privacy.mechanism,
+            "mechanism",
+            "draws the noise that it counts on, and says no less of a record than is true",
+            False,
+        ),
+        ("model.name", config.model.name, "model", _PUBLIC + smooth, not declared),
+        ("model.loss", config.model.loss or "", "loss", _PUBLIC + smooth, not declared),
+        (
+            "partition.scheme",
+            config.partition.scheme,
+            "split",
+            "tells nothing by which device holds which record",
+            False,
+        ),
+        (
+            "dataset.name",
+            config.dataset.name,
+            "data set",
+            "makes of each record what it says, and nothing of it of another's",
+            False,
+        ),
     )
-    return (*_rules(config, plan), *(part for part in named if is_own(part.name)))
+    return (
+        *_of_the_plan(config, plan),
+        *(
+            OwnPart(key, name, part, file_of(name), trusted, enforced)
+            for key, name, part, trusted, enforced in named
+            if is_own(name)
+        ),
+    )
 
 
-def _rules(config: Config, plan: Plan) -> list[OwnPart]:
+def _of_the_plan(config: Config, plan: Plan) -> list[OwnPart]:
     """Of an algorithm's plan and rules those that are a user's."""
+    name, parts = config.algorithm, []
 
-    def part(what: str, trusted: str, enforced: bool = True) -> OwnPart:
-        return OwnPart("algorithm", config.algorithm, what, trusted, enforced)
+    def add(what: str, thing: object, trusted: str, enforced: bool) -> None:
+        file = file_of(name if is_own(name) else type(thing).__module__)
+        parts.append(OwnPart("algorithm", name, what, file, trusted, enforced))
 
-    rules, parts = plan.rules, []
-    if is_own(config.algorithm):
-        parts.append(part("plan", "is made of nothing private"))
+    rules = plan.rules
+    if is_own(name):
+        add("plan", plan, "plans nothing by private records", True)
     if isinstance(rules.local, OwnRule):
-        parts.append(part("local rule", *_of_local_rule(config)))
+        add("local rule", rules.local.rule, _HANDED_ONLY, False)
     if not is_ours(rules.server):
-        parts.append(part("server rule", _NOTHING_ELSE))
-    if rules.clip_factor is not flat_clip:
-        parts.append(part("clip factor", _NOTHING_ELSE))
+        add("server rule", rules.server, _HANDED_ONLY, False)
+    if isinstance(rules.clip_factor, OneByOne):
+        add("clip factor", rules.clip_factor.factor, "follows from the norm that it is given", True)
     return parts
-
-
-def _of_local_rule(config: Config) -> tuple[str, bool]:
-    """Whatever a rule makes of a noised step is post-processing. Before noise it is not."""
-    if not get_mechanism(config.privacy.mechanism).noises_every_step:
-        when = f"under privacy.mechanism: {config.privacy.mechanism} noise comes after it"
-        return f"parts two models no further than plain clipped steps do ({when})", False
-    if config.training.participation is not None:
-        by_chance = "devices that join by chance (training.participation) go unnoticed"
-        return f"shows nobody which devices joined a round ({by_chance})", False
-    return _NOTHING_ELSE, True

@@ -38,11 +38,22 @@ _MOST_STEPS_COUNTED = 20_000
 
 
 def conditions(assembly: Assembly) -> list[str]:
-    """What epsilon rests on and can't be defended, or enforced of the user's own code."""
+    """What epsilon rests on and nothing enforces, each as a sentence."""
     own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
     declared = declared_drift(assembly.config, assembly.model, assembly.input_shape)
-    rests = conditions_of(assembly.config, assembly.rounded_otherwise)
-    return rests + declared + own + _of_rounding(assembly)
+    rests = [*conditions_of(assembly.config), *assembly.known]
+    every = rests + declared + own + _of_scale(assembly) + _of_rounding(assembly)
+    return list(dict.fromkeys(every))
+
+
+def _of_scale(assembly: Assembly) -> list[str]:
+    config = assembly.config
+    if config.dataset.confirmed or assembly.dataset.scaled_by_constants:
+        return []
+    return [
+        f"constants known beforehand have scaled the floats of dataset.name={config.dataset.name}, "
+        "and not what the records hold (dataset.confirmed=true says so)"
+    ]
 
 
 def _of_rounding(assembly: Assembly) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from m2fdp.algorithms import Plan, get_algorithm
 from m2fdp.config import Config
 from m2fdp.errors import InputError
@@ -20,7 +22,7 @@ def smaller_steps(config: Config) -> tuple[str, str]:
     return "control.smoothness", "larger"
 
 
-def too_large(config: Config, error: DivergenceError) -> InputError:
+def too_large(config: Config, error: DivergenceError | TooLongError) -> InputError:
     """The line for a run whose model is no longer made of numbers."""
     value: object = config.training.learning_rate
     if config.control.enabled:
@@ -30,8 +32,10 @@ def too_large(config: Config, error: DivergenceError) -> InputError:
 
 
 def too_long(config: Config, error: TooLongError) -> InputError:
-    """The line for a run whose model has outgrown what a record does to it. Noise is in steps, as
-    what a record does: longer steps alone do not help against it."""
+    """The line for a run whose model has outgrown what a record does to it, or its numbers. Noise
+    is in steps, as what a record does: longer steps alone do not help against it."""
+    if not isfinite(error.length):
+        return too_large(config, error)
     privacy, server = config.privacy, config.training.server
     if config.control.enabled:
         key, eta = smaller_steps(config)[0], f"eta {error.step_size:.3g}"

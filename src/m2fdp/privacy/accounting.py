@@ -40,10 +40,17 @@ class ShiftLaw:
         shifts: ascending and distinct, not negative, over the noise standard deviation or in a
             unit that `scaled` turns into it.
         probabilities: the chance of each shift; they sum to one.
+
+    Raises:
+        ArithmeticError: one of them is no number, or below 0. So no epsilon is made of such.
     """
 
     shifts: tuple[float, ...]
     probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not all(value >= 0 for value in (*self.shifts, *self.probabilities)):
+            raise ArithmeticError(f"a record can't move a release by {self}")
 
     def scaled(self, factor: float) -> ShiftLaw:
         """The law with every shift times the factor."""
@@ -141,7 +148,7 @@ def least_noise(
         return log(max(spent, 1e-12) / target)
 
     low = high = log(_first_guess(composition, target, delta))
-    while overspend(high) > 0:
+    while not overspend(high) <= 0:
         high += 0.1
     while overspend(low) <= 0:
         low -= 0.1
@@ -149,7 +156,7 @@ def least_noise(
     # A hair more, so that rounding later can't overspend. The grid of losses changes with the
     # noise, so that a hair more of it may cost more: what is returned is what was verified.
     hair = 1e-9
-    while overspend(root + hair) > 0:
+    while not overspend(root + hair) <= 0:
         root += _CALIBRATION_SLACK / 4
     return exp(root + hair)
 

@@ -30,29 +30,31 @@ SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
 )
-_TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
+TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
 ROUNDS_DRAWN_ANEW = (
-    f"{_TRAINED_AGAIN}with other draws (privacy.secure_rng): else they are released twice"
+    f"{TRAINED_AGAIN}with other draws (privacy.secure_rng): else they are released twice"
 )
 
 
-def conditions_of(config: Config, rounded_otherwise: str = "") -> list[str]:
-    """What a run's epsilon rests on and can't be defended; any makes its guarantee conditional.
+def conditions_of(config: Config) -> list[str]:
+    """What a run's epsilon rests on by its configuration and can't be defended; any makes its
+    guarantee conditional."""
+    estimated = config.control.enabled and config.control.smoothness == "estimated"
+    drawn_anew = config.resume and config.privacy.secure_rng
+    return [SMOOTHNESS_ESTIMATED] * estimated + [ROUNDS_DRAWN_ANEW] * drawn_anew
+
+
+def trained_again(otherwise: str) -> str:
+    """The condition of a run that goes on under draws that repeat: noise that is the same does not
+    hide a difference.
 
     Args:
-        rounded_otherwise: what may round the rounds that are trained again otherwise than before;
-            under draws that repeat, noise that is the same does not hide the difference.
+        otherwise: what may compute the rounds otherwise than before.
     """
-    estimated = config.control.enabled and config.control.smoothness == "estimated"
-    conditions = [SMOOTHNESS_ESTIMATED] * estimated
-    if config.resume and config.privacy.secure_rng:
-        return [*conditions, ROUNDS_DRAWN_ANEW]
-    if rounded_otherwise:
-        conditions.append(
-            f"{_TRAINED_AGAIN}under the same noise and perhaps rounded otherwise "
-            f"({rounded_otherwise}): else the difference of the two has no noise"
-        )
-    return conditions
+    return (
+        f"{TRAINED_AGAIN}under the same noise and perhaps computed otherwise "
+        f"({otherwise}): else the difference of the two has no noise"
+    )
 
 
 def summary(
@@ -81,6 +83,7 @@ def summary(
         "calibration": privacy.calibration,
         "epsilon_nominal": nominal_epsilon(ledger, rounds, privacy),
         **_at_cloud(privacy),
+        **({"conditions": list(conditions)} if conditions else {}),
         EPSILON_NAMES[guarantee]: for_json(mechanism.epsilon(rounds)),
         "delta": privacy.delta,
         "clipping_norm": privacy.clipping_norm,
@@ -130,11 +133,20 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         "tree, trust, shard sizes and schedule are public and independent of the private data",
         "the split is given: which records a device holds, which in some schemes depends on the "
         "labels of others, tells nothing",
+        "constants that were known beforehand scale the records, and the classes were known, too",
+        *_of_persons(privacy),
         "this run's model is all that is released about these records: the epsilons of several "
         "released runs add up, if each has a seed, and so minibatches and participants, of its own",
         *_of_the_draws(privacy.secure_rng),
         *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
+
+
+def _of_persons(privacy: PrivacyConfig) -> list[str]:
+    """What the unit of privacy hides of a person."""
+    if privacy.unit == "device":
+        return ["one person's records lie on one device"]
+    return ["one person has one record: who has n of them is protected by about n times ε"]
 
 
 def _joining(ledger: Ledger, rounds: int) -> dict[str, Any]:

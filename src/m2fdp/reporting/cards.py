@@ -34,7 +34,7 @@ _NEIGHBOURS = {
 _UNITS = {"record": "one record", "device": "all that one device holds"}
 _GUARANTEES = {
     "verified": "verified: an accountant upholds it for everybody who is distrusted",
-    "conditional": "conditional: it rests on what can't be defended; see the assumptions",
+    "conditional": "conditional: nothing enforces all that it rests on",
 }
 # The files of a run that are pictures, and what they show.
 FIGURES = {
@@ -45,10 +45,7 @@ FIGURES = {
     "label_distribution.png": "records by device and label",
     "network.png": "the network",
 }
-_OF_OWN_CODE = (
-    "What the engine can't enforce of it, ε rests on; where that decides how much a record moves, "
-    "ε is conditional."
-)
+_OF_OWN_CODE = "The engine bounds what some of it does. ε is conditional on all the rest."
 _OPENING = 2  # sections that tell what was reached
 # Sections that a page with little room does without, in this order; the files have them.
 EXPENDABLE = (
@@ -210,9 +207,11 @@ def _lead(
             f"It labels **{reached['accuracy']:.1%}** of {subject['evaluated']:,} "
             f"{subject['evaluated_on']} records rightly"
         )
+    answers = f" It answers **{reached['answers']}**." if reached and "answers" in reached else ""
     if promised["guarantee"] == "none":
-        return f"{done}, and keeps nothing private."
-    return f"{done}, at ε = **{_bound(promised_epsilon(promised))}** ({promised['guarantee']})."
+        return f"{done}, and keeps nothing private.{answers}"
+    bound = _bound(promised_epsilon(promised))
+    return f"{done}, at ε = **{bound}** ({promised['guarantee']}).{answers}"
 
 
 def _below(subject: Mapping[str, Any]) -> str:
@@ -254,6 +253,7 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
         f"the one case as in the other, but for a chance of {promised['delta']:g}. "
         f"{guarantee[0].upper()}{guarantee[1:]}."
     )
+    says += "".join(f" It holds if {condition}." for condition in promised.get("conditions", ()))
     if weak := hardly_protects(epsilon):
         says += f" **{weak}.**"
     nominal_epsilon = float(promised["epsilon_nominal"])
@@ -302,7 +302,7 @@ def _own_code(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
             {
                 "code": f"`{part['key']}={part['name']}`",
                 "trusted in that": f"the {part['part']} {part['trusted']}",
-                "the rest is": "enforced" if part["enforced"] else "**not enforced**",
+                "the engine bounds it": "yes" if part["enforced"] else "**no**",
             }
             for part in parts
         ]

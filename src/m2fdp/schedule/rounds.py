@@ -48,12 +48,19 @@ class RoundPlan:
         return self.step_size * self.proximal
 
 
-def check_pull(proximal: float, step_size: float) -> None:
+def check_pull(proximal: float, step_size: float, key: str = "training.proximal") -> None:
     """Refuse a pull eta mu above 1, for the largest step size: past its centre it would widen what
-    it is to contract."""
-    if step_size * proximal > 1:
+    it is to contract.
+
+    Args:
+        key: who asks for the pull, for the error.
+
+    Raises:
+        InputError: it is, or is below 0, or no number.
+    """
+    if not 0 <= step_size * proximal <= 1:
         raise InputError(
-            "training.proximal",
+            key,
             proximal,
             f"times the step size {step_size:.4g} is {step_size * proximal:.4g}, which pulls past "
             f"the centre; use at most 1/eta = {1 / step_size:.4g}, or smaller steps",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import sqrt
-from typing import Literal
+from math import inf, sqrt
+from numbers import Integral
+from typing import Literal, get_args
 
 from m2fdp.config import TrainingConfig
 from m2fdp.errors import InputError
 from m2fdp.schedule.rounds import Center, RoundPlan
+
+Law = Literal["constant", "inverse_sqrt"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Schedule:
     local_steps: int
     local_aggregation: Mapping[int, int]
     learning_rate: float
-    step_size_law: Literal["constant", "inverse_sqrt"]
+    step_size_law: Law
     proximal: float = 0.0
     center: Center = "received"
 
@@ -72,17 +75,9 @@ def build_schedule(config: TrainingConfig, depth: int) -> Schedule:
     """The configured schedule for a tree of the given depth L.
 
     Raises:
-        InputError: a local aggregation at a layer that has no servers.
+        InputError: see `check_schedule`.
     """
-    for layer in config.local_aggregation:
-        if not 1 <= layer <= depth - 1:
-            valid = f"1 to {depth - 1}" if depth > 1 else "none (null): this tree is a star"
-            raise InputError(
-                "training.local_aggregation",
-                layer,
-                f"is no layer of servers below the cloud; valid layers: {valid}",
-            )
-    return Schedule(
+    schedule = Schedule(
         config.rounds,
         config.local_steps,
         dict(config.local_aggregation),
@@ -91,3 +86,45 @@ def build_schedule(config: TrainingConfig, depth: int) -> Schedule:
         config.proximal,
         config.proximal_center,
     )
+    check_schedule(
+        schedule, depth, lambda name, value, problem: InputError(f"training.{name}", value, problem)
+    )
+    return schedule
+
+
+def check_schedule(
+    schedule: Schedule, depth: int, refuse: Callable[[str, object, str], InputError]
+) -> None:
+    """Refuse a schedule that no tree of the given depth L can run, whoever made it.
+
+    Args:
+        refuse: makes an error of an attribute's name, its value and what is wrong with it.
+
+    Raises:
+        InputError: steps or rounds that are no counts, a local aggregation at a layer that has no
+            servers, or numbers that are none.
+    """
+    for layer, every in schedule.local_aggregation.items():
+        if not (_is_whole(layer) and 1 <= layer <= depth - 1):
+            valid = f"1 to {depth - 1}" if depth > 1 else "none (null): this tree is a star"
+            raise refuse(
+                "local_aggregation",
+                layer,
+                f"is no layer of servers below the cloud; valid layers: {valid}",
+            )
+        if not (_is_whole(every) and every >= 1):
+            raise refuse("local_aggregation", every, "is no number of local steps; valid: 1, 2, …")
+    for name in ("rounds", "local_steps"):
+        if not (_is_whole(value := getattr(schedule, name)) and value >= 1):
+            raise refuse(name, value, "is no count; valid: 1, 2, …")
+    if not 0 < schedule.learning_rate < inf:
+        raise refuse("learning_rate", schedule.learning_rate, "is no step size; valid: above 0")
+    if not 0 <= schedule.proximal < inf:
+        raise refuse("proximal", schedule.proximal, "is no weight of a pull; valid: 0 or more")
+    for name, known in (("step_size_law", Law), ("center", Center)):
+        if (value := getattr(schedule, name)) not in get_args(known):
+            raise refuse(name, value, f"is unknown; valid: {', '.join(get_args(known))}")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)

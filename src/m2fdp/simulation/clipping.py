@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import sqrt
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 # From norms (…) and the clipping norm C to factors (…): no norm times its factor is above C.
 ClipFactor: TypeAlias = "Callable[[Tensor, float], Tensor]"
 
-# Rounding may add so much to a clipped norm.
-_ROUNDING = 1e-5
 # A computed norm below it may be too small: squares of what is below 1e-19 vanish in float32.
 _SMALLEST = 1e-12
 
@@ -38,8 +35,8 @@ def flat_clip(norms: Tensor, clipping_norm: float) -> Tensor:
 class OneByOne:
     """A clip factor of an algorithm's own, which sees one norm at a time (`torch.func.vmap`).
 
-    So no record's factor depends on another's norm; and whatever the factor is, it is at least 0,
-    finite, and no norm times it is above C.
+    So no record's factor depends on another's norm. Whatever the factor is, it is cut so that no
+    norm times it is above C; one that is below 0, or not finite, counts as 0.
     """
 
     factor: ClipFactor
@@ -49,7 +46,7 @@ class OneByOne:
             return norms
         limits = clipping_norm / norms.clamp_min(_SMALLEST)
         factors = self.uncapped(norms.flatten(), clipping_norm).view_as(norms).to(norms)
-        return factors.minimum(limits).where(factors > 0, 0.0)  # NaN is not above 0
+        return factors.minimum(limits).where((factors > 0) & factors.isfinite(), 0.0)
 
     def uncapped(self, norms: Tensor, clipping_norm: float) -> Tensor:
         """What the own code makes of each of the norms (n,)."""
@@ -130,28 +127,20 @@ def clip_layers(
     return vectors
 
 
-def check_clip_factor(factor: ClipFactor, algorithm: str) -> None:
-    """Refuse a rule of an algorithm's own that needs `OneByOne` to bound norms, or can't stand it.
+def try_clip_factor(factor: ClipFactor, algorithm: str) -> None:
+    """Call an algorithm's own clip factor once, before anything is written. What it answers is not
+    judged: `OneByOne` bounds it.
 
     Raises:
-        InputError: it can't be given one norm at a time, leaves one of many norms above one of many
-            values of C, gives no factor a norm, or not the same each time.
+        InputError: it can't be given one norm at a time, or gives no factor a norm.
     """
     if not isinstance(factor, OneByOne):
         return
     import torch
 
-    refuse = partial(InputError, "algorithm", algorithm)
-    norms = torch.cat([torch.zeros(1), torch.logspace(-12, 30, 2001)])
-    for clipping_norm in (1e-3, 0.5, 1.0, 7.3, 1e3):
-        one_by_one = "has a clip_factor that can't be vectorised over norms, one seen at a time"
-        with guarded("algorithm", algorithm, one_by_one):
-            factors = factor.uncapped(norms, clipping_norm)
-            reversed_factors = factor.uncapped(norms.flip(0), clipping_norm).flip(0)
-        if factors.shape != norms.shape or not bool((factors >= 0).all()):
-            raise refuse("has a clip_factor that gives no factor a norm")
-        if bool((factors * norms > clipping_norm * (1 + _ROUNDING)).any()):
-            problem = f"leaves norms above the clipping norm {clipping_norm:g}"
-            raise refuse(f"has a clip_factor that {problem}")
-        if not torch.allclose(factors, reversed_factors):
-            raise refuse("has a clip_factor that gives a norm another factor when it comes again")
+    norms = torch.tensor([0.0, 0.5, 2.0])
+    one_by_one = "has a clip_factor that can't be vectorised over norms, one seen at a time"
+    with guarded("algorithm", algorithm, one_by_one):
+        factors = factor.uncapped(norms, 1.0)
+    if factors.shape != norms.shape:
+        raise InputError("algorithm", algorithm, "has a clip_factor that gives no factor a norm")

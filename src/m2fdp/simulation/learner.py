@@ -112,7 +112,7 @@ def local_steps(
             rules.add_noise(step, models)
 
     for step, batches in enumerate(minibatches, start=first):
-        if rules.longest < math.inf:
+        if rules.longest != math.inf:
             lengths.append(torch.linalg.vector_norm(models, dim=1).max())
         rules.rule.step(models, anchors, eta, partial(descend, step, batches))
         if not rules.noised_inside:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -116,10 +117,11 @@ class ProximalStep:
 
 @dataclass(frozen=True)
 class OwnRule:
-    """A user's own rule, held to what the ledger counts on (`Rules` makes one of it).
+    """A user's own rule (`Rules` makes one of it), on which epsilon is conditional.
 
-    The engine calls it for one learner at a time, with noise inside `descend`: whatever the rule
-    does to what it gets there, or to the model, is post-processing of a noised step.
+    The engine calls it for one learner at a time, with noise inside `descend`. What the rule then
+    does to the model is post-processing of a noised step, if records enter by `descend` alone. That
+    is a rule's promise; what is refused here are mistakes.
 
     Attributes:
         rule: the user's.
@@ -154,7 +156,7 @@ class OwnRule:
 
     @property
     def drifts(self) -> frozenset[Drift]:
-        """What it says of itself, which nobody has proven: epsilon is conditional on it."""
+        """What it says of itself."""
         return self.rule.drifts
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
@@ -172,11 +174,11 @@ class OwnRule:
             calls += 1
             if calls > 1:
                 raise _miscalled(self.name, "more than once")
-            kind = (models.shape, models.dtype, models.device)
-            is_model = isinstance(model, type(models))
-            if not is_model or (model.shape, model.dtype, model.device) != kind:
+            kind = [(each.shape, each.dtype, each.device) for each in (models, model)]
+            if kind[0] != kind[1]:
                 raise _miscalled(self.name, "with another thing than a model like its own")
-            if self.longest is not None and model.double().norm() > self.longest(eta):
+            longest = math.inf if self.longest is None else self.longest(eta)
+            if longest != math.inf and not model.double().norm() <= longest:
                 raise _miscalled(self.name, "with a model so long that rounding tells of a record")
             descend(model)
 

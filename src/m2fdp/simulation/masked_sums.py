@@ -135,7 +135,7 @@ def _check_grid(terms: Terms, deviation: float) -> None:
     Args:
         deviation: the loudest member's, of all noise in its vector.
     """
-    if deviation * terms.points * LARGEST_GRID < 1 and deviation > 0:
+    if deviation and not deviation * terms.points * LARGEST_GRID >= 1:
         raise InputError(
             "secure_aggregation.protocol",
             "masks",

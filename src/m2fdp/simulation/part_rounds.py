@@ -78,7 +78,7 @@ def _look_how_long(current: Round, top: int, models: Tensor) -> None:
     eta = current.plan.step_size
     longest = current.simulation.rules.longest_received(eta)
     covered = current.mechanism.noise.covers(current.network.tree, top)
-    if longest < math.inf and covered.any():
+    if longest != math.inf and covered.any():
         lengths = models[torch.as_tensor(covered, device=models.device)].double().norm(dim=1)
         refuse_too_long(float(lengths.max()), longest, eta, "after a local aggregation")
 

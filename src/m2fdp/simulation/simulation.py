@@ -57,3 +57,7 @@ class SimulationProcess(Process, Protocol):
     @property
     def executor(self) -> Execution:
         """How it is executed."""
+
+    @property
+    def draws(self) -> frozenset[str]:
+        """Which noises of the mechanisms its rounds draw, by the names of `Noise`."""

@@ -31,6 +31,9 @@ from m2fdp.simulation.sites import Elsewhere, Sites, build_elsewhere
 from m2fdp.simulation.slots import slots_after, slots_in_use
 from m2fdp.simulation.stretches import noises_inside
 
+# The noises that learners and servers draw, by the names of `Noise`.
+IN_ROUNDS = frozenset({"steps", "past", "messages", "local_messages", "broadcasts"})
+
 
 @dataclass(frozen=True, eq=False)
 class TreeProcess:
@@ -46,6 +49,10 @@ class TreeProcess:
     @property
     def simulation(self) -> Simulation:
         return self.executor.whole[0].simulation
+
+    @property
+    def draws(self) -> frozenset[str]:
+        return IN_ROUNDS | ({"clients"} if self.simulation.splits is not None else set())
 
     def start(self) -> State:
         weights = self.simulation.model.initial_vector().to(self.simulation.shards.features)

@@ -55,6 +55,11 @@ class TierProcess:
     aggregate: Literal["samples", "uniform"]
     executor: TierExecutor
 
+    @property
+    def draws(self) -> frozenset[str]:
+        noises = isinstance(self.executor.trainer, PrivateTrainer)
+        return frozenset({"clients"}) if noises else frozenset()
+
     def start(self) -> State:
         weights = self.model.initial_vector().to(self.simulation.shards.features)
         server = self.simulation.rules.server.start(self._stepped(weights))

@@ -199,6 +199,7 @@ class TransferProcess:
     present: np.ndarray
     epochs: int
     executor: TransferExecutor
+    draws: frozenset[str] = frozenset()
 
     def start(self) -> State:
         features = self.simulation.shards.features

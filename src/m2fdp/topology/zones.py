@@ -35,7 +35,7 @@ def draw_adders(tree: Tree, config: ZonesConfig, seed: int) -> tuple[np.ndarray,
         with_noise = np.bincount(parents, weights=devices) > 0
     else:
         total = config.device_noise + config.server_noise
-        if total > 1 + 1e-9:
+        if not total <= 1 + 1e-9:
             raise InputError(
                 "zones.server_noise",
                 config.server_noise,

@@ -1,7 +1,7 @@
 """A small convolutional network that has learnt from drawings to tell which show the same thing.
 
 Its weights were learnt once, from public images alone (Chen et al. 2020), and are part of the
-package; `m2fdp.data.features.pretraining` makes them.
+package; `tools.pretraining` makes them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from m2fdp.config import PIXELS
-from m2fdp.experiments.pairs.base import Pair, rows_where
+from m2fdp.experiments.pairs.base import Pair, by_chance, by_number, by_weight, rows_where
 from m2fdp.experiments.request import Request
 from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC
 
@@ -38,20 +38,8 @@ EQUAL_ROUNDS = (
         lambda request: request.config.partition.held_out_by == "devices",
         f"{_MADE_FOR}cloud",
     ),
-    Pair(
-        "training.participation",
-        "any",
-        _THREE,
-        lambda request: request.training.participation is not None,
-        f"{_MADE_FOR}null",
-    ),
-    Pair(
-        "training.estimator",
-        "fixed, clipped",
-        _THREE,
-        lambda request: request.training.estimator != "mean",
-        f"{_MADE_FOR}mean",
-    ),
+    Pair("training.participation", "any", _THREE, by_chance, f"{_MADE_FOR}null"),
+    Pair("training.estimator", "fixed, clipped", _THREE, by_weight, f"{_MADE_FOR}mean"),
     Pair(
         "algorithm",
         "those that split models",
@@ -82,7 +70,7 @@ PLAIN_STEPS = (
         "training.proximal",
         "above 0",
         "pipeline bound",
-        lambda request: request.training.proximal > 0,
+        lambda request: request.plan.schedule.proximal > 0,
         "is no part of what the bounds on convergence hold for; use 0",
     ),
     Pair(
@@ -102,7 +90,7 @@ _reconstructing = rows_where(
 
 
 def _after_the_last(request: Request) -> Mapping[str, object] | None:
-    rounds = request.training.rounds
+    rounds = request.plan.schedule.rounds
     return {"rounds": rounds} if request.config.attack.round > rounds else None
 
 
@@ -142,7 +130,7 @@ ATTACKS = (
     _reconstructing(
         "training.participants",
         "any number",
-        lambda request: request.training.participants is not None,
+        by_number,
         "leaves open who is in a message that is to be reconstructed; use null",
     ),
     _reconstructing(

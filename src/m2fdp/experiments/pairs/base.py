@@ -32,6 +32,33 @@ class Pair:
     text: str
 
 
+def by_chance(request: Request) -> Mapping[str, object] | None:
+    """That devices join a round by chance: by which, as a key asks or as the algorithm plans."""
+    participation, asked = request.network.participation, request.training.participation
+    if participation is None or (participation.rate == 1.0 and asked is None):
+        return None
+    return {"shown": asked or f"{participation.rate:g} {_planned(request)}"}
+
+
+def by_weight(request: Request) -> Mapping[str, object] | None:
+    """That updates are weighed which all devices send: how."""
+    if request.network.participation is None or by_chance(request):
+        return None
+    asked = request.training.estimator
+    return {"shown": asked if asked != "mean" else _planned(request)}
+
+
+def by_number(request: Request) -> Mapping[str, object] | None:
+    """That so many devices of a lowest server take part: how many."""
+    if request.network.participants is None:
+        return None
+    return {"shown": request.training.participants or _planned(request)}
+
+
+def _planned(request: Request) -> str:
+    return f"(algorithm: {request.config.algorithm})"
+
+
 def rows_where(applies: Callable[[Request], bool], usually_beside: str) -> Callable[..., Pair]:
     """Makes rows of runs of which something holds: (key, values, clashes, text, beside).
 

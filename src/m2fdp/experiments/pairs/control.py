@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from m2fdp.algorithms import ALGORITHMS
-from m2fdp.experiments.pairs.base import rows_where
+from m2fdp.experiments.pairs.base import by_number, rows_where
 from m2fdp.experiments.request import Request
 
 _ABLE = ", ".join(name for name, algorithm in ALGORITHMS.items() if algorithm.controllable)
@@ -21,7 +21,7 @@ def _deeper(request: Request) -> Mapping[str, object] | None:
 
 
 def _beyond_the_rounds(request: Request) -> Mapping[str, object] | None:
-    control, rounds = request.config.control, request.training.rounds
+    control, rounds = request.config.control, request.plan.schedule.rounds
     most = control.max_local_steps
     if control.gap != "mechanism" or (control.tau or 0) <= rounds * most:
         return None
@@ -39,7 +39,7 @@ CONTROL = (
     _controlled(
         "training.participants",
         "any number",
-        lambda request: request.training.participants is not None,
+        by_number,
         "is what the controller chooses (control.enabled); use null",
     ),
     _controlled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from m2fdp.experiments.pairs.base import Pair
+from m2fdp.experiments.pairs.base import Found, Pair, by_chance, by_number, by_weight
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.local_rules import adds_up
 
@@ -17,7 +17,7 @@ _PLANNED = "the command m2fdp plan"
 def _row(
     key: str,
     values: str,
-    clashes: Callable[[Request], bool],
+    clashes: Callable[[Request], Found],
     text: str,
     beside: str = _PLANNED,
 ) -> Pair:
@@ -49,30 +49,20 @@ DEPLOYED = (
         "has a local rule of its own, which nodes of their own can't take; use m2fdp",
         f"{_PLANNED}, of plain steps",
     ),
-    _row(
-        "training.participation",
-        "any",
-        lambda request: request.training.participation is not None,
-        f"draws devices, and {_SEEN} null",
-    ),
-    _row(
-        "training.participants",
-        "any",
-        lambda request: request.training.participants is not None,
-        f"draws devices, and {_SEEN} null",
-    ),
+    _row("training.participation", "any", by_chance, f"draws devices, and {_SEEN} null"),
+    _row("training.participants", "any", by_number, f"draws devices, and {_SEEN} null"),
     _row(
         "training.estimator",
         "fixed, clipped",
-        lambda request: request.training.estimator != "mean",
+        by_weight,
         "weighs updates by who takes part, which all do; use mean",
     ),
     _row(
         "training.proximal_center",
         "global, with local aggregations",
         lambda request: (
-            request.training.proximal > 0
-            and request.training.proximal_center == "global"
+            request.plan.schedule.proximal > 0
+            and request.plan.schedule.center == "global"
             and bool(request.plan.schedule.local_aggregation)
         ),
         "is a model that a device is sent once, and it keeps none; use received",

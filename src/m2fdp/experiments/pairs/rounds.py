@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from m2fdp import own_code
-from m2fdp.experiments.pairs.base import Pair, rows_where
+from m2fdp.experiments.pairs.base import Found, Pair, by_chance, by_number, by_weight, rows_where
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.local_rules import GradientStep
@@ -17,28 +17,30 @@ _BY_CHANCE = "devices that join by chance, or whose updates are weighed"
 _KEEPING = "algorithms whose local rule keeps something of devices (scaffold)"
 
 
-def _chance(request: Request) -> dict[str, str]:
-    """The key that takes devices in by rules of its own, with its value."""
-    training = request.training
-    if training.participation is not None:
-        return {"chance": f"training.participation = {training.participation}"}
-    return {"chance": f"training.estimator = {training.estimator}"}
+_ASKED_BY = {"participation": by_chance, "estimator": by_weight}
 
 
-def _by_chance(request: Request) -> bool:
-    return request.network.participation is not None
+def _chance(request: Request) -> dict[str, object]:
+    """The key that takes devices in by rules of its own, with its value, if one does."""
+    for key, asked in _ASKED_BY.items():
+        if found := asked(request):
+            return {"chance": f"training.{key} = {found['shown']}"}
+    return {}
 
 
-def _joining(request: Request, key: str) -> bool:
-    """Whether devices join by rules of their own, which this key asks for."""
-    return _by_chance(request) and _chance(request)["chance"].startswith(f"training.{key} ")
+def _divides_by_weight(request: Request) -> Found:
+    """Whether a zone's sum is over the weight of those who came."""
+    participation, asked = request.network.participation, request.training.estimator
+    if participation is None or participation.least_weight is None:
+        return None
+    return {"shown": asked} if asked == "clipped" else by_weight(request) or by_chance(request)
 
 
 def _unproven_aggregation(request: Request) -> Mapping[str, object] | None:
     """Below a head whose devices send it un-noised updates, how far a difference spreads is known
     for weights that sum to one only."""
     network = request.network
-    if not (_by_chance(request) and request.plan.private) or request.mechanism.noises_every_step:
+    if not (_chance(request) and request.plan.private) or request.mechanism.noises_every_step:
         return None
     head_layers = heads_of(network)[:, 0]
     lowest = head_layers[head_layers < network.tree.depth].min(initial=network.tree.depth)
@@ -48,7 +50,7 @@ def _unproven_aggregation(request: Request) -> Mapping[str, object] | None:
 
 def _sums_of_chance(request: Request) -> Mapping[str, object] | None:
     network, depth = request.network, request.network.tree.depth
-    if not _by_chance(request) or network.chance is None or depth not in network.sums.layers:
+    if network.chance is None or depth not in network.sums.layers:
         return None
     return {"shown": depth, **_chance(request)}
 
@@ -58,7 +60,7 @@ def _priced(key: str) -> Pair:
         f"training.{key}",
         "any" if key == "participation" else "fixed, clipped",
         "control.enabled",
-        lambda request: _joining(request, key) and request.config.control.enabled,
+        lambda request: request.config.control.enabled and _ASKED_BY[key](request),
         "is nothing that the controller (control.enabled) prices; use null, or mean",
     )
 
@@ -69,9 +71,9 @@ def _known_to_paper(key: str) -> Pair:
         "any" if key == "participation" else "fixed, clipped",
         "privacy.calibration: paper",
         lambda request: (
-            _joining(request, key)
-            and request.plan.private
+            request.plan.private
             and request.privacy.calibration == "paper"
+            and _ASKED_BY[key](request)
         ),
         "is nothing that privacy.calibration: paper knows (Prop. 1 is for means over all); use "
         "calibration: accountant",
@@ -92,9 +94,7 @@ PARTICIPATION = (
         "training.estimator",
         "clipped",
         "privacy.mechanism: gradient",
-        lambda request: (
-            request.training.estimator == "clipped" and request.mechanism.noises_every_step
-        ),
+        lambda request: request.mechanism.noises_every_step and _divides_by_weight(request),
         "divides whole updates (privacy.mechanism: upload); use fixed",
     ),
     Pair(
@@ -102,7 +102,7 @@ PARTICIPATION = (
         "any number",
         _BY_CHANCE,
         lambda request: (
-            _by_chance(request) and request.training.participants is not None and _chance(request)
+            (found := by_number(request)) and _chance(request) and {**found, **_chance(request)}
         ),
         "is so many of each lowest server's devices, and {chance} has rules of its own; use null",
     ),
@@ -218,7 +218,7 @@ SLOTS = (
         "training.participation",
         "any",
         _KEEPING,
-        lambda request: _keeps(request) and request.training.participation is not None,
+        lambda request: _keeps(request) and by_chance(request),
         "hides who joins a round, which what the local rule of algorithm: {algorithm} keeps shows; "
         "use null",
     ),
@@ -226,7 +226,7 @@ SLOTS = (
         "training.estimator",
         "fixed, clipped",
         _KEEPING,
-        lambda request: _keeps(request) and _by_chance(request),
+        lambda request: _keeps(request) and by_weight(request),
         "weighs updates, and not what the local rule of algorithm: {algorithm} keeps; use mean, "
         "and example_cap: null",
     ),
@@ -374,7 +374,7 @@ SHORTENED = (
         "privacy.drift: smooth, non_expansive, unless noise is at every step",
     ),
     _shortens(
-        lambda request: _noised_after_steps(request) and request.training.proximal > 0,
+        lambda request: _noised_after_steps(request) and request.plan.schedule.proximal > 0,
         "shortens steps whose pull (training.proximal) has to be known before noise is calibrated; "
         "use null, or privacy.mechanism: gradient",
         "training.proximal above 0, unless noise is at every step",

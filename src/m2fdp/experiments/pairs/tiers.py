@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from m2fdp.config import TRAINED
-from m2fdp.experiments.pairs.base import Found, Pair, rows_where
+from m2fdp.experiments.pairs.base import Found, Pair, by_chance, by_number, by_weight, rows_where
 from m2fdp.experiments.request import Request
 from m2fdp.models.names import SPLIT_MODELS
 from m2fdp.privacy.mechanisms.splits import exposed_splits
@@ -137,7 +137,13 @@ IN_TIERS = (
         lambda request: request.training.step_size != "constant",
         "is not D's; use constant",
     ),
-    _unknown_in_tiers("training.participation", "null"),
+    _in_tiers(
+        "training.participation",
+        "any",
+        _TIERS,
+        by_chance,
+        "is nothing that algorithms in tiers know; use null",
+    ),
     _unknown_in_tiers("training.proximal", "0.0"),
     _unknown_in_tiers("topology.weights", "tiering.aggregate"),
     _unknown_in_tiers("secure_aggregation.layers", "[]"),
@@ -154,15 +160,6 @@ _exposed = rows_where(
 
 
 _MANY = "is nothing that algorithm: {algorithm} splits its model with; use "
-
-
-def _some_take_part(request: Request) -> Mapping[str, object] | None:
-    some = request.training.participants or request.training.participation
-    return None if some is None else {"shown": some}
-
-
-def _joins_by_chance(request: Request) -> Mapping[str, object] | None:
-    return None if request.network.participation is None else {"shown": "(chance)"}
 
 
 def _beyond_epsilon(request: Request) -> Mapping[str, object] | None:
@@ -197,7 +194,7 @@ SPLITS = (
     _exposed(
         "training.participation",
         "any",
-        _joins_by_chance,
+        lambda request: by_chance(request) or by_weight(request),
         f"is not proven where {_WHERE}; use null",
     ),
     _exposed(
@@ -245,7 +242,7 @@ SPLITS = (
     _splitting(
         "training.participants",
         "any number, or training.participation",
-        _some_take_part,
+        lambda request: by_number(request) or by_chance(request),
         f"{_MANY}null: tiers are planned for all devices",
     ),
     _splitting(

@@ -122,6 +122,21 @@ class Noise:
         sent = (*self.heads, *self.messages, *self.broadcasts, *(self.local_messages or ()))
         return (self.steps, *sent, np.array(self.past), *clients)
 
+    @property
+    def credited(self) -> frozenset[str]:
+        """The names of those that are not all 0: the ledger counts on somebody who draws them."""
+        by_name = {
+            "steps": (self.steps,),
+            "messages": self.messages,
+            "broadcasts": self.broadcasts,
+            "local_messages": self.local_messages or (),
+            "past": (np.array(self.past),),
+            "clients": ()
+            if self.clients is None
+            else (self.clients.gradients, self.clients.activations),
+        }
+        return frozenset(name for name, parts in by_name.items() if any(map(np.any, parts)))
+
     def sent(self, top: int) -> tuple[np.ndarray, ...]:
         """What is added to messages when models travel up to a layer, by layer."""
         return self.messages if top == 0 else self.local_messages or self.messages

@@ -1,4 +1,4 @@
-"""The contrastive network learns, from drawings alone: `python -m m2fdp.data.features.pretraining`.
+"""The contrastive network learns, from drawings alone: `python -m tools.pretraining`.
 
 SimCLR (Chen et al. 2020): of a batch of drawings the network sees two views each, and is to tell
 by cosines which belong together. What differs between views it learns to overlook.

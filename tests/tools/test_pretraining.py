@@ -5,10 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-
-from m2fdp.data.features import contrastive, pretraining
-from m2fdp.data.features.contrastive import LAYERS, responses
-from m2fdp.data.features.pretraining import (
+from tools.pretraining import (
     Network,
     augmented,
     contrastive_loss,
@@ -16,6 +13,10 @@ from m2fdp.data.features.pretraining import (
     train,
     write,
 )
+
+from m2fdp.data.features import contrastive
+from m2fdp.data.features.contrastive import LAYERS, responses
+from tools import pretraining
 
 
 @pytest.fixture(scope="module")
