@@ -339,7 +339,7 @@ WRONG = {
     "a value left open": (*setting("training.rounds=[1"), ["--params", "no YAML"]),
     "a list without brackets": (
         *setting("seed=1,topology.fanouts=10, 5"),
-        ["--params", "list in brackets: topology.fanouts=[10,5]"],
+        ["--params", "lists in brackets: topology.fanouts=[10,5]"],
     ),
     "a block that is open": (
         *setting("training.local_aggregation={1: 5, 2: 3"),

@@ -10,6 +10,7 @@ from kedro.config import OmegaConfigLoader
 from tests.finished import REPOSITORY
 
 from m2fdp.config import Config, load_config, parse_config
+from m2fdp.config.loading import unread_files
 from m2fdp.errors import InputError
 from m2fdp.experiments.checks import check_config
 
@@ -94,6 +95,17 @@ def test_a_folder_is_all_its_files_of_parameters(tmp_path):
     (tmp_path / "catalog.yml").write_text("model: {type: nothing}\n")
     config = load_config(tmp_path)
     assert (config.seed, config.model.name) == (2, "svm")
+
+
+def test_a_file_that_nothing_reads_is_named_unless_a_key_names_it(tmp_path):
+    for name in ("parameters.yml", "tree.yml", "studies/mine.yml", ".hidden.yml", "notes.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("seed: 1\n")
+    assert unread_files(tmp_path, {}) == [tmp_path / "tree.yml"]
+    assert unread_files(tmp_path, {"topology": {"edges": "conf/mine/tree.yml"}}) == []
+    (tmp_path / "trainning.yml").touch()
+    with pytest.raises(InputError, match="nothing reads it; did you mean parameters_training.yml"):
+        load_config(tmp_path)
 
 
 @pytest.mark.parametrize(

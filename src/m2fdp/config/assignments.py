@@ -41,7 +41,7 @@ def _pairs(text: object) -> Iterator[tuple[str, Any]]:
     for item in split_outside(text, ","):
         key, equals, value = (part.strip() for part in item.partition("="))
         if not (equals and all(key.split("."))):
-            raise InputError(OPTION, text, _remedy(text))
+            raise InputError(OPTION, item.strip(), _remedy(text))
         try:
             yield key, read_value(value)
         except (YAMLError, ValueError) as error:
@@ -75,5 +75,5 @@ def _remedy(text: str) -> str:
     if listed := re.search(r"([\w.]+)= *([^=,[\]{}]+(?:,[^=,[\]{}]+)+)(?=,|$)", text):
         key, elements = listed.groups()
         elements = re.sub(" *, *", ",", elements.strip())
-        return f"write a list in brackets: {key}=[{elements}]"
+        return f"{_FORM}, lists in brackets: {key}=[{elements}]"
     return _FORM

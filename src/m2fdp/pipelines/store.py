@@ -43,7 +43,7 @@ def check_store(uri: str) -> None:
     if kind in ("http", "https"):
         _check_server(uri)
     elif kind == "sqlite":
-        _check_file(_parsed(uri))
+        _check_file(uri, Path(_parsed(uri).database or ""))  # none: the working directory
     elif kind in _PORTS:
         _check_database(_parsed(uri))
     try:
@@ -67,10 +67,8 @@ def _check_server(uri: str) -> None:
         raise _refusal(uri, f"the server does not answer as MLflow does but with {status}")
 
 
-def _check_file(url: URL) -> None:
+def _check_file(uri: str, path: Path) -> None:
     """SQLite itself tells a file that is cut off, or none of its own, when it reads the schema."""
-    uri = url.render_as_string()
-    path = Path(url.database or "")  # the working directory, where none is named
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()
@@ -81,7 +79,7 @@ def _check_file(url: URL) -> None:
         with FileLock(path.with_name(f".{path.name}.lock")):
             if _is_unmade(uri, path):
                 with deferred(), replacing(path) as unfinished:
-                    _open(str(url.set(database=str(unfinished))))
+                    _open(f"{uri.partition(':')[0]}:///{unfinished}")
 
 
 def _is_unmade(uri: str, path: Path) -> bool:

@@ -74,13 +74,15 @@ def keep(folder: Path, verdict: Verdict) -> None:
         return
     with replacing(folder / VERDICT) as unfinished:
         content = {"guarantee": verdict.guarantee, **asdict(verdict)}
-        unfinished.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        unfinished.write_text(
+            json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 def kept(folder: Path) -> Verdict | None:
     """The verdict beside the model; None where there is none, or one that contradicts itself."""
     try:
-        fields = json.loads((folder / VERDICT).read_text())
+        fields = json.loads((folder / VERDICT).read_text(encoding="utf-8"))
         guarantee = fields.pop("guarantee")
         lists = (tuple(map(str, fields.pop(name))) for name in ("conditions", "before"))
         verdict = Verdict(fields["run"], fields["records"], fields["private"], *lists)
