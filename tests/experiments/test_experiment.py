@@ -234,13 +234,7 @@ IMAGES = np.zeros((40, 8, 8, 1), dtype=np.float32)
 )
 def test_a_given_data_set_is_checked_as_one_that_is_read(changes, words):
     given = Dataset("npz", IMAGES, np.arange(40) % 4, n_train=30, n_classes=4)
-    config = load_config(
-        {
-            "model.name": "logistic",
-            "privacy": {"mechanism": "upload", "drift": "non_expansive"},
-            "training.learning_rate": 1e-4,
-        }
-    )
+    config = load_config({"privacy.mechanism": "upload"})
     Experiment.from_config(config, given)
     with pytest.raises(InputError) as refused:
         Experiment.from_config(config, replace(given, **changes))

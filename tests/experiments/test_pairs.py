@@ -44,7 +44,6 @@ BASE = {
 
 class Anchored:
     anchored = True
-    drifts = frozenset({"worst_case"})
 
     def step(self, models, anchors, eta, descend):
         descend(models)
@@ -75,13 +74,8 @@ def _keeping_and_split(given):
     return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
 
 
-def _halved(norms, clipping_norm):
-    return clipping_norm / norms.clamp_min(clipping_norm) / 2
-
-
 OWN = (
     own("own_anchored", rules=Rules(local=Anchored())),
-    own("own_clips", rules=Rules(clip_factor=_halved)),
     own("own_unheard", rules=Rules(local=CorrectedStep())),
     replace(DTFL_DP, name="own_unsplit", plan=_unsplit),
     replace(DTFL_DP, name="own_uncounted", plan=_uncounted),
@@ -112,7 +106,6 @@ CLOCK = {"clock.model": "trained"}
 LIRA = {"attack.method": "lira"}
 HOLDING = {"partition.held_out_by": "devices", "partition.validation_fraction": 0.1}
 SAMPLES = {"topology.weights": "samples"}
-SMOOTH = {**UPLOAD, "privacy.drift": "smooth", "privacy.smoothness": 0.1}
 MULTIPLIER = {"privacy.calibration": "multiplier"}
 
 # By the key and what it does not go with, in the words of the table.
@@ -170,17 +163,6 @@ CASES = {
     ("training.proximal_center", "privacy.unit: device, unless noise is at every step"): {
         **CENTER,
         **DEVICE,
-    },
-    (
-        "training.proximal_center",
-        "secure_aggregation.dropout above 0, unless noise is at every step or drift is worst_case",
-    ): {
-        **CENTER,
-        **UPLOAD,
-        **SUMS,
-        "secure_aggregation.dropout": 0.3,
-        "secure_aggregation.threshold": 2,
-        "privacy.drift": "non_expansive",
     },
     ("training.proximal", OWN_RULES): {
         **UPLOAD,
@@ -259,12 +241,6 @@ CASES = {
     ("topology.weights", IN_TIERS): {**TIERS, **SAMPLES},
     ("secure_aggregation.layers", IN_TIERS): {**TIERS, **SUMS},
     ("privacy.secure_rng", IN_TIERS): {**TIERS, "privacy.secure_rng": True},
-    ("privacy.drift", OWN_RULES): {**SMOOTH, "algorithm": "own_anchored"},
-    ("privacy.drift", "algorithms with a clip_factor of their own"): {
-        **SMOOTH,
-        "algorithm": "own_clips",
-    },
-    ("privacy", "privacy.smoothness: null"): {**UPLOAD, "privacy.drift": "smooth"},
     ("privacy", "privacy.noise_multiplier: null"): MULTIPLIER,
     ("privacy.mechanism", "algorithm: global_dp"): {"algorithm": "global_dp"},
     ("privacy.mechanism", "nodes that add noise below trusted ground's edge"): {
@@ -319,7 +295,6 @@ CASES = {
         **MULTIPLIER,
         "privacy.noise_multiplier": 1,
     },
-    ("privacy.drift", "control.enabled"): {**CONTROL, **SMOOTH},
     ("topology.weights", "control.enabled"): {**CONTROL, **SAMPLES},
     ("training.accumulated_noise", "control.enabled"): {**SHORTENED, **CONTROL},
     ("training.accumulated_noise", "algorithms that train in tiers or split models"): {
@@ -338,10 +313,6 @@ CASES = {
         **SHORTENED,
         **WEIGHTS,
     },
-    (
-        "training.accumulated_noise",
-        "privacy.drift: smooth, non_expansive, unless noise is at every step",
-    ): {**SHORTENED, **SMOOTH},
     (
         "training.accumulated_noise",
         "training.proximal above 0, unless noise is at every step",

@@ -14,11 +14,9 @@ ELECTED = (
 )
 SUMS = "algorithm=hfl_dp,secure_aggregation.noise=shared"
 FEATURES = "topology.fanouts=2|3,features.map=scattering,features.dimension=30"
-SMOOTH = "privacy.mechanism=upload,privacy.drift=smooth,privacy.smoothness=1.0"
 ONE_LAYER = "topology.fanouts=[12],topology.trust.ratios=null,training.local_aggregation=null"
 DEEP = "topology.fanouts=2|2|2,topology.trust.ratios=0.5|0.5,training.local_aggregation.2=1"
 MASKED = "secure_aggregation.layers=[1]"
-NON_EXPANSIVE = f"{UPLOAD},privacy.drift=non_expansive"
 
 # Found in the configuration alone: by pipeline, what is asked for and what the line says.
 BEFORE_A_RUN = {
@@ -32,10 +30,7 @@ BEFORE_A_RUN = {
             f"{CONTROL},training.participants=2",
             "training.participants = 2: is what the controller chooses",
         ),
-        (
-            f"{CONTROL},{SMOOTH}",
-            "privacy.drift = 'smooth': needs step sizes that are known before training",
-        ),
+        ("privacy.drift=smooth", "privacy.drift = 'smooth': was removed in 0.20: worst_case is"),
         (f"{CONTROL},{ONE_LAYER}", "control.enabled = True: needs edge servers"),
         (
             f"{CONTROL},{DEEP}",
@@ -104,11 +99,6 @@ IN_NODES = {
             f"{UPLOAD},threat.distrusted=servers|cloud|siblings",
             "privacy.epsilon = 4.0: can't be met for devices of the same … "
             "privacy.downlink_noise: true",
-        ),
-        (NON_EXPANSIVE, "privacy.drift = 'non_expansive': is not certified for model.n"),
-        (
-            f"{NON_EXPANSIVE},model.name=logistic,training.learning_rate=0.2",
-            "training.learning_rate = 0.2: is too large",
         ),
     ],
     "audit": [(f"{SMALL},algorithm=hfl", "no bound to audit")],

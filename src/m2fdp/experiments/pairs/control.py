@@ -97,13 +97,6 @@ CONTROL = (
         "has no epsilon that the controller (control.enabled) could price; use accountant",
     ),
     _controlled(
-        "privacy.drift",
-        "smooth, non_expansive",
-        lambda request: request.privacy.drift != "worst_case",
-        "needs step sizes that are known before training, and the controller (control.enabled) "
-        "chooses them in it; use worst_case",
-    ),
-    _controlled(
         "topology.weights",
         "samples",
         lambda request: request.config.topology.weights == "samples",

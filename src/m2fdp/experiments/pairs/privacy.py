@@ -91,13 +91,6 @@ def _all_collude(request: Request) -> Mapping[str, object] | None:
 PROMISE = (
     Pair(
         "privacy",
-        "drift: smooth",
-        "privacy.smoothness: null",
-        lambda request: request.privacy.drift == "smooth" and request.privacy.smoothness is None,
-        "smoothness (beta) and drift: smooth belong together",
-    ),
-    Pair(
-        "privacy",
         "calibration: multiplier",
         "privacy.noise_multiplier: null",
         lambda request: (

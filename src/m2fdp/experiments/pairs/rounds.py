@@ -8,7 +8,6 @@ from functools import partial
 from m2fdp import own_code
 from m2fdp.experiments.pairs.base import Pair, rows_where
 from m2fdp.experiments.request import Request
-from m2fdp.simulation.clipping import flat_clip
 from m2fdp.simulation.local_rules import GradientStep
 from m2fdp.simulation.server_rules import adding, server_rule_of
 from m2fdp.topology.network import heads_of
@@ -171,21 +170,6 @@ PROXIMAL = (
         "moves devices without data too (privacy.unit: device); use received",
     ),
     Pair(
-        "training.proximal_center",
-        "global",
-        "secure_aggregation.dropout above 0, unless noise is at every step or drift is worst_case",
-        lambda request: (
-            _pulled_global(request)
-            and _noised_after_steps(request)
-            and request.privacy.drift != "worst_case"
-            and bool(request.config.secure_aggregation.layers)
-            and request.config.secure_aggregation.dropout > 0
-        ),
-        # In the place of who is silent stands what it received, and that no pull has contracted.
-        "is credited with pulls that members who drop out of a sum have not felt "
-        "(secure_aggregation.dropout); use received, or privacy.drift: worst_case",
-    ),
-    Pair(
         "training.proximal",
         "above 0",
         "local rules of one's own, unless noise is at every step",
@@ -271,15 +255,6 @@ SLOTS = (
 )
 
 
-def _unknown_drift(request: Request) -> Mapping[str, object] | None:
-    privacy, mechanism, drifts = request.privacy, request.mechanism, request.plan.rules.local.drifts
-    noised = mechanism.noises_every_step or request.clipping.of_models
-    # A device's update is clipped as a whole.
-    if not request.plan.private or privacy.unit != "record" or noised or privacy.drift in drifts:
-        return None
-    return {"known": ", ".join(sorted(drifts)) or "none"}
-
-
 def _is_stepped(request: Request) -> bool:
     return request.training.server.rule != "average"
 
@@ -303,26 +278,6 @@ RULES = (
             _is_stepped(request) and request.way is not None and not request.way.averaged
         ),
         "steps from an average of models, and algorithm: {algorithm} makes none; use average",
-    ),
-    Pair(
-        "privacy.drift",
-        "those that the local rule does not declare",
-        "local rules of one's own, unless noise is at every step",
-        _unknown_drift,
-        "is not known to hold for the local rule of algorithm: {algorithm}; {known} is; use that, "
-        "or noise at every step (privacy.mechanism: gradient)",
-    ),
-    Pair(
-        "privacy.drift",
-        "smooth, non_expansive",
-        "algorithms with a clip_factor of their own",
-        lambda request: (
-            request.plan.private
-            and request.privacy.drift != "worst_case"
-            and request.plan.rules.clip_factor is not flat_clip
-        ),
-        "needs clips that bring two gradients no further apart, and algorithm: {algorithm} has its "
-        "own clip_factor; use worst_case",
     ),
 )
 
@@ -366,12 +321,6 @@ SHORTENED = (
         "is known of noise in units of the step, drawn anew each time, which gradient and upload "
         "have, not of privacy.mechanism: {mechanism}; use null, or gradient",
         "privacy.mechanism: weights, or one's own",
-    ),
-    _shortens(
-        lambda request: _noised_after_steps(request) and request.privacy.drift != "worst_case",
-        "shortens steps that privacy.drift has to know before noise is calibrated; use null, or "
-        "drift: worst_case",
-        "privacy.drift: smooth, non_expansive, unless noise is at every step",
     ),
     _shortens(
         lambda request: _noised_after_steps(request) and request.plan.schedule.proximal > 0,
