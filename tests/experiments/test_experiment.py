@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import sys
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from m2fdp.errors import InputError
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.progress import progress_bar
 from m2fdp.privacy.mechanisms import silence
-from m2fdp.simulation.evaluation import Evaluation
+from m2fdp.simulation.evaluation import Evaluation, one_class_only
 from m2fdp.simulation.training import Checkpointing, Listener
 from m2fdp.simulation.workers import available_cores
 from m2fdp.streams import seeded
@@ -310,3 +311,45 @@ def test_divergence_names_the_key_of_the_step_size(monkeypatch, changes, line):
     with pytest.raises(InputError) as refused:
         experiment.train()
     assert str(refused.value).startswith(line)
+
+
+def imbalanced(dataset):
+    """Digits of two classes: 0, and every other."""
+    return replace(dataset, labels=(dataset.labels > 0).astype(np.int64), n_classes=2)
+
+
+@pytest.mark.parametrize("held_out_by", ["cloud", "devices"])
+def test_a_model_that_answers_one_class_is_told_where_its_labels_lie_in_clear(held_out_by):
+    few = {
+        "training": {"rounds": 1, "local_steps": 1, "local_aggregation": None, "batch_size": None},
+        "training.learning_rate": 0.5,
+        "training.evaluate_on": "validation",
+        "partition": {"scheme": "iid", "validation_fraction": 0.2, "held_out_by": held_out_by},
+    }
+    experiment = experiment_of(few, change_data=imbalanced)
+    trained = experiment.train()
+    counts = experiment.confusion_matrix(trained.state_dict).to_numpy()
+    assert not counts[:, 0].any()
+    if held_out_by == "devices":
+        assert trained.warning is None
+    else:
+        share = f"{trained.accuracy:.3f}"
+        said = f"one class only, 1: its accuracy is the share of that class, {share}"
+        assert trained.warning == f"the model answers {said}"
+        apart = {"training.rounds": 20, "algorithm": "hfl"}
+        assert experiment_of(few, apart, change_data=imbalanced).train().warning is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([[0, 3], [0, 9]], "one class only, 1: its accuracy is the share of that class, 0.750"),
+        ([[3, 0], [9, 0]], "one class only, 0: its accuracy is the share of that class, 0.250"),
+        ([[0, 3, 0], [0, 0, 0], [0, 1, 0]], "one class only, 1: .* share of that class, 0.000"),
+        ([[3, 0], [1, 8]], None),
+        ([[0, 0], [0, 9]], None),  # no record is of another class
+    ],
+)
+def test_one_class_only(counts, said):
+    found = one_class_only(np.array(counts))
+    assert found is None if said is None else re.fullmatch(said, found)

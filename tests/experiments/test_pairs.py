@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.finished import REPOSITORY
 
@@ -33,6 +34,7 @@ from m2fdp.experiments.pairs import (
 )
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.rules import Rules
+from m2fdp.topology.participation import Participation
 
 BASE = {
     "topology.fanouts": [2, 3],
@@ -451,6 +453,44 @@ def test_what_can_not_be_tested_is_refused_by_its_row(row):
                 check(config, build_plan(config))
 
             assert refused_by(pairs, checked, TESTS[row]) == row
+
+
+# What a plan of one's own may say of who takes part, in place of a key.
+PLANNED = {
+    "training.participation": {"participation": Participation(0.5, np.ones(6))},
+    "training.participants": {"participants": 2},
+    "training.estimator": {"participation": Participation(1.0, np.ones(6), 1.0)},
+}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in {**CASES, **TESTS} if row[0] in PLANNED and row[0] in {**CASES, **TESTS}[row]],
+    ids=" beside ".join,
+)
+def test_who_takes_part_is_asked_of_the_plan(monkeypatch, row):
+    """A row refuses a plan that says itself what the row's key would, by the plan's name."""
+    key, _ = row
+    given = {**CASES, **TESTS}[row] | {key: None}
+    if key == "training.estimator":
+        unread = ("training.estimator", "training.least_weight", "training.example_cap")
+        given = {name: value for name, value in given.items() if name not in unread}
+    usual = ALGORITHMS[given.get("algorithm", "m2fdp")]
+
+    def plan(asked):
+        planned = usual.plan(asked)
+        return replace(planned, network=replace(planned.network, **PLANNED[key]))
+
+    monkeypatch.setitem(ALGORITHMS, "own joining", replace(usual, name="own joining", plan=plan))
+    config = load_config(BASE, given | {"algorithm": "own joining"})
+    request = Request(config, build_plan(config))
+    every = (*PAIRS, *(pair for pairs in TABLES_OF_TESTS.values() for pair in pairs))
+    pair, line = first_clash([one for one in every if (one.key, one.beside) == row], request)
+    assert "(algorithm: own joining)" in str(line.value)
+    for pairs, check in CHECKS:
+        if pair in pairs:
+            with pytest.raises(InputError, match=key):
+                check(config, request.plan)
 
 
 def test_every_row_has_one_case():

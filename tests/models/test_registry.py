@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.builders import experiment_of
 from torch import nn
 
 from m2fdp.config import ModelConfig
@@ -200,7 +201,11 @@ def test_own_module(importable):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"name": "own_models:with_batch_norm"}, "batch norm"),
+        (
+            {"name": "own_models:with_batch_norm"},
+            r"has BatchNorm2d \(layer 0\), whose buffer running_mean is state that no aggregation "
+            "averages and no noise covers; use nn.GroupNorm or nn.LayerNorm$",
+        ),
         ({"name": "own_models:no_module"}, "must return a torch.nn.Module"),
         ({"name": "own_models:unused"}, "no use of the parameter unused.weight"),
         ({"name": "own_models:mixing"}, "when other records are beside it"),
@@ -252,3 +257,46 @@ def test_modules_that_could_draw_and_do_not(build_own, kind):
 def test_images_too_small_for_three_pools():
     with pytest.raises(InputError, match="at least 8 x 8"):
         build_model(ModelConfig(name="cnn12"), (1, 7, 9), 10, seed=0)
+
+
+class Rows(nn.Module):
+    """An image's rows one after the other, through a layer of torch's."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows, self.last = rows, nn.LazyLinear(10)
+        self(torch.zeros(1, 1, 8, 8))
+
+    def forward(self, features):
+        rows = features[:, 0]
+        attends = isinstance(self.rows, nn.MultiheadAttention)
+        made = self.rows(*[rows] * (3 if attends else 1))
+        return self.last((made if isinstance(made, torch.Tensor) else made[0]).flatten(1))
+
+
+SEQUENCES = {
+    "LSTM": lambda: nn.LSTM(8, 3, batch_first=True),
+    "GRU": lambda: nn.GRU(8, 3, batch_first=True),
+    "attention": lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+    "transformer": lambda: nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_layers_that_torch_trains_are_trained_and_with_privacy_where_records_pass_alone(
+    build_own, kind
+):
+    build_own(lambda: Rows(SEQUENCES[kind]()))
+    model = {"model.name": "own_models:made", "training": {"rounds": 1, "local_aggregation": None}}
+    assert experiment_of(model, {"algorithm": "hfl"}).train().metrics["loss"].notna().all()
+    private = experiment_of(model, {"algorithm": "m2fdp"})
+    if kind == "GRU":
+        with pytest.raises(InputError, match="by torch.func.vmap, which privacy,") as refusal:
+            private.check()
+        assert "has GRU (layer rows), and can't be vectorised over" in str(refusal.value)
+        assert "batch norm" not in str(refusal.value)
+        measured = experiment_of(model, {"algorithm": "hfl"})
+        with pytest.raises(InputError, match="vmap, which what is measured needs"):
+            measured.measure()
+    else:
+        assert private.train().metrics["loss"].notna().all()

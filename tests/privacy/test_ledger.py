@@ -11,10 +11,11 @@ from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.errors import InputError
 from m2fdp.privacy import releases
 from m2fdp.privacy.accounting import ShiftLaw, epsilon, subsampled
-from m2fdp.privacy.ledger import build_ledger, undominated
+from m2fdp.privacy.ledger import _over_noise, build_ledger, undominated
 from m2fdp.privacy.ledger_tables import epsilon_over_rounds, ledger_table
 from m2fdp.privacy.positions import positions
 from m2fdp.privacy.premises import Premises
+from m2fdp.privacy.releases import AlikeRounds
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.topology.builders import tree_from_edges
 
@@ -310,3 +311,14 @@ def test_dominated_compositions_are_the_ones_left_out():
     assert set(undominated(every)) == {((law, 10),) for law in (worst, mixture, uneven)}
     assert set(undominated({((noisy, 10),), ((rare, 10),)})) == {((noisy, 10),), ((rare, 10),)}
     assert len(undominated({((noisy, 10),), ((noisy, 11),)})) == 2
+
+
+@pytest.mark.parametrize(
+    ("shift", "times", "expected"),
+    [(0.0, 3, 0.0), (1.0, 0, 0.0), (1.0, 1, inf)],
+    ids=["moved by nothing", "never released", "in clear"],
+)
+def test_only_what_is_released_and_moved_is_in_clear(shift, times, expected, plans_of):
+    (plan,) = plans_of(1, 1)
+    shown = [AlikeRounds(plan, ((ShiftLaw((shift,), (1.0,)), 1),), times, 0.0)]
+    assert epsilon(_over_noise(shown), 1e-5) == expected

@@ -157,3 +157,11 @@ def test_a_short_card_lacks_what_can_best_be_missed_and_keeps_the_command():
     assert EXPENDABLE[0] not in short and EXPENDABLE[1] in short
     assert "kedro run --params=seed=1" in short
     assert len(card().shortened(300)) == 300
+
+
+def test_a_model_that_answers_one_class_is_said_first():
+    answers = "one class only, 0: its accuracy is the share of that class, 0.812"
+    for promised in (PROMISED, {"guarantee": "none"}):
+        text = card(promised, REACHED | {"answers": answers}).markdown()
+        assert f"It answers **{answers}**." in text.split("\n\n")[1]
+        assert "answers" not in card(promised).markdown()

@@ -276,6 +276,11 @@ def test_the_result_of_a_run_with_its_epsilon_rounded_up():
     ]
 
 
+def test_a_result_says_that_its_model_answers_one_class():
+    answers = "one class only, 0: its accuracy is the share of that class, 0.846"
+    assert printed(print_result, RESULT | {"answers": answers})[2] == f"answers   {answers}"
+
+
 def test_a_result_says_what_its_epsilon_is_worth():
     conditional = printed(print_result, RESULT | {"privacy": "conditional"})
     assert conditional[3] == (

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import log
 
+import numpy as np
 import pytest
 import torch
 from tests.builders import records_of
@@ -79,11 +80,23 @@ def test_a_model_that_is_no_longer_made_of_numbers_ends_training():
     assert caught.value.step_size == 1e38
 
 
-def test_a_loss_far_beyond_that_of_equal_scores_is_reported(softmax):
-    """Equal scores for 3 classes have the loss ln 3."""
-    assert divergence(softmax, 9.9 * log(3), n_classes=3) is None
-    line = divergence(softmax, 10.1 * log(3), n_classes=3)
-    assert line.endswith("the last loss is 11.1, and equal scores for all classes have 1.1")
+@pytest.mark.parametrize(
+    ("shares", "alone"),
+    [
+        ([1 / 3, 1 / 3, 1 / 3], log(3)),
+        ([0.9, 0.1, 0.0], -0.9 * log(0.9) - 0.1 * log(0.1)),
+        ([0.99, 0.01, 0.0], None),  # beyond ten times 0.056, and yet no worse than equal scores
+        ([1.0, 0.0, 0.0], None),
+    ],
+)
+def test_a_loss_far_beyond_that_of_the_shares_is_reported(softmax, shares, alone):
+    """Cross-entropy of shares is their entropy; equal scores for 3 classes have the loss ln 3."""
+    most = log(3) if alone is None else 10 * alone
+    assert divergence(softmax, 0.99 * most, np.array(shares)) is None
+    line = divergence(softmax, 1.01 * most, np.array(shares))
+    assert line.startswith("training diverged or drowned in noise: the last loss is ")
+    if alone is not None:
+        assert line.endswith(f", and scores that look at no record have {alone:.3g}")
 
 
 def test_what_a_server_rule_keeps_goes_from_round_to_round():

@@ -17,11 +17,15 @@ from m2fdp.convergence.tables import (
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.checks import check_bound, check_equal_rounds
 from m2fdp.experiments.results import ConvergenceBounds
+from m2fdp.models.checks import check_one_by_one
 
 
 def measure(assembly: Assembly) -> pd.DataFrame:
     """See `Experiment.measure`."""
     check_equal_rounds(assembly.config, assembly.plan)
+    model = assembly.model
+    if model.is_own:
+        check_one_by_one(model.name, model.module, assembly.input_shape, "what is measured")
     rounds = assembly.run_plan.rounds[: assembly.calibration.affordable_rounds]
     return measure_run(assembly.process(), rounds, assembly.config.training.evaluate_every)
 

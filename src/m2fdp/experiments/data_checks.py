@@ -41,8 +41,8 @@ def check_data(
     model = torch.zeros(1, built.n_parameters)
     kept = plan.rules.server.start(model[0])
     try_local_rule(plan.rules.local, model, training.learning_rate, kept)
-    if built.is_own and plan.private:
-        check_one_by_one(built.name, built.module, shape)
+    if built.is_own and (who := _vectorises(config, plan)):
+        check_one_by_one(built.name, built.module, shape, who)
     check_batches(config, shape, shard_sizes)
     # A device as a whole takes part for certain.
     by_record = privacy.unit == "record"
@@ -55,6 +55,16 @@ def check_data(
     check_delta(privacy.delta, shard_sizes, rates, steps, of)
     if config.control.enabled:
         smoothness_of(config, built, shape)
+
+
+def _vectorises(config: Config, plan: Plan) -> str | None:
+    """Who passes records through the model by torch.func.vmap, in words."""
+    if plan.private:
+        return "privacy, whose records each pass it alone,"
+    if config.control.enabled:
+        return "the controller (control.enabled)"
+    backend, on_gpu = config.training.backend, config.device != "cpu"
+    return "training.backend: stacked" if backend in ("stacked", *["auto"] * on_gpu) else None
 
 
 def _largest_minibatch(shard_sizes: np.ndarray, training: TrainingConfig) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
@@ -22,11 +23,12 @@ from m2fdp.experiments.inputs import records_of
 from m2fdp.experiments.randomness import randomness_of
 from m2fdp.experiments.results import Attacked, Calibration, ConvergenceBounds, Trained
 from m2fdp.experiments.steps import advised, in_words, too_large, too_long
+from m2fdp.models.registry import Model
 from m2fdp.privacy import ledger_tables
 from m2fdp.privacy.scores import score, score_deviation
 from m2fdp.privacy.zone_table import COLUMNS, zones_table
 from m2fdp.simulation.arithmetic import set_exact_arithmetic
-from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate
+from m2fdp.simulation.evaluation import Evaluation, confusion_matrix, evaluate, one_class_only
 from m2fdp.simulation.lengths import TooLongError
 from m2fdp.simulation.local_rules import adds_up
 from m2fdp.simulation.simulation import SimulationProcess
@@ -151,10 +153,32 @@ class Experiment(Assembly):
         finally:
             process.executor.workers.end()
         model = process.simulation.model
-        wrong = divergence(model, float(metrics["loss"].iloc[-1]), self.dataset.n_classes)
-        line = advised(self.config, wrong)
-        named = model.unflatten(state.weights.cpu())
+        weights = state.weights.cpu()
+        named = model.unflatten(weights)
+        line = self._wrong(model, weights, metrics.iloc[-1])
         return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
+
+    def _wrong(self, model: Model, weights: Tensor, last: pd.Series) -> str | None:
+        """What is wrong with how a run ended; of the labels that devices hold out nothing is said.
+
+        Args:
+            weights: the trained model, (M,) on the CPU.
+            last: the metrics of the last round.
+        """
+        n_classes, labels = self.dataset.n_classes, self.dataset.labels[self.held_out]
+        of_devices = self.config.partition.held_out_by == "devices"
+        shares = np.full(n_classes, 1 / n_classes)
+        if not of_devices:
+            shares = np.bincount(labels, minlength=n_classes) / len(labels)
+        diverged = divergence(model, float(last["loss"]), shares)
+        if diverged is not None:
+            return advised(self.config, diverged)
+        if of_devices or not np.isclose(shares, last["accuracy"], atol=1e-9).any():
+            return None
+        found = evaluate(model, weights, *records_of(self.inputs, self.held_out, "cpu"))
+        counts = confusion_matrix(labels, found.predictions.numpy(), n_classes)
+        answers = one_class_only(counts.to_numpy())
+        return None if answers is None else f"the model answers {answers}"
 
     def evaluate(self, state_dict: Mapping[str, Tensor]) -> Evaluation:
         """What a model, such as `Trained.state_dict`, is worth on `held_out`, on the CPU."""

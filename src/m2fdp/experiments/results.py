@@ -52,7 +52,8 @@ class Trained:
         state_dict: its parameters by name, on the CPU.
         metrics: a row an evaluated round, columns as in `m2fdp.simulation.training.RoundRecord`;
             under a controller also what it decided.
-        warning: a line where training diverged or drowned in noise, else None.
+        warning: a line where training diverged or drowned in noise, or the model answers one class
+            only; else None.
     """
 
     state_dict: Mapping[str, Tensor]

@@ -19,8 +19,8 @@ _LOSS = "model.loss"
 # What own code is tried on at once, unless training has more; and those of them that it sees alone.
 FEW, _N_ALONE = 5, 8
 _MIXES = (
-    "when other records are beside it; per-record clipping, and so privacy, needs each record's to "
-    "be its own"
+    "when other records are beside it; each record's must be its own, as it is weighed, clipped "
+    "and served by itself"
 )
 # All of torch's layers that drop at a rate `p`; functions of that kind show in what they compute.
 DROPOUTS = (
@@ -36,41 +36,64 @@ DROPOUTS = (
 def check_module(
     name: str, module: object, shape: Shape, n_classes: int, at_once: int = FEW
 ) -> None:
-    """Refuse what is no module that can be trained with privacy, `at_once` records a minibatch.
+    """Refuse what is no module that can be trained, `at_once` records a minibatch.
 
     Raises:
-        InputError: it is no module, does not fit the images and classes, can't be trained with
-            per-record clipping, mixes records, or makes scores that are random.
+        InputError: it is no module, keeps state, does not fit the images and classes, mixes
+            records, or makes scores that are random.
     """
     if not isinstance(module, nn.Module):
         raise InputError(KEY, name, f"must return a torch.nn.Module, not {type(module).__name__}")
-    _check_trainable(name, module)
+    _check_stateless(name, module)
     _check_fits(name, module, shape, n_classes)
     _check_repeatable(name, module, shape)
     for n_records in {FEW, at_once}:
         _check_alone(name, module, shape, n_records)
 
 
-def check_one_by_one(name: str, module: nn.Module, shape: Shape) -> None:
-    """Refuse a module that can't be given one record at a time by torch.func.vmap, as it is where
-    each record's gradient is clipped.
+def check_one_by_one(name: str, module: nn.Module, shape: Shape, who: str) -> None:
+    """Refuse a module that can't be given one record at a time by torch.func.vmap.
+
+    Args:
+        who: what gives it records so, in words.
 
     Raises:
         InputError: it can't, for what it does.
     """
+    probe, inside = copy.deepcopy(module), list[nn.Module]()
+    places = {part: place for place, part in probe.named_modules()}
+
+    def enter(part: nn.Module, inputs: object) -> None:
+        inside.append(part)
+
+    def leave(part: nn.Module, inputs: object, scores: object) -> None:
+        inside.pop()
+
+    for part in places:
+        part.register_forward_pre_hook(enter)
+        part.register_forward_hook(leave)
 
     def score(parameters: dict[str, Tensor], record: Tensor) -> Tensor:
-        return torch.func.functional_call(module, parameters, (record[None],)).sum()
+        return torch.func.functional_call(probe, parameters, (record[None],)).sum()
 
     parameters = {key: parameter.detach() for key, parameter in module.named_parameters()}
-    with guarded(
-        KEY,
-        name,
-        "can't be vectorised over records by torch.func.vmap, as a private run needs, in which "
-        "each passes it alone",
-    ):
-        by_record = torch.func.vmap(torch.func.grad(score), in_dims=(None, 0))
-        by_record(parameters, _some_records(shape))
+    what = f"can't be vectorised over records by torch.func.vmap, which {who} needs"
+    try:
+        with guarded(KEY, name, what):
+            by_record = torch.func.vmap(torch.func.grad(score), in_dims=(None, 0))
+            by_record(parameters, _some_records(shape))
+    except InputError as error:
+        if not inside:
+            raise
+        has = f"has {_layer(places[inside[-1]], inside[-1])}, and {error.remedy}"
+        cells = "; nn.LSTM can be, and nn.GRUCell or nn.RNNCell step by step"
+        remedy = has + cells * isinstance(inside[-1], nn.RNNBase)
+        raise InputError(KEY, name, remedy) from error
+
+
+def _layer(place: str, part: nn.Module) -> str:
+    """What a module is, and where in another, in words."""
+    return type(part).__name__ + (f" (layer {place})" if place else "")
 
 
 def check_loss(name: str, loss: Loss, n_classes: int, at_once: int = FEW) -> None:
@@ -137,21 +160,18 @@ def _losses(
     return losses.detach(), gradients
 
 
-def _check_trainable(name: str, module: nn.Module) -> None:
-    from opacus.validators import ModuleValidator  # seconds to import, needed only here
-
-    refuse = partial(InputError, KEY, name)
-    errors = ModuleValidator.validate(module, strict=False)
-    if errors:
-        reason = str(errors[0]).split("\n")[0]
-        raise refuse(
-            f"can't be trained with differential privacy: {reason} (batch norm mixes the records "
-            "of a batch; group or layer norm does not)"
-        )
-    buffers = [buffer for buffer, _ in module.named_buffers()]
-    if buffers:
-        state = "state that no aggregation averages and no noise covers"
-        raise refuse(f"has the buffer {buffers[0]}, {state}; remove it")
+def _check_stateless(name: str, module: nn.Module) -> None:
+    """Refuse buffers: the engine trains, noises, aggregates and stores parameters alone."""
+    for place, part in module.named_modules():
+        for buffer, _ in part.named_buffers(recurse=False):
+            normed = hasattr(part, "track_running_stats")
+            raise InputError(
+                KEY,
+                name,
+                f"has {_layer(place, part)}, whose buffer {buffer} is state that no aggregation "
+                "averages and no noise covers; "
+                + ("use nn.GroupNorm or nn.LayerNorm" if normed else "make it in forward"),
+            )
 
 
 def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> None:
@@ -215,9 +235,8 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
     refuse = partial(InputError, KEY, name)
     for place, part in module.named_modules():
         if isinstance(part, nn.RReLU) or (isinstance(part, DROPOUTS) and part.p > 0):
-            layer = f" (layer {place})" if place else ""
             raise refuse(
-                f"has {type(part).__name__}{layer}, which draws at random in training, so that no "
+                f"has {_layer(place, part)}, which draws at random in training, so that no "
                 "run repeats; leave it out or set its rate to 0"
             )
     probe = copy.deepcopy(module)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
@@ -23,6 +24,7 @@ from m2fdp.own_code import guarded, is_own, load
 from m2fdp.streams import torch_seed
 
 _HIDDEN = 100  # units of `dense`
+_LEAST_SHARE = 1e-12  # of a class that no record is of, for its logarithm
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +86,18 @@ class Model:
         """What knows nothing has: the mean of the loss over all labels if all scores are zero."""
         scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
         return float(self.loss(scores, labels).mean())
+
+    def loss_of_shares(self, shares: np.ndarray) -> float:
+        """What knows nothing but the classes' shares has: the mean loss where every record's scores
+        are their logarithms, which for cross-entropy is their entropy.
+
+        Args:
+            shares: float64 (C,), they sum to one.
+        """
+        (labels,) = torch.from_numpy(shares).nonzero(as_tuple=True)
+        scores = torch.from_numpy(shares).clamp(min=_LEAST_SHARE).log().float()
+        losses = self.loss(scores.expand(len(labels), -1).contiguous(), labels)
+        return float(losses.double() @ torch.from_numpy(shares)[labels])
 
     def score_gradients(self, scores: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each record's loss in its scores (..., C, b), for labels (..., b)."""

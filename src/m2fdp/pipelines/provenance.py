@@ -20,7 +20,7 @@ from m2fdp.privacy.outside import DIAGNOSTICS
 from m2fdp.simulation.checkpoints import differences
 
 # What sums are computed by, and what draws, checks and files them.
-COMPUTING = ("numpy", "opacus", "pandas", "scikit-learn", "torch", "torchvision")
+COMPUTING = ("numpy", "pandas", "scikit-learn", "torch", "torchvision")
 OTHERS = ("dp-accounting", "great-expectations", "kedro", "m2fdp", "mlflow")
 FROM_DISK = "from disk"  # the tag `split` of a run that did not make its own
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from math import expm1, log, log1p
+from math import expm1, inf, log, log1p
 
 import numpy as np
 
@@ -208,7 +208,7 @@ def _least_noise(
     """
     privacy = premises[0].privacy
     laws = ledger_of(_silence(premises))
-    needed = _needed_by_device(laws, privacy)
+    needed = _needed_where_nobody_joins(laws, privacy, premises[0].heads)
     noises = [
         mechanism.in_parts(each, needed * unit, laws.distrusted)
         for each, unit in zip(premises, units, strict=True)
@@ -218,6 +218,9 @@ def _least_noise(
     rounds = len(ledger.plans)
     verified = ledger.verified(rounds)
     if 0.99 * privacy.epsilon < verified <= privacy.epsilon:
+        return noises, ledger
+    distrusted = (line for line in ledger.lines if line.kind in ledger.distrusted)
+    if not any(ledger.composition(line, rounds) for line in distrusted):
         return noises, ledger
 
     def times(log_factor: float) -> list[Deviations]:
@@ -242,6 +245,28 @@ def _least_noise(
     while not overspend(factor) <= 0:
         factor, step = factor + step, 2 * step
     return times(factor), ledger_of(times(factor))
+
+
+def _needed_where_nobody_joins(
+    laws: Ledger, privacy: PrivacyConfig, heads: np.ndarray
+) -> np.ndarray:
+    """What `_needed_by_device` says, and of heads none of whose devices ever joins what they would
+    need if these joined the first round.
+
+    Who joins is drawn before noise is, so that such devices release nothing, which costs nothing.
+    They have noise all the same: a device would draw it if it did join, and a server adds it to
+    messages that no record has moved, so that a silent one does not show that its zone is empty.
+
+    Args:
+        heads: int64 (N_L, 2), the (layer, index) of each device's.
+    """
+    needed = _needed_by_device(laws, privacy)
+    _, head_of = np.unique(heads, axis=0, return_inverse=True)
+    empty = np.bincount(head_of, needed)[head_of] == 0
+    if not empty.any():
+        return needed
+    first_round = replace(laws, plans=laws.plans[:1], attendance=None, offices=None)
+    return np.where(empty, _needed_by_device(first_round, privacy), needed)
 
 
 def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
@@ -293,7 +318,8 @@ def _in_its_largest(composition: Composition) -> tuple[float, Composition]:
 
 def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
     for line in ledger.lines:
-        if line.kind in ledger.distrusted and line.deviation == 0:
+        shown = ledger.composition(line, len(ledger.plans))
+        if line.kind in ledger.distrusted and any(law.largest == inf for law, _ in shown):
             raise InputError(
                 "privacy.epsilon",
                 privacy.epsilon,

@@ -247,7 +247,10 @@ def _over_noise(rounds: Iterable[AlikeRounds]) -> Composition:
         if shown_rounds.deviation == inf:
             continue
         for law, count in shown_rounds.laws:
-            law = law.scaled(1.0 / shown_rounds.deviation) if shown_rounds.deviation else _IN_CLEAR
+            if shown_rounds.deviation:
+                law = law.scaled(1.0 / shown_rounds.deviation)
+            elif law.largest:  # what nothing moves shows nothing, noised or not
+                law = _IN_CLEAR
             sums[law] += count * shown_rounds.times
     return tuple(sums.items())
 

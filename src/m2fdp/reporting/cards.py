@@ -200,9 +200,11 @@ def _lead(
             f"It labels **{reached['accuracy']:.1%}** of {subject['evaluated']:,} "
             f"{subject['evaluated_on']} records rightly"
         )
+    answers = f" It answers **{reached['answers']}**." if reached and "answers" in reached else ""
     if promised["guarantee"] == "none":
-        return f"{done}, and keeps nothing private."
-    return f"{done}, at ε = **{_bound(promised_epsilon(promised))}** ({promised['guarantee']})."
+        return f"{done}, and keeps nothing private.{answers}"
+    bound = _bound(promised_epsilon(promised))
+    return f"{done}, at ε = **{bound}** ({promised['guarantee']}).{answers}"
 
 
 def _below(subject: Mapping[str, Any]) -> str:

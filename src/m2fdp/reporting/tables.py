@@ -227,6 +227,7 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
     result.title_justify = "left"
     for name, value in (
         ("accuracy", f"{summary['accuracy']:.4f}"),
+        *([("answers", summary["answers"])] if "answers" in summary else []),
         ("loss", f"{summary['loss']:.4g}"),
         *([("score", f"{summary['score']:.4f}, noised")] if "score" in summary else []),
         ("ε", promise_line(summary["privacy"], summary)),

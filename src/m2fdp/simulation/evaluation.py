@@ -66,6 +66,20 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, n_classes: int) 
     return pd.DataFrame(counts, index=classes.rename("label"), columns=classes)
 
 
+def one_class_only(counts: np.ndarray) -> str | None:
+    """What a model answers that answers one class whatever it is shown, in words; None where it
+    tells classes apart, or no record is of another.
+
+    Args:
+        counts: int64 (C, C), the values of `confusion_matrix`.
+    """
+    (answered,), of_class = counts.sum(axis=0).nonzero(), counts.sum(axis=1)
+    if len(answered) > 1 or np.count_nonzero(of_class) == 1:
+        return None
+    share = float(of_class[answered[0]] / of_class.sum())
+    return f"one class only, {answered[0]}: its accuracy is the share of that class, {share:.3f}"
+
+
 @dataclass(frozen=True, eq=False)
 class LocalGradients:
     """The devices' losses and their gradients at one model, over whole shards and unclipped.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from m2fdp.simulation.evaluation import Evaluation
 from m2fdp.simulation.lengths import any_length, refuse_too_long
 from m2fdp.simulation.process import Named, Process, SitesLostError, Slots, State
 
-# So many times the loss of equal scores is no longer a bad model, but none.
+# So many times the loss of the classes' shares is no longer a bad model, but none.
 _DIVERGED = 10.0
 # What a loss counts as whose scores overflow: the largest number of float32.
 _LARGEST_LOSS = float(torch.finfo(torch.float32).max)
@@ -253,14 +254,20 @@ def train(
     return reached.state, pd.DataFrame(rows)
 
 
-def divergence(model: Model, last_loss: float, n_classes: int) -> str | None:
-    """What is wrong where a run ended far above the loss of knowing nothing, all scores equal."""
-    chance = model.loss_of_equal_scores(n_classes)
-    if last_loss <= _DIVERGED * chance:
+def divergence(model: Model, last_loss: float, shares: np.ndarray) -> str | None:
+    """What is wrong where a run ended far above the loss of knowing nothing but the classes'
+    shares, and above that of equal scores, at which many a model begins.
+
+    Args:
+        shares: float64 (C,), of the classes among the records that the loss is of; equal ones where
+            nothing may be said of these.
+    """
+    equal, by_shares = model.loss_of_equal_scores(len(shares)), model.loss_of_shares(shares)
+    if last_loss <= max(equal, _DIVERGED * by_shares):
         return None
     return (
-        f"training diverged or drowned in noise: the last loss is {last_loss:.3g}, and equal "
-        f"scores for all classes have {chance:.3g}"
+        f"training diverged or drowned in noise: the last loss is {last_loss:.3g}, and scores "
+        f"that look at no record have {by_shares:.3g}"
     )
 
 

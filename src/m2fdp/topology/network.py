@@ -178,7 +178,8 @@ def weighted(
 
 
 def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.ndarray) -> Network:
-    """The network with the devices joining by chance, or with updates weighed, as configured.
+    """The network with the devices joining by chance, or with updates weighed, as configured; else
+    by the chance that its algorithm has planned.
 
     Args:
         shard_sizes: (N_L,), D_j; they count where `example_cap` is given.
@@ -187,7 +188,8 @@ def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.n
         return network
     caps = capped_weights(shard_sizes, config.example_cap)
     least_weight = config.least_weight if config.estimator == "clipped" else None
-    participation = Participation(config.participation or 1.0, caps, least_weight)
+    planned = 1.0 if network.participation is None else network.participation.rate
+    participation = Participation(config.participation or planned, caps, least_weight)
     return replace(network, participation=participation)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from m2fdp.config import PIXELS
-from m2fdp.experiments.pairs.base import Pair, rows_where
+from m2fdp.experiments.pairs.base import Pair, rows_where, shown
 from m2fdp.experiments.request import Request
 from m2fdp.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC
 
@@ -42,14 +42,14 @@ EQUAL_ROUNDS = (
         "training.participation",
         "any",
         _THREE,
-        lambda request: request.training.participation is not None,
+        lambda request: shown(request.joining),
         f"{_MADE_FOR}null",
     ),
     Pair(
         "training.estimator",
         "fixed, clipped",
         _THREE,
-        lambda request: request.training.estimator != "mean",
+        lambda request: shown(request.weighing),
         f"{_MADE_FOR}mean",
     ),
     Pair(
@@ -142,7 +142,7 @@ ATTACKS = (
     _reconstructing(
         "training.participants",
         "any number",
-        lambda request: request.training.participants is not None,
+        lambda request: shown(request.participants),
         "leaves open who is in a message that is to be reconstructed; use null",
     ),
     _reconstructing(

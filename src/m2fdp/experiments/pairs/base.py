@@ -32,6 +32,11 @@ class Pair:
     text: str
 
 
+def shown(value: object | None) -> Found:
+    """That something is there, with this value in place of the key's; None where it is not."""
+    return None if value is None else {"shown": value}
+
+
 def rows_where(applies: Callable[[Request], bool], usually_beside: str) -> Callable[..., Pair]:
     """Makes rows of runs of which something holds: (key, values, clashes, text, beside).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from m2fdp.algorithms import ALGORITHMS
-from m2fdp.experiments.pairs.base import rows_where
+from m2fdp.experiments.pairs.base import rows_where, shown
 from m2fdp.experiments.request import Request
 
 _ABLE = ", ".join(name for name, algorithm in ALGORITHMS.items() if algorithm.controllable)
@@ -39,7 +39,7 @@ CONTROL = (
     _controlled(
         "training.participants",
         "any number",
-        lambda request: request.training.participants is not None,
+        lambda request: shown(request.participants),
         "is what the controller chooses (control.enabled); use null",
     ),
     _controlled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from m2fdp.experiments.pairs.base import Pair
+from m2fdp.experiments.pairs.base import Found, Pair, shown
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.local_rules import adds_up
 
@@ -17,7 +17,7 @@ _PLANNED = "the command m2fdp plan"
 def _row(
     key: str,
     values: str,
-    clashes: Callable[[Request], bool],
+    clashes: Callable[[Request], Found],
     text: str,
     beside: str = _PLANNED,
 ) -> Pair:
@@ -52,19 +52,19 @@ DEPLOYED = (
     _row(
         "training.participation",
         "any",
-        lambda request: request.training.participation is not None,
+        lambda request: shown(request.joining),
         f"draws devices, and {_SEEN} null",
     ),
     _row(
         "training.participants",
         "any",
-        lambda request: request.training.participants is not None,
+        lambda request: shown(request.participants),
         f"draws devices, and {_SEEN} null",
     ),
     _row(
         "training.estimator",
         "fixed, clipped",
-        lambda request: request.training.estimator != "mean",
+        lambda request: shown(request.weighing),
         "weighs updates by who takes part, which all do; use mean",
     ),
     _row(

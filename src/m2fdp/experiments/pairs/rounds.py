@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from m2fdp import own_code
-from m2fdp.experiments.pairs.base import Pair, rows_where
+from m2fdp.experiments.pairs.base import Found, Pair, rows_where, shown
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.local_rules import GradientStep
 from m2fdp.simulation.server_rules import adding, server_rule_of
@@ -18,19 +18,26 @@ _KEEPING = "algorithms whose local rule keeps something of devices (scaffold)"
 
 def _chance(request: Request) -> dict[str, str]:
     """The key that takes devices in by rules of its own, with its value."""
-    training = request.training
-    if training.participation is not None:
-        return {"chance": f"training.participation = {training.participation}"}
-    return {"chance": f"training.estimator = {training.estimator}"}
+    if request.joining is not None:
+        return {"chance": f"training.participation = {request.joining}"}
+    return {"chance": f"training.estimator = {request.weighing}"}
 
 
 def _by_chance(request: Request) -> bool:
     return request.network.participation is not None
 
 
-def _joining(request: Request, key: str) -> bool:
+def _joining(request: Request, key: str) -> Found:
     """Whether devices join by rules of their own, which this key asks for."""
-    return _by_chance(request) and _chance(request)["chance"].startswith(f"training.{key} ")
+    return shown(request.joining if key == "participation" else request.weighing)
+
+
+def _divides_by_weight(request: Request) -> Found:
+    """Whether a zone's sum is over the weight of those who came."""
+    participation, asked = request.network.participation, request.training.estimator
+    if participation is None or participation.least_weight is None:
+        return None
+    return shown(asked if asked == "clipped" else request.weighing or request.joining)
 
 
 def _unproven_aggregation(request: Request) -> Mapping[str, object] | None:
@@ -57,7 +64,7 @@ def _priced(key: str) -> Pair:
         f"training.{key}",
         "any" if key == "participation" else "fixed, clipped",
         "control.enabled",
-        lambda request: _joining(request, key) and request.config.control.enabled,
+        lambda request: request.config.control.enabled and _joining(request, key),
         "is nothing that the controller (control.enabled) prices; use null, or mean",
     )
 
@@ -68,9 +75,9 @@ def _known_to_paper(key: str) -> Pair:
         "any" if key == "participation" else "fixed, clipped",
         "privacy.calibration: paper",
         lambda request: (
-            _joining(request, key)
-            and request.plan.private
+            request.plan.private
             and request.privacy.calibration == "paper"
+            and _joining(request, key)
         ),
         "is nothing that privacy.calibration: paper knows (Prop. 1 is for means over all); use "
         "calibration: accountant",
@@ -91,9 +98,7 @@ PARTICIPATION = (
         "training.estimator",
         "clipped",
         "privacy.mechanism: gradient",
-        lambda request: (
-            request.training.estimator == "clipped" and request.mechanism.noises_every_step
-        ),
+        lambda request: request.mechanism.noises_every_step and _divides_by_weight(request),
         "divides whole updates (privacy.mechanism: upload); use fixed",
     ),
     Pair(
@@ -101,7 +106,9 @@ PARTICIPATION = (
         "any number",
         _BY_CHANCE,
         lambda request: (
-            _by_chance(request) and request.training.participants is not None and _chance(request)
+            {"shown": request.participants, **_chance(request)}
+            if _by_chance(request) and request.participants is not None
+            else None
         ),
         "is so many of each lowest server's devices, and {chance} has rules of its own; use null",
     ),
@@ -202,7 +209,7 @@ SLOTS = (
         "training.participation",
         "any",
         _KEEPING,
-        lambda request: _keeps(request) and request.training.participation is not None,
+        lambda request: _keeps(request) and shown(request.joining),
         "hides who joins a round, which what the local rule of algorithm: {algorithm} keeps shows; "
         "use null",
     ),
@@ -210,7 +217,7 @@ SLOTS = (
         "training.estimator",
         "fixed, clipped",
         _KEEPING,
-        lambda request: _keeps(request) and _by_chance(request),
+        lambda request: _keeps(request) and shown(request.weighing),
         "weighs updates, and not what the local rule of algorithm: {algorithm} keeps; use mean, "
         "and example_cap: null",
     ),

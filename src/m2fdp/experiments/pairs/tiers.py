@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from m2fdp.config import TRAINED
-from m2fdp.experiments.pairs.base import Found, Pair, rows_where
+from m2fdp.experiments.pairs.base import Found, Pair, rows_where, shown
 from m2fdp.experiments.request import Request
 from m2fdp.models.names import SPLIT_MODELS
 from m2fdp.privacy.mechanisms.splits import exposed_splits
@@ -137,7 +137,13 @@ IN_TIERS = (
         lambda request: request.training.step_size != "constant",
         "is not D's; use constant",
     ),
-    _unknown_in_tiers("training.participation", "null"),
+    _in_tiers(
+        "training.participation",
+        "any",
+        _TIERS,
+        lambda request: shown(request.joining),
+        "is nothing that algorithms in tiers know; use null",
+    ),
     _unknown_in_tiers("training.proximal", "0.0"),
     _unknown_in_tiers("topology.weights", "tiering.aggregate"),
     _unknown_in_tiers("secure_aggregation.layers", "[]"),
@@ -156,13 +162,8 @@ _exposed = rows_where(
 _MANY = "is nothing that algorithm: {algorithm} splits its model with; use "
 
 
-def _some_take_part(request: Request) -> Mapping[str, object] | None:
-    some = request.training.participants or request.training.participation
-    return None if some is None else {"shown": some}
-
-
-def _joins_by_chance(request: Request) -> Mapping[str, object] | None:
-    return None if request.network.participation is None else {"shown": "(chance)"}
+def _some_take_part(request: Request) -> Found:
+    return shown(request.participants or request.joining)
 
 
 def _beyond_epsilon(request: Request) -> Mapping[str, object] | None:
@@ -197,7 +198,7 @@ SPLITS = (
     _exposed(
         "training.participation",
         "any",
-        _joins_by_chance,
+        lambda request: shown(request.joining or request.weighing),
         f"is not proven where {_WHERE}; use null",
     ),
     _exposed(

@@ -8,6 +8,7 @@ from m2fdp.reporting.tables import print_result
 
 _ROUNDS = ["round_metrics", "privacy_summary", "confusion_matrix", "experiment"]
 _RUN = ["checked_rounds", "privacy_summary", "params:algorithm", "params:seed"]
+_SUMMARY = ["checked_rounds", "privacy_summary", "confusion_matrix", "experiment"]
 _CARD = ["experiment", "run_summary", "privacy_summary", "privacy_ledger"]
 
 
@@ -25,7 +26,7 @@ def create_pipeline() -> Pipeline:
             node(nodes.check_rounds, _ROUNDS, "checked_rounds"),
             node(nodes.draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
             node(nodes.draw_accuracy, _RUN, "accuracy_curve"),
-            node(nodes.summarise, _RUN, "run_summary"),
+            node(nodes.summarise, _SUMMARY, "run_summary"),
             node(nodes.fill_card, _CARD, "card"),
             node(
                 nodes.write_card,

@@ -23,6 +23,7 @@ from m2fdp.reporting import figures
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
+from m2fdp.simulation.evaluation import one_class_only
 
 SUMMARY = "privacy_summary.json"
 NUMBERS = ("round", "accuracy", "loss", "energy_j", "delay_s", "epsilon")
@@ -143,18 +144,21 @@ def draw_accuracy(
 def summarise(
     round_metrics: pd.DataFrame,
     privacy_summary: dict[str, Any],
-    algorithm: str,
-    seed: int,
+    counts: pd.DataFrame,
+    experiment: Experiment,
 ) -> dict[str, Any]:
     """The last evaluated round, the score, if devices give one, and the privacy that was paid with,
-    ready for JSON."""
-    last = round_metrics.iloc[-1]
+    ready for JSON; of the cloud's records also, if so, that the model answers one class only."""
+    last, config = round_metrics.iloc[-1], experiment.config
+    of_cloud = config.partition.held_out_by == "cloud"
+    answers = one_class_only(counts.to_numpy()) if of_cloud else None
     score = float(last.get(SCORE, math.nan))
     return {
-        "algorithm": algorithm,
-        "seed": seed,
+        "algorithm": config.algorithm,
+        "seed": config.seed,
         "rounds": int(last["round"]),
         **{name: float(last[name]) for name in ("accuracy", "loss", "energy_j", "delay_s")},
+        **({} if answers is None else {"answers": answers}),
         **({} if math.isnan(score) else {SCORE: score}),
         "privacy": privacy_summary["guarantee"],
         **{
