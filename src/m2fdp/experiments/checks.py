@@ -9,15 +9,8 @@ from m2fdp import own_code
 from m2fdp.algorithms import Plan, build_plan
 from m2fdp.config import Config
 from m2fdp.errors import InputError
+from m2fdp.experiments.facts import ATTACK, BOUND, DEPLOYED, EQUAL_ROUNDS, FEATURES, refuse
 from m2fdp.experiments.idle import refuse_idle
-from m2fdp.experiments.pairs import (
-    ATTACKS,
-    DEPLOYED,
-    EQUAL_ROUNDS,
-    PAIRS,
-    PLAIN_STEPS,
-    refuse_clashes,
-)
 from m2fdp.experiments.request import DEPLOYMENT, OF_EXPERIMENTS, Request
 from m2fdp.models.names import check_model_name
 from m2fdp.privacy.mechanisms import get_mechanism
@@ -47,7 +40,7 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
     refuse_idle(request)
-    refuse_clashes(PAIRS, request)
+    refuse(FEATURES, request)
     if plan.schedule.proximal and not config.control.enabled:  # which checks as it chooses
         asked = plan.schedule.proximal == config.training.proximal
         key = "training.proximal" if asked else "Schedule.proximal"
@@ -71,7 +64,7 @@ def check_equal_rounds(config: Config, plan: Plan) -> None:
     Raises:
         InputError: it is one.
     """
-    refuse_clashes(EQUAL_ROUNDS, Request(config, plan))
+    refuse(EQUAL_ROUNDS, Request(config, plan))
 
 
 def check_audit(config: Config, plan: Plan) -> None:
@@ -92,7 +85,7 @@ def check_bound(config: Config, plan: Plan) -> None:
     Raises:
         InputError: naming the key.
     """
-    refuse_clashes((*EQUAL_ROUNDS, *PLAIN_STEPS), Request(config, plan))
+    refuse(BOUND, Request(config, plan))
 
 
 def check_attack(config: Config, plan: Plan) -> None:
@@ -101,7 +94,7 @@ def check_attack(config: Config, plan: Plan) -> None:
     Raises:
         InputError: naming the key.
     """
-    refuse_clashes((*EQUAL_ROUNDS, *ATTACKS), Request(config, plan))
+    refuse(ATTACK, Request(config, plan))
 
 
 def check_deployment(config: Config) -> Plan:
@@ -110,5 +103,5 @@ def check_deployment(config: Config) -> Plan:
     Raises:
         InputError: see `check_config`, or what no tree of processes can do.
     """
-    refuse_clashes(DEPLOYED, Request(config, build_plan(config)))
+    refuse(DEPLOYED, Request(config, build_plan(config)))
     return check_config(config, frozenset({DEPLOYMENT}))
