@@ -114,7 +114,7 @@ def test_what_is_not_defined_is_one_line_before_anything_is_trained(changes, lin
 
 def test_bounds_on_convergence_are_not_those_of_clipped_models():
     experiment = experiment_of(G)
-    with pytest.raises(InputError, match="clips models, and the bounds on convergence"):
+    with pytest.raises(InputError, match="a bound on convergence needs clipped steps"):
         experiment.bound(pd.DataFrame())
 
 

@@ -132,7 +132,7 @@ def test_the_card_names_it_and_says_verified_only_where_it_is(project, name):
 
 def test_a_rule_with_slots_is_refused_before_noise(project):
     changes = MOMENTUM | {"privacy.mechanism": "upload"}
-    with pytest.raises(InputError, match="privacy.mechanism = 'upload': noises models after"):
+    with pytest.raises(InputError, match="privacy.mechanism = 'upload': .* needs noise at"):
         Experiment.from_config(load_config(SMALL, changes))
 
 
