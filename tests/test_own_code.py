@@ -2,6 +2,8 @@
 
 import sys
 from pathlib import Path
+from types import ModuleType
+from zipfile import ZipFile
 
 import pytest
 
@@ -103,3 +105,94 @@ def test_a_mistake_inside_a_call_of_this_package_is_told_by_the_users_line(write
 )
 def test_arguments_are_counted(function, expected):
     assert own_code.n_positional(function) == expected
+
+
+PACKAGE = {
+    "own_things.py": """
+import json, torch
+from own_package import near
+from .beyond import nothing
+
+def loss():
+    import own_late
+    return importlib.import_module("own_" + "hidden")
+""",
+    "own_package/__init__.py": "",
+    "own_package/near.py": "from . import far\nfrom .. import above\n",
+    "own_package/far.py": "try:\n    import own_missing\nexcept ImportError:\n    pass\n",
+    "own_late.py": "this is no Python",
+    "own_unused.py": "",
+}
+
+
+def forget():
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def package(write):
+    """What `PACKAGE` says, of which nothing is imported; a function that changes a file."""
+    forget()
+    for name, text in PACKAGE.items():
+        Path("..", name).parent.mkdir(exist_ok=True)
+        write(text, name)
+    yield write
+    forget()
+
+
+def digests():
+    return {name: source.digest for name, source in own_code.sources(["own_things:loss"]).items()}
+
+
+def test_own_code_comes_from_all_that_it_may_import(package):
+    before = digests()
+    everything = {
+        "own_things",
+        "own_package",
+        "own_package.near",
+        "own_package.far",
+        "own_late",
+    }
+    assert set(before) == everything and all(before.values())
+    for name, file in (("own_package.far", "own_package/far.py"), ("own_late", "own_late.py")):
+        package(PACKAGE[file] + "# changed", file)
+        changed = {module for module, digest in digests().items() if digest != before[module]}
+        assert changed == {name}
+        package(PACKAGE[file], file)
+    package("x = 1", "own_missing.py")
+    assert digests().keys() - before.keys() == {"own_missing"}
+    assert not [name for name in sys.modules if name.startswith("own_")]
+
+
+def test_what_is_loaded_counts_as_it_was_when_it_was_loaded(package):
+    package("import own_package\n\n\ndef loss():\n    return 1\n", "own_things.py")
+    own_code.load("model.loss", "own_things:loss")
+    before = digests()
+    package("import own_package\n\n\ndef loss():\n    return 22\n", "own_things.py")
+    package("x = 1\n", "own_package/__init__.py")
+    assert digests() == before
+    forget()
+    own_code.load("model.loss", "own_things:loss")
+    after = digests()
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+
+
+def test_what_is_imported_by_a_name_that_is_made_up_is_seen_once_it_is_loaded(package):
+    package("import importlib\n\n\ndef loss():\n    importlib.import_module('own_' + 'unused')\n")
+    loss = own_code.load("model.loss", "own_things:loss")
+    assert "own_unused" not in own_code.imported_since()
+    with own_code.guarded("model.loss", "own_things:loss", "can't be called"):
+        loss()
+    assert {"own_things", "own_unused"} <= set(own_code.imported_since())
+
+
+def test_a_module_without_a_file_of_its_own_has_no_digest(tmp_path, monkeypatch, package):
+    with ZipFile(tmp_path / "zipped.zip", "w") as archive:
+        archive.writestr("own_zipped.py", "def loss():\n    return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "zipped.zip"))
+    own_code.load("model.loss", "own_zipped:loss")
+    monkeypatch.setitem(sys.modules, "own_notebook", ModuleType("own_notebook"))
+    for name in ("own_zipped", "own_notebook"):
+        assert {n: s.digest for n, s in own_code.sources([f"{name}:loss"]).items()} == {name: ""}

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 # What a promise's epsilon is called in a run's files and metrics, by its guarantee.
 EPSILON_NAMES = {"verified": "epsilon_verified", "conditional": "epsilon_conditional"}
+GUARANTEES = ("none", "conditional", "verified")  # the lowest first
 
 
 def promised_epsilon(promise: Mapping[str, Any]) -> float:
     """The epsilon of a run's files or metrics, whatever its guarantee; NaN where there is none."""
-    return float(next((promise[x] for x in EPSILON_NAMES.values() if x in promise), math.nan))
+    values = [float(promise[name]) for name in EPSILON_NAMES.values() if name in promise]
+    return next((value for value in values if not math.isnan(value)), math.nan)
+
+
+def lowest(guarantees: Iterable[str]) -> str:
+    """The guarantee of several runs together; what nobody knows counts as conditional."""
+    ranked = [each if each in GUARANTEES else "conditional" for each in guarantees]
+    return min(ranked, key=GUARANTEES.index, default="conditional")
 
 
 def for_json(value: float) -> float | str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -32,15 +32,16 @@ from m2fdp.config import Config, flatten, parse_config
 from m2fdp.errors import InputError, chain
 from m2fdp.expectations.pending import beside, settle
 from m2fdp.expectations.process import UncheckedError
+from m2fdp.experiments import promise
 from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.request import Request
 from m2fdp.experiments.surprises import surprises
 from m2fdp.files import check_folders, replacing, shown
 from m2fdp.interruption import Interrupted
-from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
+from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.beginning import Beginning, tell_beginning
 from m2fdp.pipelines.causes import first_line, reason
-from m2fdp.pipelines.cells import check_promise
+from m2fdp.pipelines.cells import check_promise, lower, lower_summary, verdict_of
 from m2fdp.pipelines.checking import check_made, checked_plan, reading
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
@@ -50,11 +51,13 @@ from m2fdp.pipelines.recording import CatalogEntries, Recorder
 from m2fdp.pipelines.resuming import (
     Unfinished,
     check_continues,
+    check_own_code,
     find_unfinished,
-    rounded_otherwise,
+    resumed_verdict,
 )
 from m2fdp.pipelines.selection import DEFAULT, check_inputs
 from m2fdp.pipelines.store import check_store
+from m2fdp.privacy import verdict
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
 
@@ -107,7 +110,6 @@ class RunHooks:
             ("config", self._config),
             ("plan", self._plan),
             ("begin_run", self._begin),
-            ("rounded_otherwise", rounded_otherwise(self._unfinished, self._config)),
         ):
             catalog[name] = MemoryDataset(value, copy_mode="assign")
         if not self._config.figures:
@@ -131,13 +133,14 @@ class RunHooks:
             self._lock_cell()
             self._held.enter_context(beside())
             check_promise(pipeline, catalog, self._config)
+            # The outbox sends what is saved: here a store that fails would fail the run. What the
+            # pipeline has no part in is not made for this.
+            used = {name: catalog[name] for name in sorted(pipeline.datasets()) if name in catalog}
+            switch_catalog_logging(used, False)
+            self._take_up_verdict(pipeline, catalog)
         except InputError as error:
             self._held.close()
             raise BadInput(str(error)) from None
-        # The outbox sends what is saved: here a store that fails would fail the run. What the
-        # pipeline has no part in is not made for this.
-        used = {name: catalog[name] for name in sorted(pipeline.datasets()) if name in catalog}
-        switch_catalog_logging(used, False)
         for line in surprises(self._config, self._plan):
             logger.warning(line)
         self._pipeline, self._run_params = pipeline, run_params
@@ -159,12 +162,19 @@ class RunHooks:
             self._begin()
 
     @hook_impl
+    def after_node_run(self, node: Node, catalog: CatalogProtocol, inputs: dict[str, Any]) -> None:
+        """Keep what is newly found of a model that was trained before, and write what a new one
+        promises in the place of what was written before it."""
+        if node.name == "train_model" and cells.SUMMARY in self._pipeline.inputs():
+            catalog.save(cells.SUMMARY, inputs["prepared_experiment"].summary())
+        if node.name == "summarise_privacy" and not self._trains and self._known is not None:
+            self._lower(self._known, promise.conditions(inputs["experiment"]))
+
+    @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
         if dataset_name == "model":  # what was found of an earlier one goes with it
-            for name in evaluation.create_pipeline().all_outputs() & self._entries.files.keys():
-                self._entries.files[name].unlink(missing_ok=True)
-                if (printed := self._entries.printed(name)) is not None:
-                    printed.unlink(missing_ok=True)
+            verdict.settle(self._entries.cell_folder)
+            self._remove_pages()
         if isinstance(data, Drawing) and (printed := self._entries.printed(dataset_name)):
             self._print(data, self._entries.files[dataset_name], printed)
         self._tell(lambda recorder: recorder.saved(dataset_name, data))
@@ -298,6 +308,26 @@ class RunHooks:
             check_execution(self._config.execution)
         check_made(self._config, self._plan, pipeline.all_outputs())
 
+    def _take_up_verdict(self, pipeline: Pipeline, catalog: CatalogProtocol) -> None:
+        """What is known of the run by now; what trains anew begins with nothing."""
+        trains, resumed = "model" in pipeline.all_outputs(), self._unfinished is not None
+        config, folder, known = self._config, self._entries.cell_folder, None
+        if resumed or not trains:
+            known = verdict_of(folder, catalog, config, self._plan.private)
+        if self._unfinished is not None:
+            known = resumed_verdict(self._unfinished, config, self._plan.private, known)
+        self._known = known
+        catalog["known"] = MemoryDataset(known, copy_mode="assign")
+        if known is not None and not trains:
+            self._lower(known, known.rests_on)  # one that was lost stays so
+            if cells.SUMMARY in pipeline.inputs():
+                lower_summary(catalog, known.rests_on)
+
+    def _lower(self, known: verdict.Verdict, conditions: Sequence[str]) -> None:
+        """What was said of the cell's model goes, where it said more."""
+        if lower(self._entries.cell_folder, known, conditions):
+            self._remove_pages()
+
     def _record_start(self, run: Run) -> None:
         """What MLflow is to know from the start; and what an earlier attempt has left unsent."""
         beginning = Beginning(self._config, self._plan, self._pipeline, self._pipelines)
@@ -309,6 +339,7 @@ class RunHooks:
             unsent.unlink(missing_ok=True)
         else:
             self._outbox.take_up()
+            before = mlflow.get_run(run.info.run_id)
         self._recorder = Recorder(
             run, self._outbox, self._entries, self._config, before, self._trains
         )
@@ -328,6 +359,13 @@ class RunHooks:
             return
         with replacing(printed) as unfinished:
             write_pdf(drawing.figure(), unfinished)
+
+    def _remove_pages(self) -> None:
+        """What evaluation has made of the cell's model."""
+        for name in evaluation.create_pipeline().all_outputs() & self._entries.files.keys():
+            self._entries.files[name].unlink(missing_ok=True)
+            if (printed := self._entries.printed(name)) is not None:
+                printed.unlink(missing_ok=True)
 
     def _lock_cell(self) -> None:
         """Two runs that write the same files would end each other."""
@@ -350,7 +388,9 @@ def _unfinished(context: KedroContext, config: Config) -> Unfinished | None:
         return None
     project = context.project_path
     folder = project / context.config_loader["catalog"]["checkpoints"]["path"]
-    return find_unfinished(folder, config, tracking.tracking_uri(project))
+    unfinished = find_unfinished(folder, config, tracking.tracking_uri(project))
+    check_own_code(unfinished, config)
+    return unfinished
 
 
 def _run_id(unfinished: Unfinished | None) -> str | None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from m2fdp.adversaries.audit import audit_line
+from m2fdp.adversaries.evidence import no_evidence, weigh
 from m2fdp.config import AuditConfig
 from m2fdp.simulation.tree_process import build_process
 
@@ -40,7 +41,7 @@ def silent(canaries):
 def bounds_of(system, canaries, line, confidence=0.95):
     """Epsilon of one line from below, by the copies, and from above."""
     config = AuditConfig(repetitions=len(canaries.present) // 2, confidence=confidence)
-    found = audit_line(system, canaries, line, system.schedule.rounds, config)
+    found = audit_line(system, [canaries], line, system.schedule.rounds, config)
     return found.epsilon_lower, found.epsilon_upper
 
 
@@ -50,3 +51,21 @@ def assert_caught(system, canaries, line, broken):
     assert lower <= upper
     lower, upper = bounds_of(system, broken, line)
     assert lower > upper
+
+
+def epsilon_shown(absent, present, delta, confidence):
+    """Epsilon from below by all scores, in an order that says nothing of them."""
+    return weigh(no_evidence(len(absent), delta, 1 - confidence), absent, present).bound
+
+
+def shown_by(absent, present, delta, confidence=0.95):
+    """Epsilon from below by numbers of two worlds: the first fifth of either says where Gaussians
+    lie, and the rest is bet on."""
+    known = len(absent) // 5
+    (zero, one), spread = (
+        (world[:known].mean() for world in (absent, present)),
+        absent[:known].std(),
+    )
+    slope, middle = (one - zero) / spread**2, (zero + one) / 2
+    scores = (slope * (world[known:] - middle) for world in (absent, present))
+    return epsilon_shown(*scores, delta, confidence)

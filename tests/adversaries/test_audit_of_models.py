@@ -27,8 +27,8 @@ def of(name, **changes):
 
 
 def test_the_papers_noise_is_worth_more_than_its_nominal_epsilon(system):
-    """Nominal 1: a thousand copies of each world can show 4.6 at most, and do show that."""
-    (found,) = system(**of("paper")).audit(1000)
+    """Nominal 1: five hundred copies of each world can show 5.8 at most, and do show 4."""
+    (found,) = system(**of("paper")).audit(500)
     assert found.epsilon_nominal == 1
     assert found.epsilon_lower >= 4
     assert found.epsilon_lower <= found.epsilon_upper
@@ -74,7 +74,7 @@ def test_so_it_does_below_a_trusted_edge_server(system):
 )
 def test_builds_with_less_noise_are_caught(system, change):
     run = system(**of("accountant", epsilon=2.0))
-    canaries, line = run.plant(2 * 1000)
+    canaries, line = run.plant(2 * 100)
     lower, upper = bounds_of(run, with_noise(canaries, **change(noise_of(canaries))), line)
     assert lower > upper
 
@@ -92,5 +92,5 @@ def test_a_build_that_believes_in_2c_over_m_is_caught(system):
     told = replace(line, accounts=(believed,))
     ledger: Ledger = replace(run.mechanism.ledger, lines=(told,))
     assert ledger.epsilon(told, 3) <= 1
-    (found,) = run.audit(1000)
+    (found,) = run.audit(100)
     assert found.epsilon_lower > ledger.epsilon(told, 3)

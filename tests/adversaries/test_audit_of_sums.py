@@ -91,7 +91,7 @@ def test_who_reads_a_sum_stays_below_the_ledger(name):
 @pytest.mark.parametrize("name", ["gradient, one step", "gradient, lock step", "upload, servers"])
 def test_shares_of_one_nth_are_caught(name):
     """Each adds 1/10 of the noise instead of 1/sqrt(10), as if deviations added up."""
-    (found,) = bounds(SYSTEMS[name], 1000, 0.95, louder=1 / np.sqrt(10))
+    (found,) = bounds(SYSTEMS[name], 200, 0.95, louder=1 / np.sqrt(10))
     assert found.epsilon_lower > found.epsilon_upper
 
 
@@ -109,7 +109,7 @@ def test_the_noise_of_one_member_alone_is_caught(name):
         messages=tuple(of_one(of_layer) for of_layer in noise.messages),
     )
     run = replace(run, mechanism=replace(run.mechanism, noise=alone))
-    (found,) = audit_run(run, rounds, AuditConfig(repetitions=1000), seed=0)
+    (found,) = audit_run(run, rounds, AuditConfig(repetitions=200), seed=0)
     assert found.epsilon_lower > found.epsilon_upper
 
 

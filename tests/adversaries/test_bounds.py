@@ -12,7 +12,6 @@ from m2fdp.adversaries.bounds import (
     at_most,
     choose_rule,
     epsilon_bound,
-    largest_bound,
 )
 
 
@@ -53,7 +52,6 @@ def test_the_bound_by_hand():
     expected = log((low - 0.01) / high)
     assert epsilon_bound(Rule(True, 0.5), absent, present, 0.01, 0.025) == pytest.approx(expected)
     assert epsilon_bound(Rule(False, 0.5), absent, present, 0.01, 0.025) == pytest.approx(expected)
-    assert largest_bound(50, 0.01, 0.025) == pytest.approx(expected)
     # A test that errs always shows nothing, and so does one that delta explains.
     assert epsilon_bound(Rule(True, 0.5), present, absent, 0.01, 0.025) == 0
     assert epsilon_bound(Rule(True, 0.5), absent, present, 0.95, 0.025) == 0

@@ -75,6 +75,6 @@ def test_a_centre_that_is_tainted_and_counted_as_public_is_caught(run_of):
         (received, true_line, True),
         (broken, line, False),
     ):
-        canaries = plant(run, its_line.position, 3000, seed=3)
+        canaries = plant(run, its_line.position, 300, seed=3)
         lower, upper = bounds_of(run, canaries, its_line, confidence=0.99)
         assert (lower <= upper) == holds

@@ -294,5 +294,6 @@ def test_what_messages_and_reports_tell_stays_below_the_ledger(audit_of, listen)
 def test_control_variates_of_gradients_before_noise_are_caught(audit_of, monkeypatch):
     """Noise comes after the step, as for rules that add up, and messages are what they were."""
     monkeypatch.setattr(stretches, "adds_up", lambda rule: True)
-    found = audit_of(reported)
+    found = audit_of(reported, **{"audit.repetitions": 300})
     assert (found["epsilon_lower"] > found["epsilon_upper"]).all()
+    assert (found["repetitions"] <= 100).all()

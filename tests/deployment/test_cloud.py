@@ -15,7 +15,10 @@ from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.plan import recompute
 from m2fdp.simulation.training import SILENT
 
-PARAMS = "--params=topology.fanouts=2|2,training.rounds=3,privacy.mechanism=upload"
+PARAMS = (
+    "--params=topology.fanouts=2|2,training.rounds=3,privacy.mechanism=upload,"
+    "dataset.confirmed=true"
+)
 
 
 def tree_with_records(*changes) -> TreeOfNodes:

@@ -1,10 +1,13 @@
 """Runs that are cut off and go on: the same bytes as if nothing had happened."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from math import isnan
 
 import mlflow
 import pytest
@@ -14,8 +17,14 @@ from tests.finished import all_runs, histories, only_run, report, results, run_o
 
 from m2fdp import load_config
 from m2fdp.config import essentials, parse_config
+from m2fdp.formatting import promised_epsilon
 from m2fdp.pipelines.provenance import computed_by
-from m2fdp.pipelines.resuming import Unfinished, rounded_otherwise
+from m2fdp.pipelines.resuming import (
+    Unfinished,
+    computed_otherwise,
+    find_unfinished,
+    resumed_verdict,
+)
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
 from m2fdp.privacy import calibration
 from m2fdp.simulation.checkpoints import Checkpoint, save
@@ -367,8 +376,24 @@ def test_rounds_that_another_machine_trains_again_make_the_guarantee_conditional
     output = kedro_run("--params", f"{params},resume=true", code=0).output
     assert "ε is conditional: it holds if nobody saw the rounds" in " ".join(output.split())
     promised = report(project, "privacy_summary.json", "cut")
-    assert promised["guarantee"] == run_of("cut").data.tags["privacy"] == "conditional"
+    resumed = run_of("cut")
+    assert promised["guarantee"] == resumed.data.tags["privacy"] == "conditional"
     assert "(cpu_capability was AVX512, AVX2 and is AVX512)" in promised["assumptions"][0]
+    assert not any("AVX2 and is" in line for line in promised["assumptions"][1:])
+    assert isnan(resumed.data.metrics["epsilon_verified"])
+    assert promised_epsilon(resumed.data.metrics) == promised["epsilon_conditional"]
+
+    # What is asked of the run later tells the same, and takes nothing back.
+    folder = project / "data/08_reporting/cut"
+    told = {name: (folder / name).read_bytes() for name in ("privacy_card.md", "run_summary.json")}
+    as_of_019 = {**promised, "guarantee": "verified", "assumptions": promised["assumptions"][1:]}
+    as_of_019["epsilon_verified"] = as_of_019.pop("epsilon_conditional")
+    for pipeline in ("privacy", "evaluation"):
+        (folder / "privacy_summary.json").write_text(json.dumps(as_of_019))
+        kedro_run(f"--pipelines={pipeline}", "--params", params, code=0)
+        assert {run.data.tags["privacy"] for run in all_runs()} == {"conditional"}
+        assert report(project, "privacy_summary.json", "cut") == promised
+        assert {name: (folder / name).read_bytes() for name in told} == told
 
 
 def test_a_run_on_its_own_machine_is_as_verified_as_one_that_nothing_stopped(
@@ -393,10 +418,53 @@ def test_a_run_on_its_own_machine_is_as_verified_as_one_that_nothing_stopped(
 def test_what_may_round_otherwise(now, reason):
     config = load_config(now)
     checkpoint = Checkpoint(None, "", {}, computed_by=[computed_by(load_config({}))])
-    found = rounded_otherwise(Unfinished(None, checkpoint), config)
+    found = computed_otherwise(Unfinished(None, checkpoint), config)
     assert reason in found and bool(reason) == bool(found)
+    unread = replace(checkpoint, own_code={"losses": "", "helper": "0" * 64})
+    again = resumed_verdict(Unfinished(None, unread), config, True, None)
+    assert "losses, code of your own, has no file to compare" in again.conditions[0]
     again = Checkpoint(None, "", {}, computed_by=[computed_by(config)])
-    assert bool(rounded_otherwise(Unfinished(None, again), config)) == bool(reason)
+    assert bool(computed_otherwise(Unfinished(None, again), config)) == bool(reason)
+
+
+LOSS = """
+from own_losses import scaled
+
+
+def focal(scores, labels):
+    return scaled() * (scores.logsumexp(-1) - scores.gather(-1, labels[:, None])[:, 0])
+"""
+SCALED = "def scaled():\n    import own_constant\n\n    return own_constant.HALF\n"
+
+
+def test_a_run_goes_on_with_the_code_of_its_own_that_it_began_with(kedro_run, project, cut):
+    """Whatever is mended of it, a round that is trained again has another sum under one noise."""
+    files = {"own_loss.py": LOSS, "own_losses.py": SCALED, "own_constant.py": "HALF = 0.5\n"}
+    params = f"{SMALL},model.loss=own_loss:focal,training.rounds=4,training.checkpoint_every=1"
+
+    def begin_process(changed):
+        for name, text in files.items():
+            (project / name).write_text(text + changed.get(name, ""))
+            sys.modules.pop(name.removesuffix(".py"), None)
+
+    begin_process({})
+    cut(3, fail)
+    assert isinstance(kedro_run("--params", params).exception, OSError)
+    cut(None, fail)
+    for name in files:
+        begin_process({name: "# mended\n"})
+        line = f"{name} is not as the run began with it (model.loss=own_loss:focal)"
+        arguments = ("--params", f"{params},resume=true")
+        assert_refused(project, kedro_run, line, "give another seed", arguments=arguments)
+    # A study finds the run all the same, so that its cell fails and does not begin anew.
+    folder = project / "data/06_models/single/checkpoints"
+    overrides = dict(pair.split("=") for pair in params.split(","))
+    found = find_unfinished(folder, load_config(overrides), tracking_uri(project))
+    assert {f"{module}.py" for module in found.checkpoint.own_code} == files.keys()
+    begin_process({})
+    kedro_run("--params", f"{params},resume=true", code=0)
+    begin_process({})
+    assert report(project, "privacy_summary.json")["guarantee"] == "verified"
 
 
 def test_a_run_does_not_go_on_with_other_noise(kedro_run, project, cut, monkeypatch):

@@ -7,13 +7,15 @@ import subprocess
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from tests.builders import digits
+from tests.builders import digits, experiment_of
 from tests.finished import RUNS, SMALL, manifest_of, only_run, report
 
 from m2fdp.data.dataset import features
 from m2fdp.pipelines import tracking
+from m2fdp.pipelines.evaluation.nodes import summarise
 from m2fdp.pipelines.logged_models import publish
 from m2fdp.pipelines.tracking import END_TAG
 
@@ -147,3 +149,18 @@ def test_a_process_that_is_gone_is_told_on_the_page_of_its_run(project):
     assert ended.info.status == "KILLED" and "was killed" in ended.data.tags[END_TAG]
     tracking.forget_end(ended)
     assert END_TAG not in mlflow.get_run(run.info.run_id).data.tags
+
+
+@pytest.mark.parametrize("held_out_by", ["cloud", "devices"])
+def test_the_summary_tells_a_model_that_answers_one_class_of_the_clouds_records_alone(held_out_by):
+    validation = {"validation_fraction": 0.2, "held_out_by": held_out_by}
+    changes = {"partition": validation, "training.evaluate_on": "validation"}
+    last = dict.fromkeys(("round", "accuracy", "loss", "energy_j", "delay_s"), 1.0)
+    given = pd.DataFrame([last]), {"guarantee": "none"}
+    experiment = experiment_of(changes)
+    answers = {
+        name: summarise(*given, pd.DataFrame(counts), experiment).get("answers")
+        for name, counts in (("one", [[9, 0], [3, 0]]), ("two", [[9, 0], [2, 1]]))
+    }
+    said = "one class only, 0: its accuracy is the share of that class, 0.750"
+    assert answers == {"one": said if held_out_by == "cloud" else None, "two": None}

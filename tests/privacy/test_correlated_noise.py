@@ -157,6 +157,9 @@ def test_who_undoes_the_correlation_stays_below_the_ledger_and_catches_a_careles
     }
     (found,) = experiment_of(STAR, one_step).audit().itertuples()
     assert 0.2 < found.epsilon_lower <= found.epsilon_upper <= 1.0
-    careless = {"privacy.mechanism": "tests.privacy.correlated:CARELESS"}
+    careless = {
+        "privacy.mechanism": "tests.privacy.correlated:CARELESS",
+        "audit.repetitions": 300,
+    }
     (found,) = experiment_of(STAR, one_step, careless).audit().itertuples()
     assert found.epsilon_lower > found.epsilon_upper

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from tests.adversaries.copies import shown_by
 
 from m2fdp import Experiment, load_config
-from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
 from m2fdp.privacy.scores import score, score_deviation
 from m2fdp.streams import KeyedStreams
 from m2fdp.topology.network import heads_of
@@ -82,17 +82,16 @@ def test_an_attack_on_scores_stays_below_the_target_and_beats_a_third_of_the_noi
     moved = right.copy()
     moved[0] = True
 
-    def lower_bound(deviation):
-        absent, present = (
+    def lower_bound(deviation, n=6000):
+        worlds = (
             np.array([score(each, holders, network, deviation, KeyedStreams(s)) for s in seeds])
-            for each, seeds in ((right, range(6000)), (moved, range(6000, 12000)))
+            for each, seeds in ((right, range(n)), (moved, range(n, 2 * n)))
         )
-        rule = choose_rule(absent[::2], present[::2], 1e-2, 0.005)
-        return epsilon_bound(rule, absent[1::2], present[1::2], 1e-2, 0.005)
+        return shown_by(*worlds, 1e-2, 0.99)
 
     # Wrong with probability at most 0.01 of a sound build; the seeds are fixed.
     assert lower_bound(score_deviation(privacy)) <= 2.0
-    assert lower_bound(score_deviation(privacy) / 3) > 2.0
+    assert lower_bound(score_deviation(privacy) / 3, n=600) > 2.0
 
 
 def test_runs_whose_cloud_holds_the_records_have_no_score():

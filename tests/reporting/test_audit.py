@@ -43,6 +43,20 @@ def test_the_table_says_what_an_audit_can_show(bounds):
         assert words in said
 
 
+def test_the_table_says_what_is_refuted_and_after_how_many_copies(bounds):
+    text = StringIO()
+    caught = {"epsilon_lower": 40.0, "repetitions": 50}
+    print_audit(
+        bounds.assign(**{key: [bounds[key][0], caught[key]] for key in caught}),
+        Console(file=text, width=120),
+    )
+    said = " ".join(text.getvalue().split())
+    assert "The promise against the cloud is REFUTED" in said
+    assert "untrusted servers is" not in said
+    assert "with 1,000 copies of each world none can pass 4.90" in said
+    assert " 50 " in said
+
+
 def test_three_bars_an_observer(bounds):
     (axes,) = audit_bounds(bounds).axes
     assert [bar.get_width() for bars in axes.containers for bar in bars] == [

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.adversaries.copies import epsilon_shown
 from tests.builders import experiment_of, last_state, records_of, split_scores
 from torch import nn
 
-from m2fdp.adversaries.bounds import choose_rule, epsilon_bound
 from m2fdp.config import load_config
 from m2fdp.errors import InputError
 from m2fdp.experiments.experiment import Experiment
@@ -208,11 +208,8 @@ def lower_bound(activations: np.ndarray, gradients: np.ndarray, experiment: Expe
     privacy = experiment.config.privacy
     of_z = clients.activations[0] / privacy.activation_clip
     of_g = clients.gradients[0] / privacy.clipping_norm
-    scores = activations / of_z**2 + gradients / of_g**2
-    present, absent = scores[0::2], scores[1::2]
-    half, delta = len(present) // 2, privacy.delta
-    rule = choose_rule(absent[:half], present[:half], delta, 0.025)
-    return epsilon_bound(rule, absent[half:], present[half:], delta, 0.025)
+    scores = (activations - 0.5) / of_z**2 + (gradients - 0.5) / of_g**2
+    return epsilon_shown(scores[1::2], scores[0::2], privacy.delta, 0.95)
 
 
 @pytest.fixture(scope="module")
@@ -242,10 +239,13 @@ def test_a_canary_stays_below_the_ledger_and_is_not_blind(honest):
 
 
 @pytest.mark.parametrize(
-    "build",
-    ["gradients un-noised", pytest.param("noise counted once", marks=pytest.mark.full)],
+    ("build", "copies"),
+    [
+        ("gradients un-noised", 150),
+        pytest.param("noise counted once", 1500, marks=pytest.mark.full),
+    ],
 )
-def test_a_canary_catches_a_broken_build(monkeypatch, build):
+def test_a_canary_catches_a_broken_build(monkeypatch, build, copies):
     """The ledger says 2 of what is less noise than it takes into account."""
     right = splits.with_client_noise
 
@@ -265,7 +265,7 @@ def test_a_canary_catches_a_broken_build(monkeypatch, build):
     monkeypatch.setattr(splits, "with_client_noise", broken)
     activations, gradients, experiment = heard()
     assert (
-        lower_bound(activations, gradients, experiment)
+        lower_bound(activations[: 2 * copies], gradients[: 2 * copies], experiment)
         > 2.0
         == pytest.approx(experiment.calibrate().mechanism.epsilon(1), rel=1e-3)
     )

@@ -379,8 +379,17 @@ versions:
     ]
     assert released.data.params["training.learning_rate"] == max(scores, key=scores.get)
     assert all("held_out" not in run.data.tags for run in searched)
+    assert (table[["guarantee_released", "guarantee"]] == "verified").all(axis=None)
+    # Had one been resumed elsewhere, the whole would be as conditional.
+    mlflow.MlflowClient().set_tag(searched[0].info.run_id, "privacy", "conditional")
     result = kedro_study(study, "--resume", code=0)
     assert "2 of 2 runs of the search are finished already." in result.output
+    table = pd.read_csv(project / "data/08_reporting/tiny/procedures.csv")
+    assert set(table["guarantee_released"]) == {"verified"}
+    assert set(table["guarantee"]) == {"conditional"}
+    lines = (project / "data/08_reporting/tiny/report.md").read_text().splitlines()
+    of_whole = [line for line in lines if line.endswith(" cond. |")]
+    assert of_whole and all(line.count("cond.") == 1 for line in of_whole)
     # Runs of other candidates were seen, and would come on top of epsilon.
     longer = study.replace("[0.5, 4.0]", "[0.5, 2.0, 4.0]")
     result = kedro_study(longer, "--resume", code=2)

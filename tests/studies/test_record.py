@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
+import pandas as pd
 import pytest
+from tests.finished import REPOSITORY
 from tests.studies.logged_runs import log_run
 
 from m2fdp.errors import InputError
@@ -123,3 +125,18 @@ def test_what_is_no_record_is_refused(tmp_path: Path):
     files.path("").write_text('run\n"a')
     with pytest.raises(InputError, match="no table of CSV"):
         files.read()
+
+
+def test_a_record_of_019_has_its_procedures_guarantee_from_its_runs(tmp_path: Path):
+    for path in (REPOSITORY / "docs/results/runs").glob("fig8*.csv"):
+        shutil.copy(path, tmp_path)
+    runs = pd.read_csv(tmp_path / "fig8.csv")
+    one = runs.index[(runs["version"] == "verified") & (runs["arm"] == "C.1")][0]
+    runs.loc[one, "privacy"] = "conditional"
+    runs.to_csv(tmp_path / "fig8.csv", index=False)
+    table = RecordFiles(tmp_path, "fig8").read().procedures
+    known = dict(
+        zip(zip(table["version"], table["arm"], strict=True), table["guarantee"], strict=True)
+    )
+    assert known.pop(("verified", "C.1")) == "conditional"
+    assert len(known) == 3 and set(known.values()) == {"verified"}

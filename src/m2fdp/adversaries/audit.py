@@ -1,8 +1,9 @@
-"""Run the copies, score what an observer saw of each, and bound epsilon from below."""
+"""Run copies and score what an observer saw of each, to bound epsilon from below, until they refute
+the ledger or no more may be run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -13,19 +14,24 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 from torch import Tensor
 
-from m2fdp.adversaries.bounds import choose_rule, epsilon_bound, largest_bound
 from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
+from m2fdp.adversaries.evidence import largest_bound, no_evidence, weigh
 from m2fdp.config import AuditConfig, PrivacyConfig
 from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.privacy.ledger import Ledger
 from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.privacy.multiplier import nominal_epsilon
-from m2fdp.privacy.positions import position_name
+from m2fdp.privacy.positions import Position, position_name
 from m2fdp.privacy.releases import Release
 from m2fdp.privacy.sight import receiver
 from m2fdp.privacy.taint import windows
 from m2fdp.simulation.local_rules import KeepingRule, keeping
 from m2fdp.simulation.process import State
+
+# Copies of each world that run together at first; later as many as have run.
+_FIRST_COPIES = 50
+# Of these, copies that no bet is on: they show centre and spread.
+_SET_ASIDE = 10
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Bounds:
         epsilon_nominal: see `m2fdp.privacy.multiplier.nominal_epsilon`.
         largest_lower: more can't be shown with so many repetitions.
         rounds, releases: that the observer saw.
-        repetitions: copies of each world, half of them to choose the test.
+        repetitions: copies of each world that were run: fewer than were asked for where they refute
+            the ledger.
     """
 
     position: str
@@ -68,8 +75,8 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
         raise ValueError("without noise there is no bound to audit")
     result = []
     for line in audited_lines(run.mechanism.ledger, rounds):
-        canaries = plant(run, line.position, 2 * config.repetitions, seed)
-        result.append(audit_line(run, canaries, line, rounds, config))
+        batches = _batches(run, line.position, config.repetitions, seed)
+        result.append(audit_line(run, batches, line, rounds, config))
     return result
 
 
@@ -85,47 +92,49 @@ def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
     return [line for _, line in worst.values()]
 
 
+def _batches(run: AuditedRun, position: Position, most: int, seed: int) -> Iterator[Canaries]:
+    """So many copies of each world, planted as they are asked for."""
+    planted = 0
+    while planted < most:
+        more = min(max(planted, _FIRST_COPIES), most - planted)
+        yield plant(run, position, 2 * more, seed, 2 * planted)
+        planted += more
+
+
 def audit_line(
-    run: AuditedRun, canaries: Canaries, line: Release, rounds: int, config: AuditConfig
+    run: AuditedRun, batches: Iterable[Canaries], line: Release, rounds: int, config: AuditConfig
 ) -> Bounds:
-    """Run the copies for so many rounds and compare with the ledger's line."""
-    privacy, ledger = run.privacy, run.mechanism.ledger
-    scores, releases = line_scores(run, canaries, line, rounds)
-    half, absent, present = _set_aside(canaries), ~canaries.present, canaries.present
-    alpha = (1 - config.confidence) / 2
-    rule = choose_rule(scores[absent & half], scores[present & half], privacy.delta, alpha)
-    tested = scores[absent & ~half], scores[present & ~half]
+    """Run copies for so many rounds, until they show more than the ledger's line allows."""
+    privacy, ledger, alpha = run.privacy, run.mechanism.ledger, 1 - config.confidence
+    upper = ledger.epsilon(line, rounds)
+    evidence = no_evidence(config.repetitions - _SET_ASIDE, privacy.delta, alpha)
+    both, seen = privacy.adjacency == "replace_one", _SET_ASIDE
+    heard: list[tuple[np.ndarray, np.ndarray]] = []
+    for canaries in batches:
+        releases = listen(canaries, rounds, privacy.downlink_noise)
+        heard.append((releases[..., ~canaries.present], releases[..., canaries.present]))
+        worlds = [np.concatenate(world, axis=-1) for world in zip(*heard, strict=True)]
+        laws, planted = window_laws(line, canaries, privacy), worlds[0].shape[-1]
+        while seen < planted:  # copies before show centre and spread
+            some = slice(seen, min(2 * seen, planted))
+            known = worlds[0][..., :seen]
+            scores = (log_ratios(world[..., some], laws, known, both) for world in worlds)
+            evidence, seen = weigh(evidence, *scores), some.stop
+        if evidence.bound > upper:
+            break
     return Bounds(
         position_name(line.position),
         line.observer,
-        epsilon_bound(rule, *tested, privacy.delta, alpha),
-        ledger.epsilon(line, rounds),
+        evidence.bound,
+        upper,
         nominal_epsilon(ledger, rounds, privacy),
-        largest_bound(len(tested[0]), privacy.delta, alpha),
+        largest_bound(seen - _SET_ASIDE, privacy.delta, alpha),
         privacy.delta,
         config.confidence,
         rounds,
-        releases,
-        len(scores) // 2,
+        releases.shape[0] * releases.shape[1],
+        seen,
     )
-
-
-def line_scores(
-    run: AuditedRun, canaries: Canaries, line: Release, rounds: int
-) -> tuple[np.ndarray, int]:
-    """The log likelihood ratio, that the canary is there over that it is not, of what the line's
-    observer reads of each copy in so many rounds, float64 (copies,); and how many releases that is.
-    """
-    releases = listen(canaries, rounds, run.privacy.downlink_noise)
-    laws = _window_laws(line, canaries, run.privacy)
-    both = run.privacy.adjacency == "replace_one"
-    scores = _scores(releases, laws, canaries.present, _set_aside(canaries), both)
-    return scores, releases.shape[0] * releases.shape[1]
-
-
-def _set_aside(canaries: Canaries) -> np.ndarray:
-    """Which copies serve to choose the test, bool (copies,): every other pair."""
-    return np.arange(len(canaries.present)) // 2 % 2 == 0
 
 
 def bounds_table(bounds: Sequence[Bounds]) -> pd.DataFrame:
@@ -205,7 +214,7 @@ def _unmoved(
     return models[:, 0].numpy()
 
 
-def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> list[ShiftLaw]:
+def window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> list[ShiftLaw]:
     """For each release of a round, how far a canary moves it, over the step size."""
     plan = canaries.plan
     head = line.position.head_layer
@@ -224,22 +233,21 @@ def _window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> l
     return result
 
 
-def _scores(
-    releases: np.ndarray,
-    laws: Sequence[ShiftLaw],
-    present: np.ndarray,
-    half: np.ndarray,
-    both: bool,
+def log_ratios(
+    releases: np.ndarray, laws: Sequence[ShiftLaw], calibration: np.ndarray, both: bool
 ) -> np.ndarray:
-    """The log likelihood ratio of all releases of a copy, (copies,).
+    """The log likelihood ratio of all releases of a copy, that the canary is there over that it is
+    not, float64 (copies,).
 
-    Centre and spread of every window come from copies without the canary in the half that is
-    set aside, so that noise of any size gets the test that suits it.
+    Centre and spread of every window come from other copies, so that noise of any size gets the
+    test that suits it.
 
     Args:
+        releases: float64 (rounds, releases a round, copies).
+        laws: a window each.
+        calibration: float64 (rounds, releases a round, others), of copies without the canary.
         both: whether a copy without the canary has its opposite instead (replace_one).
     """
-    calibration = releases[..., half & ~present]
     scores = np.zeros(releases.shape[-1])
     for window, law in enumerate(laws):
         centre = 0.0 if both else calibration[:, window].mean()
@@ -251,7 +259,8 @@ def _scores(
             scores += _log_ratio(moved, shifts, chances)
             if both:
                 scores -= _log_ratio(-moved, shifts, chances)
-    return scores
+    # What is no number would else end all bets, and tells of a record that made it so.
+    return np.where(np.isnan(scores), np.inf, scores)
 
 
 def _log_ratio(moved: np.ndarray, shifts: np.ndarray, chances: np.ndarray) -> np.ndarray:

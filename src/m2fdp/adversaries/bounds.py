@@ -62,10 +62,3 @@ def epsilon_bound(
     low = at_least(int(caught.sum()), len(caught), alpha)
     high = at_most(int(false.sum()), len(false), alpha)
     return max(0.0, log((low - delta) / high)) if low > delta else 0.0
-
-
-def largest_bound(trials: int, delta: float, alpha: float) -> float:
-    """The bound of a test without errors: more can't be shown with so many trials."""
-    low = at_least(trials, trials, alpha)
-    high = at_most(0, trials, alpha)
-    return max(0.0, log((low - delta) / high)) if low > delta else 0.0

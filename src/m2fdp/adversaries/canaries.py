@@ -110,8 +110,12 @@ class AuditedRun:
     rules: Rules = Rules()
 
 
-def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canaries:
+def plant(
+    run: AuditedRun, position: Position, copies: int, seed: int, earlier: int = 0
+) -> Canaries:
     """Copies of the subtree of a position's first device, half of them with a canary.
+
+    Copies that follow earlier ones have draws of their own, by how many those are.
 
     Clipping, noise and sampling rate are the configured mechanism's. The audited shard has
     only as many records as the worst case needs; where clipped sums are divided by q·D, noise
@@ -168,7 +172,7 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
             filler=_FAR if mechanism.clipping.of_models else _FILLER_SIZE,
         ),
         shards,
-        _randomness(privacy, position, seed),
+        _randomness(privacy, position, seed, earlier),
         # What a server makes of reports comes down to the devices' next steps.
         run.rules if keeping(run.rules.local) else replace(run.rules, server=TakeAggregate()),
     )
@@ -179,14 +183,19 @@ def plant(run: AuditedRun, position: Position, copies: int, seed: int) -> Canari
     )
 
 
-def _randomness(privacy: PrivacyConfig, position: Position, seed: int) -> Randomness:
+def _randomness(privacy: PrivacyConfig, position: Position, seed: int, earlier: int) -> Randomness:
     """The copies' draws: as the audited run's, from the seed or from entropy."""
     if privacy.secure_rng:
         return from_entropy()
     # Keys that came later count where they are used, as everywhere.
     said = less_later(privacy.model_dump(), privacy, PrivacyConfig(), "privacy.")
     configured = " ".join(f"{name}={value!r}" for name, value in said.items())
-    return seeded(seed, f"audit of {_key(position)} under {configured}".encode())
+    text = f"audit of {_key(position)} under {configured}"
+    if not earlier:
+        return seeded(seed, text.encode())
+    # Minibatches are keyed by the seed alone, and are not to be those of the first copies.
+    keyed = seeded(seed, f"{text} after {earlier} copies".encode()).noise
+    return Randomness(keyed, keyed)
 
 
 def _key(position: Position) -> str:

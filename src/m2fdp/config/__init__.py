@@ -42,6 +42,7 @@ from m2fdp.config.root import (
     flatten,
     later_defaults,
     less_later,
+    own_names,
     recorded,
     released,
 )
@@ -107,6 +108,7 @@ __all__ = [
     "less_later",
     "load_config",
     "overlaid",
+    "own_names",
     "parse_block",
     "parse_config",
     "released",

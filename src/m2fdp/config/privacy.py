@@ -199,8 +199,8 @@ class AuditConfig(Block):
 
     repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = Field(
         default=1000,
-        description="Of each world, with and without the canary; bounds beyond about "
-        "ln(repetitions / 8) can't be shown.",
+        description="The most of each world, with and without the canary: an audit stops before "
+        "where it refutes the ledger. Bounds beyond about ln(repetitions / 2) can't be shown.",
     )
     rounds: Count | None = Field(
         default=None, description="At most so many of the run's rounds; null = all."

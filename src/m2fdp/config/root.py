@@ -18,8 +18,17 @@ from m2fdp.config.retired import RETIRED
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import READ_BY, SINCE, Block, Count, Number, spelled
-from m2fdp.own_code import FORM
+from m2fdp.own_code import FORM, is_own
 
+# What a user's own code can stand for.
+OWN_KEYS = (
+    "algorithm",
+    "privacy.mechanism",
+    "model.name",
+    "model.loss",
+    "partition.scheme",
+    "dataset.name",
+)
 # Keys that no result depends on: where files go, how learners are spread over threads and memory,
 # and how a run outlives an interruption.
 INCIDENTAL = frozenset(
@@ -222,6 +231,12 @@ def released(config: Config) -> dict[str, Any]:
         # A later key whose default is not what was before it.
         kept["control.gap"] = config.control.gap
     return kept
+
+
+def own_names(config: Config) -> dict[str, str]:
+    """The user's own code in a run: its names by the keys that name it."""
+    every = flatten(config.model_dump())
+    return {key: every[key] for key in OWN_KEYS if is_own(every[key] or "")}
 
 
 def flatten(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -16,9 +16,12 @@ from m2fdp.config import Config, DeploymentConfig, essentials
 from m2fdp.deployment.links import Place, Question, to_bytes
 from m2fdp.deployment.node_plan import NodePlan
 from m2fdp.deployment.nodes import Server
+from m2fdp.experiments import promise
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.results import Trained
 from m2fdp.files import replacing
+from m2fdp.privacy.verdict import Verdict, run_digest
+from m2fdp.privacy.verdict import keep as keep_verdict
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation.checkpoints import Checkpoint, load_latest, save
 from m2fdp.simulation.executor import Executor
@@ -107,6 +110,10 @@ def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
     with replacing(model / "model.pt") as file:
         torch.save(dict(trained.state_dict), file)
     _write_json(model / "configuration.json", essentials(config))
+    rests_on = tuple(promise.conditions(experiment))
+    private = experiment.calibration.mechanism.private
+    # Their records are nobody's to compare.
+    keep_verdict(model, Verdict(run_digest(config), "", private, rests_on))
     rounds = folder / "data/07_model_output" / cell / "round_metrics.csv"
     for path, table in (
         (rounds, trained.metrics),

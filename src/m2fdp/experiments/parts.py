@@ -46,8 +46,8 @@ class Parts:
             `m2fdp.data.manifest.make_manifest`.
         given_plan: that `check_config` has returned for this configuration; it is not checked
             again.
-        rounded_otherwise: what may round the rounds that are trained again otherwise than before,
-            where a run goes on, in words; empty where nothing may.
+        known: what earlier commands have found that epsilon rests on, beside what follows from
+            all this.
 
     Raises:
         InputError: the configuration contradicts itself.
@@ -57,7 +57,7 @@ class Parts:
     given_dataset: Dataset | None = None
     given_manifest: pd.DataFrame | None = None
     given_plan: Plan | None = None
-    rounded_otherwise: str = ""
+    known: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _ = self.plan  # which checks the configuration

@@ -38,8 +38,9 @@ _MOST_STEPS_COUNTED = 20_000
 def conditions(assembly: Assembly) -> list[str]:
     """What epsilon rests on and nothing enforces, each as a sentence."""
     own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
-    rests = conditions_of(assembly.config, assembly.rounded_otherwise)
-    return rests + own + _of_scale(assembly) + _of_rounding(assembly)
+    rests = [*conditions_of(assembly.config), *assembly.known]
+    every = rests + own + _of_scale(assembly) + _of_rounding(assembly)
+    return list(dict.fromkeys(every))
 
 
 def _of_scale(assembly: Assembly) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from traceback import walk_tb
 
 import torch
 from torch import Tensor, nn
 
-from m2fdp.errors import InputError
+from m2fdp.errors import InputError, chain
 from m2fdp.models.losses import Loss, OneByOne
 from m2fdp.models.names import KEY
 from m2fdp.own_code import guarded
@@ -60,21 +61,9 @@ def check_one_by_one(name: str, module: nn.Module, shape: Shape, who: str) -> No
     Raises:
         InputError: it can't, for what it does.
     """
-    probe, inside = copy.deepcopy(module), list[nn.Module]()
-    places = {part: place for place, part in probe.named_modules()}
-
-    def enter(part: nn.Module, inputs: object) -> None:
-        inside.append(part)
-
-    def leave(part: nn.Module, inputs: object, scores: object) -> None:
-        inside.pop()
-
-    for part in places:
-        part.register_forward_pre_hook(enter)
-        part.register_forward_hook(leave)
 
     def score(parameters: dict[str, Tensor], record: Tensor) -> Tensor:
-        return torch.func.functional_call(probe, parameters, (record[None],)).sum()
+        return torch.func.functional_call(module, parameters, (record[None],)).sum()
 
     parameters = {key: parameter.detach() for key, parameter in module.named_parameters()}
     what = f"can't be vectorised over records by torch.func.vmap, which {who} needs"
@@ -83,12 +72,15 @@ def check_one_by_one(name: str, module: nn.Module, shape: Shape, who: str) -> No
             by_record = torch.func.vmap(torch.func.grad(score), in_dims=(None, 0))
             by_record(parameters, _some_records(shape))
     except InputError as error:
-        if not inside:
+        *_, first = chain(error)
+        running = (frame.f_locals.get("self") for frame, _ in walk_tb(first.__traceback__))
+        *_, last = (None, *(part for part in running if isinstance(part, nn.Module)))
+        places = {part: place for place, part in module.named_modules() if place}
+        if last not in places:
             raise
-        has = f"has {_layer(places[inside[-1]], inside[-1])}, and {error.remedy}"
         cells = "; nn.LSTM can be, and nn.GRUCell or nn.RNNCell step by step"
-        remedy = has + cells * isinstance(inside[-1], nn.RNNBase)
-        raise InputError(KEY, name, remedy) from error
+        remedy = f"has {_layer(places[last], last)}, and {error.remedy}"
+        raise InputError(KEY, name, remedy + cells * isinstance(last, nn.RNNBase)) from error
 
 
 def _layer(place: str, part: nn.Module) -> str:

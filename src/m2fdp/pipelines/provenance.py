@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -14,8 +15,9 @@ from kedro.pipeline import Pipeline
 from mlflow.entities import Run
 
 from m2fdp.algorithms import get_algorithm
-from m2fdp.config import Config
+from m2fdp.config import Config, own_names
 from m2fdp.data.features.mapping import fitted_on
+from m2fdp.own_code import imported_since, sources
 from m2fdp.privacy.outside import DIAGNOSTICS
 from m2fdp.simulation.checkpoints import differences
 
@@ -79,6 +81,22 @@ def computed_by(config: Config) -> dict[str, str]:
     """The same of a run's rounds here, with where they are computed, as its checkpoints keep it."""
     where = {"device": config.device, "execution.engine": config.execution.engine}
     return rounding_tags() | where
+
+
+def own_code(config: Config, before: Mapping[str, str]) -> dict[str, str]:
+    """Digests of the user's own modules, by module, as checkpoints keep them.
+
+    Args:
+        before: those that are known; a module that has two matches nothing any more.
+    """
+    if not (names := own_names(config)):
+        return {}
+    found = sources([*names.values(), *imported_since()])
+    digests = {module: source.digest for module, source in found.items()}
+    for module, old in before.items():
+        new = digests.get(module, old)
+        digests[module] = old if new in (old, *old.split()) else f"{old} {new}"
+    return digests
 
 
 def warn_of_other_code(run: Run, code: dict[str, str]) -> None:

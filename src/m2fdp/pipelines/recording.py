@@ -186,9 +186,9 @@ class Recorder:
             self._dataset_recorded = True
             self._outbox.put(inputs=[_dataset_input(dataset, manifest, self._digest)])
 
-    def _log_metrics(self, metrics: dict[str, float]) -> None:
+    def _log_metrics(self, metrics: dict[str, float], again: bool = False) -> None:
         """A run that goes on may have some already; before training the others wait for it."""
-        logged = {} if self._before is None else self._before.data.metrics
+        logged = {} if self._before is None or again else self._before.data.metrics
         time_ms = int(time.time() * 1000)
         new = [Metric(k, value, time_ms, 0) for k, value in metrics.items() if k not in logged]
         send = self._outbox.leave if self._will_train else self._outbox.put
@@ -214,8 +214,21 @@ class Recorder:
             tags[AS_PROMISED_TAGS[data["guarantee"]]] = " ".join(repeated)
         self._outbox.put(tags=tags)
         self._log_metrics(_epsilons(data) | _elections(data))
+        self._take_back(data)
         self._planned_rounds = data.get("rounds_planned", self._planned_rounds)
         self._privacy_recorded = True
+
+    def _take_back(self, promised: Mapping[str, Any]) -> None:
+        """What a run that goes on has been told to promise and does not any more: MLflow forgets no
+        metric, but shows the latest value."""
+        before = None if self._before is None else self._before.data
+        for guarantee, name in EPSILON_NAMES.items():
+            if before is None or guarantee == promised["guarantee"]:
+                continue
+            if name in before.metrics:
+                self._log_metrics({name: math.nan}, again=True)
+            if AS_PROMISED_TAGS[guarantee] in before.tags:
+                self._outbox.put(tags={AS_PROMISED_TAGS[guarantee]: ""})
 
     def _record_zones(self, name: str, data: pd.DataFrame) -> None:
         """What observers of H's zones learn; of other algorithms the table alone is kept."""

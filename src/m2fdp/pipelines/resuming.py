@@ -12,11 +12,14 @@ from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
-from m2fdp.config import Config, completed, essentials
+from m2fdp.config import Config, completed, essentials, own_names
 from m2fdp.errors import InputError
+from m2fdp.own_code import sources
 from m2fdp.pipelines.mlflow_internals import is_unknown
 from m2fdp.pipelines.provenance import FROM_DISK, computed_by
 from m2fdp.pipelines.tracking import held_by_another_process
+from m2fdp.privacy.summary import TRAINED_AGAIN, trained_again
+from m2fdp.privacy.verdict import Verdict, run_digest
 from m2fdp.simulation.checkpoints import Checkpoint, differences, load_latest
 
 logger = logging.getLogger(__name__)
@@ -66,15 +69,38 @@ def check_continues(unfinished: Unfinished, pipeline: Pipeline) -> None:
         raise InputError("resume", True, remedy)
 
 
-def rounded_otherwise(unfinished: Unfinished | None, config: Config) -> str:
-    """What may round the rounds that are trained again otherwise than before, in words; empty
+def check_own_code(unfinished: Unfinished, config: Config) -> None:
+    """Refuse modules of the user's own that are not as the run began with them.
+
+    Raises:
+        InputError: it names the file and the key.
+    """
+    names, before = own_names(config), unfinished.checkpoint.own_code
+    expected = sources(names.values()).keys() | before.keys()
+    today = sources([*names.values(), *before])
+    for module in sorted(expected):
+        source = today.get(module)
+        if before.get(module) == (source and source.digest):
+            continue
+        users = [key for key, name in names.items() if module in sources([name])]
+        key = (users or [*names])[0]
+        raise InputError(
+            "resume",
+            True,
+            f"{source.file if source else module} is not as the run began with it "
+            f"({key}={names[key]}): a round that is trained again would be released twice under "
+            "one noise; restore it, or leave resume out and give another seed",
+        )
+
+
+def computed_otherwise(unfinished: Unfinished, config: Config) -> str:
+    """What may compute the rounds that are trained again otherwise than before, in words; empty
     where nothing may: the same machine repeats its sums to the byte, with the same code.
     """
-    if unfinished is None:
-        return ""
     here = computed_by(config)
     before = unfinished.checkpoint.computed_by
-    reasons = []
+    without_file = [name for name, digest in unfinished.checkpoint.own_code.items() if not digest]
+    reasons = [f"{name}, code of your own, has no file to compare" for name in without_file]
     for key, value in here.items():
         former = dict.fromkeys(each[key] for each in before)
         if former.keys() - {value}:
@@ -84,6 +110,24 @@ def rounded_otherwise(unfinished: Unfinished | None, config: Config) -> str:
     if config.execution.engine != "local":
         reasons.append(f"execution.engine is {config.execution.engine}: nodes are not compared")
     return ", ".join(reasons)
+
+
+def resumed_verdict(
+    unfinished: Unfinished, config: Config, private: bool, known: Verdict | None
+) -> Verdict:
+    """What a run that goes on rests on, beside what its configuration says.
+
+    Args:
+        private: whether it has a promise to keep.
+        known: its verdict so far.
+    """
+    otherwise = computed_otherwise(unfinished, config)
+    # Other draws are a condition of their own.
+    again = [trained_again(otherwise)] if otherwise and not config.privacy.secure_rng else []
+    others = () if known is None else known.conditions
+    # What it says of rounds that are trained again, the checkpoint knows better.
+    kept = [line for line in others if not line.startswith(TRAINED_AGAIN)]
+    return Verdict(run_digest(config), "", private, (*again, *kept))
 
 
 def _open_run(run_id: str, tracking_uri: str) -> Run:

@@ -220,7 +220,8 @@ def _least_noise(
     if 0.99 * privacy.epsilon < verified <= privacy.epsilon:
         return noises, ledger
     distrusted = (line for line in ledger.lines if line.kind in ledger.distrusted)
-    if not any(ledger.composition(line, rounds) for line in distrusted):
+    shown = (law for line in distrusted for law, _ in ledger.composition(line, rounds))
+    if not any(law.largest for law in shown):
         return noises, ledger
 
     def times(log_factor: float) -> list[Deviations]:

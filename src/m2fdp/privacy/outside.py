@@ -34,7 +34,13 @@ CLEAR = (
         "who holds which record, with which label, without noise; by a digest any guess at it can "
         "be tested",
         ("manifest", "label_distribution"),
-        ("manifest_checks.html", "manifest_checks.passed", "tag split_sha256", "input digest"),
+        (
+            "manifest_checks.html",
+            "manifest_checks.passed",
+            "verdict.json",
+            "tag split_sha256",
+            "input digest",
+        ),
     ),
     Clear(
         "accuracy and loss on the records of the cloud, after every evaluated round, and step "
@@ -56,6 +62,7 @@ CLEAR = (
         "is set, whoever knows it draws the noise again and takes it off",
         ("model_configuration",),
         (
+            "verdict.json",
             "parameter seed",
             "tag seed",
             "tag cell",

@@ -29,29 +29,31 @@ SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
 )
-_TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
+TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
 ROUNDS_DRAWN_ANEW = (
-    f"{_TRAINED_AGAIN}with other draws (privacy.secure_rng): else they are released twice"
+    f"{TRAINED_AGAIN}with other draws (privacy.secure_rng): else they are released twice"
 )
 
 
-def conditions_of(config: Config, rounded_otherwise: str = "") -> list[str]:
-    """What a run's epsilon rests on and can't be defended; any makes its guarantee conditional.
+def conditions_of(config: Config) -> list[str]:
+    """What a run's epsilon rests on by its configuration and can't be defended; any makes its
+    guarantee conditional."""
+    estimated = config.control.enabled and config.control.smoothness == "estimated"
+    drawn_anew = config.resume and config.privacy.secure_rng
+    return [SMOOTHNESS_ESTIMATED] * estimated + [ROUNDS_DRAWN_ANEW] * drawn_anew
+
+
+def trained_again(otherwise: str) -> str:
+    """The condition of a run that goes on under draws that repeat: noise that is the same does not
+    hide a difference.
 
     Args:
-        rounded_otherwise: what may round the rounds that are trained again otherwise than before;
-            under draws that repeat, noise that is the same does not hide the difference.
+        otherwise: what may compute the rounds otherwise than before.
     """
-    estimated = config.control.enabled and config.control.smoothness == "estimated"
-    conditions = [SMOOTHNESS_ESTIMATED] * estimated
-    if config.resume and config.privacy.secure_rng:
-        return [*conditions, ROUNDS_DRAWN_ANEW]
-    if rounded_otherwise:
-        conditions.append(
-            f"{_TRAINED_AGAIN}under the same noise and perhaps rounded otherwise "
-            f"({rounded_otherwise}): else the difference of the two has no noise"
-        )
-    return conditions
+    return (
+        f"{TRAINED_AGAIN}under the same noise and perhaps computed otherwise "
+        f"({otherwise}): else the difference of the two has no noise"
+    )
 
 
 def summary(

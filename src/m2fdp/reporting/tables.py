@@ -193,19 +193,22 @@ def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
     Args:
         bounds: a row an observer, with the columns of `m2fdp.adversaries.Bounds`.
     """
-    first = bounds.iloc[0]
+    first, most = bounds.iloc[0], bounds.iloc[int(bounds["repetitions"].argmax())]
+    broken = bounds.loc[bounds["epsilon_lower"] > bounds["epsilon_upper"], "observer"]
+    refuted = [f" The promise against {observer} is REFUTED." for observer in broken]
     result = new_table(
         f"Audit at T = {first['rounds']}, δ = {first['delta']:g}",
         ["observer, and the devices it observes"],
-        ["releases", "ε at least", "ε at most", "ε nominal"],
-        f"Each lower bound holds at {first['confidence']:.0%} confidence; with "
-        f"{first['repetitions']:,} repetitions of each world none can pass "
-        f"{lower_bound(first['largest_lower'])}.",
+        ["releases", "copies", "ε at least", "ε at most", "ε nominal"],
+        f"Each lower bound holds at {first['confidence']:.0%} confidence, whenever an audit stops; "
+        f"with {most['repetitions']:,} copies of each world none can pass "
+        f"{lower_bound(most['largest_lower'])}.{''.join(refuted)}",
     )
     for row in bounds.to_dict("records"):
         result.add_row(
             Text(f"{row['observer']}: {row['position']}"),
             f"{row['releases']:,}",
+            f"{row['repetitions']:,}",
             lower_bound(row["epsilon_lower"]),
             upper_bound(row["epsilon_upper"]),
             nominal(row["epsilon_nominal"]),

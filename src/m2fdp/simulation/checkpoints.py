@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Checkpoint:
         noised_with: a digest of how much noise goes where; empty as above.
         computed_by: what decides how sums are rounded, of each process in turn that has trained
             rounds; one that is like the one before is left out.
+        own_code: digests of the files of the user's own modules, by module; empty where a module
+            has no file that can be read.
     """
 
     progress: Progress
@@ -45,6 +47,7 @@ class Checkpoint:
     trained_on: str = ""
     noised_with: str = ""
     computed_by: Sequence[Mapping[str, str]] = ()
+    own_code: Mapping[str, str] = field(default_factory=dict)
 
 
 def save(folder: Path, checkpoint: Checkpoint, kept: int = KEPT) -> None:
@@ -65,6 +68,7 @@ def save(folder: Path, checkpoint: Checkpoint, kept: int = KEPT) -> None:
             "trained_on": checkpoint.trained_on,
             "noised_with": checkpoint.noised_with,
             "computed_by": [dict(each) for each in checkpoint.computed_by],
+            "own_code": dict(checkpoint.own_code),
             "round": state.round,
             "weights": _whole(state.weights),
             "slots": _all_whole(state.slots.server),
@@ -127,6 +131,7 @@ def _load(path: Path) -> Checkpoint | None:
             fields["trained_on"],
             fields["noised_with"],
             tuple(fields["computed_by"]),
+            fields.get("own_code", {}),  # of 0.19, which kept none
         )
     except (KeyError, TypeError):  # of a version with other fields
         return None

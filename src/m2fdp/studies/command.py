@@ -237,11 +237,13 @@ def _report(setting: Setting, launcher: Launcher, command: str, outcome: Outcome
 def _record(setting: Setting, outcome: Outcome) -> Record:
     """Of the finished cells."""
     choice, names, schedules = outcome.choice, {}, {}
+    guarantees = dict(choice.guarantees)
     for cell, run_id in zip(outcome.cells, outcome.run_ids, strict=True):
         names[run_id] = cell.name
         place = place_of_choice(setting.study, cell.point)
         schedules[cell.name] = choice.schedules.get(place, {}) if place else {}
-    procedures = whole_table(setting.study, outcome.cells, choice.tried)
+        guarantees[cell.hash] = mlflow.get_run(run_id).data.tags.get("privacy", "")
+    procedures = whole_table(setting.study, outcome.cells, choice.tried, guarantees)
     return tracked_record(setting.study, names, schedules, choice.table, procedures)
 
 
@@ -283,11 +285,16 @@ def _counted_targets(
 
 @dataclass(frozen=True)
 class Choice:
-    """The schedules that a study's searches chose, and what they saw."""
+    """The schedules that a study's searches chose, and what they saw.
+
+    Attributes:
+        guarantees: what runs of the search have promised, by the hashes of their cells.
+    """
 
     schedules: Schedules
     table: pd.DataFrame  # of `search_table`
     tried: tuple[Candidate, ...]
+    guarantees: Mapping[str, str]
 
 
 def choose_schedules(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Choice:
@@ -299,6 +306,7 @@ def choose_schedules(setting: Setting, launcher: Launcher, chosen: Sequence[Poin
     schedules: dict[str, dict[str, Any]] = {}
     tried: list[Candidate] = []
     results: dict[str, Tried] = {}
+    guarantees: dict[str, str] = {}
     client = mlflow.MlflowClient()
     while candidates := next_candidates(setting, chosen, schedules, tried):
         if launcher.resume and not launcher.only_finished:
@@ -313,13 +321,15 @@ def choose_schedules(setting: Setting, launcher: Launcher, chosen: Sequence[Poin
             if target is not None
         }
         for cell_hash, run_id in run_ids.items():
-            one, metrics = candidate_of[cell_hash], client.get_run(run_id).data.metrics
-            accuracy = metrics["score" if one.counted else "accuracy"]
+            one, found = candidate_of[cell_hash], client.get_run(run_id).data
+            accuracy = found.metrics["score" if one.counted else "accuracy"]
+            guarantees[cell_hash] = found.tags.get("privacy", "")
             of_runs = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
             results[cell_hash] = Tried(accuracy, float(of_runs.get(run_id, nan)))
         schedules |= choose(candidates, results)
         tried.extend(candidates)
-    return Choice(schedules, search_table(tried, results, schedules), tuple(tried))
+    table = search_table(tried, results, schedules)
+    return Choice(schedules, table, tuple(tried), guarantees)
 
 
 def _check_study(setting: Setting) -> None:

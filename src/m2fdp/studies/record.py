@@ -21,6 +21,7 @@ from m2fdp.claims.layout import ACCURACY, LOSS, OVER_A_RUN
 from m2fdp.claims.measures import MEASURES
 from m2fdp.errors import InputError
 from m2fdp.files import replacing, shown
+from m2fdp.formatting import lowest
 from m2fdp.studies.study import Study
 
 if TYPE_CHECKING:
@@ -167,6 +168,12 @@ class RecordFiles:
         search, procedures = (
             self._table(part, _OF_SEARCH).fillna(_BLANK) for part in ("search", "procedures")
         )
+        if len(procedures) and "guarantee" not in procedures:  # of 0.19 or before
+            told = runs.reindex(columns=[*TAGS, "privacy"]).fillna("")
+            of_arms = told.groupby([*TAGS])["privacy"].agg(lowest)
+            keys = zip(*(procedures[name] for name in TAGS), strict=True)
+            known = [of_arms.get(key, lowest([])) for key in keys]
+            procedures = procedures.assign(guarantee_released=known, guarantee=known)
         board = self.path("board")
         pictures = json.loads(board.read_text()) if board.is_file() else {}
         return Record(runs, rounds, search, procedures, pictures)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 import pandas as pd
 
 from m2fdp.experiments.checks import check_config
 from m2fdp.experiments.procedures import procedure_of
-from m2fdp.formatting import upper_bound
+from m2fdp.formatting import lowest, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.studies.grid import Cell, place_of_choice
 from m2fdp.studies.search import Candidate
@@ -18,35 +18,59 @@ from m2fdp.studies.study import Study
 _KEYS = ["version", "arm", "observer", "kind", "distrusted", "runs"]
 
 
-def whole_table(study: Study, cells: Sequence[Cell], tried: Sequence[Candidate]) -> pd.DataFrame:
+def whole_table(
+    study: Study,
+    cells: Sequence[Cell],
+    tried: Sequence[Candidate],
+    guarantees: Mapping[str, str],
+) -> pd.DataFrame:
     """One row an arm of a version, whose runs are private and whose schedule was searched, and an
     observer: the largest epsilon over seeds, of the released run and of it with its search.
 
-    Columns: version, arm, observer, kind, distrusted, runs, epsilon_released, epsilon; infinite
-    where scores or held-out records are in clear. Rows whose search is counted name observers;
-    others have one row, of whomever the study distrusts.
+    Columns: version, arm, observer, kind, distrusted, runs; epsilon and guarantee of all these
+    runs, and the same of the released one. Epsilon is infinite where scores or held-out records
+    are in clear, and the guarantee is the lowest.
+    Rows whose search is counted name observers; others have one row, of whomever the study
+    distrusts.
 
     Args:
         cells: those whose runs are released.
         tried: what was tried to choose their schedules.
+        guarantees: what runs have promised, by the hashes of their cells.
     """
     rows = pd.DataFrame(
-        [row for cell in cells for row in _rows(study, cell, tried)],
-        columns=[*_KEYS, "epsilon_released", "epsilon"],
+        [row for cell in cells for row in _rows(study, cell, tried, guarantees)],
+        columns=[*_KEYS, "epsilon_released", "epsilon", "guarantee_released", "guarantee"],
     )
-    return rows.groupby(_KEYS, sort=False, dropna=False).max().reset_index()
+    groups = rows.groupby(_KEYS, sort=False, dropna=False)
+    return groups.agg(
+        epsilon_released=("epsilon_released", "max"),
+        epsilon=("epsilon", "max"),
+        guarantee_released=("guarantee_released", lowest),
+        guarantee=("guarantee", lowest),
+    ).reset_index()
 
 
-def _rows(study: Study, cell: Cell, tried: Sequence[Candidate]) -> Iterator[dict[str, object]]:
+def _rows(
+    study: Study, cell: Cell, tried: Sequence[Candidate], guarantees: Mapping[str, str]
+) -> Iterator[dict[str, object]]:
     place = place_of_choice(study, cell.point)
     candidates = [each for each in tried if each.place == place]
     if place is None or not candidates or not check_config(cell.config).private:
         return
-    names = {"version": cell.point.version or "", "arm": cell.point.arm}
+    own = lowest([guarantees.get(cell.hash, "")])
+    names = {
+        "version": cell.point.version or "",
+        "arm": cell.point.arm,
+        "guarantee_released": own,
+    }
     if candidates[0].counted:
-        searched = [each.cells[0].config for each in candidates]
-        for line in procedure_of(cell.config, searched).lines().to_dict("records"):
-            yield {**names, **{str(key): value for key, value in line.items()}}
+        of_search = [each.cells[0] for each in candidates]
+        lines = procedure_of(cell.config, [each.config for each in of_search]).lines()
+        guarantee = lowest([own, *(guarantees.get(each.hash, "") for each in of_search)])
+        for line in lines.to_dict("records"):
+            of_all = {str(key): value for key, value in line.items()}
+            yield {**names, **of_all, "guarantee": guarantee}
         return
     spared = all(each.others for each in candidates)
     target = cell.config.privacy.epsilon
@@ -57,6 +81,7 @@ def _rows(study: Study, cell: Cell, tried: Sequence[Candidate]) -> Iterator[dict
         "runs": 1 if spared else 1 + sum(len(each.cells) for each in candidates),
         "epsilon_released": target,
         "epsilon": target if spared else inf,
+        "guarantee": own,
     }
 
 
@@ -70,8 +95,10 @@ def whole_markdown(table: pd.DataFrame) -> str:
             "arm": row["arm"],
             "observer": row["observer"],
             "runs on its records": str(row["runs"]),
-            "ε of the released run": upper_bound(row["epsilon_released"]),
-            "ε of the whole": "none" if row["epsilon"] == inf else upper_bound(row["epsilon"]),
+            "ε of the released run": verified(row["guarantee_released"], row["epsilon_released"]),
+            "ε of the whole": (
+                "none" if row["epsilon"] == inf else verified(row["guarantee"], row["epsilon"])
+            ),
         }
         for row in shown.to_dict("records")
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -17,10 +18,11 @@ from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.parts import Parts
 from m2fdp.experiments.progress import so_far, telling
 from m2fdp.pipelines.naming import node
+from m2fdp.privacy.verdict import OTHER_RECORDS, Verdict
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
 
-_ASSEMBLED = ["config", "plan", "dataset", "manifest", "rounded_otherwise"]
+_ASSEMBLED = ["config", "plan", "dataset", "manifest", "known"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +40,18 @@ def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:
 
 
 def assemble(
-    config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame, rounded_otherwise: str
+    config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame, known: Verdict | None
 ) -> Experiment:
-    """The experiment on the manifest as it lies on the disk, if it is one for it."""
-    experiment = Experiment(config, dataset, manifest, plan, rounded_otherwise)
+    """The experiment on the manifest as it lies on the disk, if it is one for it.
+
+    Args:
+        known: the verdict of the run so far, if there is one.
+    """
+    conditions = () if known is None else known.rests_on
+    experiment = Experiment(config, dataset, manifest, plan, conditions)
     experiment.check()
+    if known is not None and known.records not in ("", experiment.trained_on):
+        experiment = replace(experiment, known=(*conditions, OTHER_RECORDS))
     return experiment
 
 

@@ -17,13 +17,16 @@ from m2fdp.cluster.sites import sites_of
 from m2fdp.config import PIXELS, essentials
 from m2fdp.errors import InputError
 from m2fdp.expectations.pending import settle
+from m2fdp.experiments import promise
 from m2fdp.experiments.experiment import Experiment
 from m2fdp.experiments.steps import as_noise_allows
 from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT
-from m2fdp.pipelines.provenance import computed_by
+from m2fdp.pipelines.provenance import computed_by, own_code
 from m2fdp.pipelines.training.progress import tracked_progress
+from m2fdp.privacy.verdict import Verdict, kept, run_digest
+from m2fdp.privacy.verdict import keep as keep_verdict
 from m2fdp.simulation.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.simulation.training import Checkpointing, Progress
 from m2fdp.simulation.workers import available_cores
@@ -55,11 +58,13 @@ def train_model(
             logger.info(as_noise_allows(config, accumulated, step))
         reached = _reached(checkpoints, experiment) if config.resume else None
         start = None if reached is None else reached.progress
-        checkpointing = _begin(checkpoints, experiment, reached)
+        verdict = _verdict(checkpoints.parent, experiment)
+        checkpointing = _begin(checkpoints, experiment, reached, verdict)
         unsent = checkpoints.parent / UNSENT
         with tracked_progress(rounds, start, unsent, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)
     settle()
+    keep_verdict(checkpoints.parent, verdict)
     if trained.warning is not None:
         logger.warning(trained.warning)
     metrics, score = trained.metrics, experiment.score(trained.state_dict)
@@ -127,8 +132,15 @@ def _reached(folder: Path, experiment: Experiment) -> Checkpoint:
     return checkpoint
 
 
+def _verdict(cell: Path, experiment: Experiment) -> Verdict:
+    """The run's, beside that of the model which it will replace, if that has the same noise."""
+    private, rests_on = experiment.calibrate().mechanism.private, promise.conditions(experiment)
+    run = run_digest(experiment.config)
+    return Verdict(run, experiment.trained_on, private, tuple(rests_on)).joined(kept(cell))
+
+
 def _begin(
-    folder: Path, experiment: Experiment, reached: Checkpoint | None
+    folder: Path, experiment: Experiment, reached: Checkpoint | None, verdict: Verdict
 ) -> Checkpointing | None:
     """Where checkpoints go, if any are kept.
 
@@ -137,6 +149,7 @@ def _begin(
 
     Args:
         reached: what the run goes on from, if it does.
+        verdict: kept with each checkpoint, and as soon as the run goes on.
     """
     config, here = experiment.config, computed_by(experiment.config)
     before = () if reached is None else tuple(reached.computed_by)
@@ -145,7 +158,9 @@ def _begin(
         if any(folder.glob("*.ckpt")):
             settle()
         clear(folder)
-    elif computed != before:
+    else:
+        keep_verdict(folder.parent, verdict)
+    if reached is not None and computed != before:
         # Were this process stopped before its first checkpoint, nobody would know of its rounds.
         save(folder, replace(reached, computed_by=computed), kept=1)
     run = mlflow.active_run()
@@ -154,9 +169,13 @@ def _begin(
         return None
     run_id, plain = run.info.run_id, essentials(config)
     alike = experiment.trained_on, experiment.noised_with, computed
+    code = own_code(config, {} if reached is None else reached.own_code)
 
     def keep(progress: Progress) -> None:
+        nonlocal code
         settle()
-        save(folder, Checkpoint(progress, run_id, plain, *alike))
+        keep_verdict(folder.parent, verdict)
+        code = own_code(config, code)
+        save(folder, Checkpoint(progress, run_id, plain, *alike, code))
 
     return Checkpointing(every, keep)
