@@ -14,7 +14,7 @@ from m2fdp.config import (
     recorded,
     released,
 )
-from m2fdp.config.retired import RETIRED
+from m2fdp.config.retired import RETIRED, less_retired
 from m2fdp.errors import InputError
 
 # Of conf/base at version 0.1.0 (commit 8512413): SHA-256 of the JSON text, keys in their order.
@@ -133,6 +133,15 @@ def test_a_key_that_was_removed_is_refused_with_what_is_there_instead(key):
     with pytest.raises(InputError, match=rf"^{key} = 'x': was removed in 0\.\d+: ") as caught:
         parse_config({block: {name: "x"}})
     assert "\n" not in str(caught.value)
+
+
+def test_parameters_that_0_19_saved_are_read_where_every_run_is_as_they_say():
+    saved = Config().model_dump(mode="json")
+    saved["privacy"] |= {"drift": "worst_case", "smoothness": None}
+    assert parse_config(less_retired(saved)) == Config() and "drift" in saved["privacy"]
+    saved["privacy"]["drift"] = "smooth"
+    with pytest.raises(InputError, match="privacy.drift = 'smooth': was removed in 0.20"):
+        parse_config(less_retired(saved))
 
 
 def test_keys_that_came_later_change_nothing_at_their_defaults():

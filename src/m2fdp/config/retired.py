@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 
@@ -22,3 +24,17 @@ RETIRED = {
     "privacy.drift": Retired("worst_case", "privacy.unit", _DRIFT),
     "privacy.smoothness": Retired(None, "privacy.unit", _DRIFT),
 }
+
+
+def less_retired(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested parameters that an earlier version saved, less the removed keys whose value there
+    is what every run has now."""
+    kept = deepcopy(dict(parameters))
+    for key, retired in RETIRED.items():
+        *blocks, name = key.split(".")
+        block: Any = kept
+        for part in blocks:
+            block = block.get(part, {})
+        if name in block and block[name] == retired.default:
+            del block[name]
+    return kept
