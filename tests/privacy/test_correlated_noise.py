@@ -112,7 +112,7 @@ def test_epsilon_is_conditional_on_it():
         "mechanism",
         False,
     )
-    named = "the mechanism of privacy.mechanism=tests.privacy.correlated:CORRELATED, code of your"
+    named = "tests/privacy/correlated.py, the mechanism of privacy.mechanism="
     assert sum(line.startswith(named) for line in summary["assumptions"]) == 1
 
 
