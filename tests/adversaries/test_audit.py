@@ -52,8 +52,6 @@ MANY = {
     "upload, deep": UPLOAD | DEEP | {"local_aggregation": {2: 1, 1: 2}},
     "upload, large epsilon": UPLOAD | {"epsilon": 20.0, "local_aggregation": {1: 2}},
     "upload, large delta": UPLOAD | {"delta": 0.1, "epsilon": 0.5, "rate": 1.0},
-    "upload, smooth": UPLOAD | {"drift": "smooth", "smoothness": 0.1},
-    "upload, non expansive": UPLOAD | {"drift": "non_expansive"},
     "upload, downlink noise": UPLOAD | {"downlink_noise": True, "local_aggregation": {1: 2}},
     "upload, device": UPLOAD | {"unit": "device", "local_aggregation": {1: 2}},
     "upload, paper": UPLOAD | {"calibration": "paper", "local_aggregation": {1: 2}},

@@ -37,7 +37,6 @@ class Rule:
     """What the project does not know."""
 
     anchored = False
-    drifts = frozenset({"worst_case"})
 
 
 class Made(Rule):

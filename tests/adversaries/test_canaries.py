@@ -12,8 +12,6 @@ SYSTEMS = {
     "upload": UPLOAD | {"local_aggregation": {1: 2}},
     "upload, decaying steps": UPLOAD | {"local_aggregation": {1: 2}, "step_size": "inverse_sqrt"},
     "paper": UPLOAD | {"local_aggregation": {1: 2}, "calibration": "paper"},
-    "smooth": UPLOAD | {"drift": "smooth", "smoothness": 1e-9},
-    "non_expansive": UPLOAD | {"drift": "non_expansive"},
     "downlink": UPLOAD | {"local_aggregation": {1: 2}, "downlink_noise": True},
     "device": UPLOAD | {"local_aggregation": {1: 2}, "unit": "device"},
     "gradient": {"local_aggregation": {1: 2}},

@@ -14,6 +14,8 @@ from m2fdp.config import (
     recorded,
     released,
 )
+from m2fdp.config.retired import RETIRED, less_retired
+from m2fdp.errors import InputError
 
 # Of conf/base at version 0.1.0 (commit 8512413): SHA-256 of the JSON text, keys in their order.
 ESSENTIALS = "f9136c4427a4782f5534f24013c6eef0bd9cc85c7f9a0b61dadc4d7a8a3afd38"
@@ -54,6 +56,92 @@ LATER_OF_CONTROL = [
 
 def digest(values):
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+# Of version 0.19, the first 16 digits of both digests, by what is asked for. Keys that were removed
+# since are in them.
+OF_0_19 = [
+    ({"algorithm": "hfl"}, "d2d497563002abac", "2d4f821ec0270f9a"),
+    (
+        {"algorithm": "pedpfl", "topology": {"fanouts": [6], "trust": {"ratios": []}}},
+        "a9efe37f0ae4bbf5",
+        "273da53ed4dbe745",
+    ),
+    ({"privacy": {"mechanism": "upload"}}, "b5434e5ca0aeafbe", "13690a7a2ac05388"),
+    (
+        {"privacy": {"mechanism": "upload", "unit": "device", "clip": "per_layer"}},
+        "a753a2a9966b46c3",
+        "8c0b156b149a3212",
+    ),
+    (
+        {"privacy": {"mechanism": "upload", "calibration": "paper", "alpha": 3.0}},
+        "add6f0ac099f3d3f",
+        "fdbab13753dd058c",
+    ),
+    (
+        {"privacy": {"mechanism": "upload", "downlink_noise": True}},
+        "aa24fdfc99e44b3e",
+        "97ead047fdd8d533",
+    ),
+    (
+        {"algorithm": "global_dp", "privacy": {"mechanism": "weights", "epsilon_cloud": 2.0}},
+        "21104720ec9a7c73",
+        "dc379b415f2589b0",
+    ),
+    (
+        {"algorithm": "hdp_mixed", "zones": {"server_noise": 0.0}},
+        "cbe23ed63c714d95",
+        "8d770e6719c6a97b",
+    ),
+    ({"algorithm": "scaffold", "seed": 7}, "a425d7c2e6cf1d09", "1976dfe07208cd47"),
+    ({"control": {"enabled": True}}, "0f92d8f7f1c7409e", "c71cd92650ecf44d"),
+    (
+        {"control": {"enabled": True, "gap": "papers", "smoothness": "estimated"}},
+        "bfea0adb30c5fec2",
+        "b21fd7134a328e99",
+    ),
+    (
+        {
+            "algorithm": "m2fdp_tiers",
+            "model": {"name": "cnn12"},
+            "tiering": {"offload_to": "anyone"},
+        },
+        "499b4e46caa092e5",
+        "dccbe73a16c76175",
+    ),
+    (
+        {
+            "training": {"participation": 0.5, "proximal": 0.1},
+            "secure_aggregation": {"layers": [1]},
+        },
+        "ef96d38581ac135a",
+        "f0bda0be1e98035b",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parameters", "all_of_it", "noise"), OF_0_19)
+def test_noise_and_hashes_are_keyed_as_in_0_19(parameters, all_of_it, noise):
+    config = parse_config(parameters)
+    assert digest(essentials(config))[:16] == all_of_it
+    assert digest(released(config))[:16] == noise
+
+
+@pytest.mark.parametrize("key", RETIRED)
+def test_a_key_that_was_removed_is_refused_with_what_is_there_instead(key):
+    block, name = key.split(".")
+    with pytest.raises(InputError, match=rf"^{key} = 'x': was removed in 0\.\d+: ") as caught:
+        parse_config({block: {name: "x"}})
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_that_0_19_saved_are_read_where_every_run_is_as_they_say():
+    saved = Config().model_dump(mode="json")
+    saved["privacy"] |= {"drift": "worst_case", "smoothness": None}
+    assert parse_config(less_retired(saved)) == Config() and "drift" in saved["privacy"]
+    saved["privacy"]["drift"] = "smooth"
+    with pytest.raises(InputError, match="privacy.drift = 'smooth': was removed in 0.20"):
+        parse_config(less_retired(saved))
 
 
 def test_keys_that_came_later_change_nothing_at_their_defaults():
@@ -264,4 +352,6 @@ def test_a_later_block_is_left_out_as_a_whole_and_told_from_its_absence():
 
 def test_what_is_recorded_tells_configurations_apart():
     every = flatten(Config().model_dump(mode="json"))
-    assert recorded(Config()) == {k: v for k, v in every.items() if k not in later_defaults()}
+    gone = {key: retired.default for key, retired in RETIRED.items() if retired.after is not None}
+    kept = {key: value for key, value in every.items() if key not in later_defaults()}
+    assert recorded(Config()) == kept | gone

@@ -62,14 +62,14 @@ def test_a_node_is_told_what_it_would_send(made):
 @pytest.mark.parametrize(
     ("params", "line"),
     [
-        ("training.participation=0.5", "training.participation = 0.5: draws devices"),
-        ("secure_aggregation.layers=2", "secure_aggregation.protocol = 'ideal': adds up in clear"),
-        (f"{MASKS},privacy.mechanism=gradient", "secure_aggregation.layers = [2]: are sums of"),
+        ("training.participation=0.5", "training.participation = 0.5: a tree of nodes"),
+        ("secure_aggregation.layers=2", "secure_aggregation.protocol = 'ideal': a sum of nodes"),
+        (f"{MASKS},privacy.mechanism=gradient", "secure_aggregation.layers = [2]: needs noise"),
         (
             f"{MASKS},secure_aggregation.decode=cloud,training.local_aggregation=null",
-            "secure_aggregation.decode = 'cloud': has",
+            "secure_aggregation.decode = 'cloud': a sum of",
         ),
-        (f"{MASKS},secure_aggregation.dropout=0.1", "secure_aggregation.dropout = 0.1: draws who"),
+        (f"{MASKS},secure_aggregation.dropout=0.1", "secure_aggregation.dropout = 0.1: a sum of"),
         (f"{MASKS},privacy.clipping_norm=9e7", "secure_aggregation.protocol = 'masks': leaves 0"),
         ("topology.nothing=1", "topology.nothing"),
         ("nonsense", "--params = 'nonsense': give KEY=VALUE"),

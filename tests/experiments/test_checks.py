@@ -104,18 +104,3 @@ def test_a_delta_that_pays_for_all_that_is_ever_drawn():
         check(training=rarely, delta=9e-4)
     # A device as a whole takes part for certain.
     check(training=rarely, delta=9e-4, mechanism="upload", unit="device")
-
-
-def test_a_drift_that_model_and_step_size_do_not_have():
-    """beta = 64 features / 4, and minibatches of 5 of 100 records may be 20 times too large."""
-    drift = {"mechanism": "upload", "drift": "non_expansive", "model": "logistic"}
-    for batch_size, largest in ((None, 2 / 16), (5, 0.05 * 2 / 16)):
-        for learning_rate in (0.99 * largest, 1.01 * largest):
-            training = {"learning_rate": learning_rate, "batch_size": batch_size}
-            if learning_rate < largest:
-                check(training=training, **drift)
-                continue
-            with pytest.raises(InputError, match=f"training.learning_rate.*{largest:.4g} here"):
-                check(training=training, **drift)
-    with pytest.raises(InputError, match="privacy.drift.*model.name: softmax.*use model.name: log"):
-        check(**drift | {"model": "softmax"})

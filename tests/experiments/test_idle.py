@@ -74,7 +74,6 @@ IDLE = {
         "privacy.calibration: paper, not to accountant",
     ),
     "privacy.clip": ("per_layer", {}, "privacy.unit: device, not to record"),
-    "privacy.smoothness": (1.0, {}, "privacy.drift: smooth, not to worst_case"),
     "privacy.downlink_noise": (True, {}, "privacy.mechanism: upload, not to gradient"),
     "privacy.client_share": (0.2, {}, "algorithm: m2fdp_tiers or dtfl_dp, not to m2fdp"),
     "privacy.activation_clip": (2.0, {}, "algorithm: m2fdp_tiers or dtfl_dp"),

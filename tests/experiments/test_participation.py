@@ -53,7 +53,7 @@ def test_what_is_refused(changes, line):
 def test_audit_and_bound_are_for_rounds_that_are_all_alike(changes):
     experiment = experiment_of(TRUSTED, BY_CHANCE, UPLOAD, changes)
     for refused in (experiment.audit, experiment.measure, experiment.bound):
-        with pytest.raises(InputError, match="audit, bound and attack are made for rounds that"):
+        with pytest.raises(InputError, match="a pipeline of equal rounds .* needs"):
             refused()
 
 
@@ -189,7 +189,7 @@ def test_a_network_s_own_chance_is_what_a_run_tells(monkeypatch):
         pd.testing.assert_frame_equal(planned.ledger(), by_key.ledger())
         told, expected = planned.summary(), by_key.summary()
         assert told["participation"] == expected["participation"]
-        with pytest.raises(InputError, match=r"0\.3 \(algorithm: own\)': audit, bound and attack"):
+        with pytest.raises(InputError, match=r"0\.3 \(algorithm: own\)': a pipeline of"):
             planned.audit()
     # One step draws a record at rate 1/60: with chance 0.3 delta pays for it, without it does not.
     one_step = {"rounds": 1, "local_steps": 1, "batch_size": 1}

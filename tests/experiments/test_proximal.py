@@ -33,28 +33,16 @@ def experiment(*changes):
     return experiment_of(SMALL, *changes)
 
 
-@pytest.mark.parametrize(
-    ("changed", "extra", "message"),
-    [
-        ({"proximal": 2.5}, {}, "Schedule.proximal = 2.5: times the step size .* pulls past"),
-        (
-            {"learning_rate": 80.0},
-            {"model.name": "logistic", "privacy.drift": "non_expansive"},
-            "training.learning_rate = 80.0: is too large for privacy.drift: non_expansive",
-        ),
-    ],
-)
-def test_a_schedule_of_ones_own_is_held_to_what_the_configuration_s_is(
-    monkeypatch, changed, extra, message
-):
+def test_a_schedule_of_ones_own_is_held_to_what_the_configuration_s_is(monkeypatch):
     """Its steps and pulls are those that the ledger counts, so they are checked, not the keys."""
 
     def plan(given):
         made = M2FDP.plan(given)
-        return replace(made, schedule=replace(made.schedule, **changed))
+        return replace(made, schedule=replace(made.schedule, proximal=2.5))
 
     monkeypatch.setitem(ALGORITHMS, "own_schedule", replace(M2FDP, name="own_schedule", plan=plan))
-    settings = {"algorithm": "own_schedule", "privacy.mechanism": "upload", **extra}
+    settings = {"algorithm": "own_schedule", "privacy.mechanism": "upload"}
+    message = "Schedule.proximal = 2.5: times the step size .* pulls past"
     with pytest.raises(InputError, match=message):
         experiment(settings, {"training.learning_rate": 0.5}).check()
 
@@ -93,7 +81,6 @@ class Anchored:
     """A rule of one's own."""
 
     anchored = True
-    drifts = frozenset({"worst_case"})
 
     def step(self, models, anchors, eta, descend):
         descend(models)
@@ -104,15 +91,6 @@ def test_rules_of_ones_own_are_pulled_where_that_is_proven(monkeypatch):
     own = Algorithm("own", "Own", "method", lambda given: replace(M2FDP.plan(given), rules=rules))
     monkeypatch.setitem(ALGORITHMS, "own", own)
     experiment(PULLED, {"algorithm": "own"})
-
-
-def test_non_expansive_steps_are_certified_for_the_proximal_loss():
-    """One record in eight: beta = 0.25 * 64 / q, so steps of at most 2/(beta + 2 mu)."""
-    logistic = {"model.name": "logistic", "privacy.drift": "non_expansive"} | UPLOAD
-    whole = {"training.batch_size": None, "training.proximal": 4.0}
-    _ = experiment(logistic, whole, {"training.learning_rate": 2 / 24 - 1e-9}).manifest
-    with pytest.raises(InputError, match="at most 2/\\(beta/q \\+ 2 mu\\) = 0.08333 here"):
-        _ = experiment(logistic, whole, {"training.learning_rate": 2 / 24 + 1e-5}).manifest
 
 
 @pytest.mark.parametrize("algorithm", ["hfl", "pedpfl", "hfl_dp", "m2fdp", "hdp", "cdp"])

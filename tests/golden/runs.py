@@ -85,10 +85,6 @@ RUNS = {
     "replace_one": f"{_TWO},privacy.adjacency=replace_one,training.batch_size=16",
     "svm": f"{_TWO},model.name=svm",
     "svm_crammer_singer": f"{_TWO},model.name=svm,model.hinge=crammer_singer,{_UPLOAD}",
-    "non_expansive": (
-        f"{_TWO},model.name=logistic,{_UPLOAD},privacy.drift=non_expansive,"
-        "training.learning_rate=0.1"
-    ),
     "cnn12": (
         "topology.fanouts=2|2,model.name=cnn12,model.channels=2|3|4,training.rounds=2,"
         "training.local_steps=2"
@@ -107,10 +103,6 @@ RUNS = {
         "control.smoothness=0.7"
     ),
     "downlink_noise": f"{_DEEP},{_UPLOAD},privacy.downlink_noise=true",
-    "smooth": (
-        f"{_TWO},{_UPLOAD},training.step_size=inverse_sqrt,privacy.drift=smooth,"
-        "privacy.smoothness=1.0"
-    ),
     "validation": (
         f"{_TWO},partition.validation_fraction=0.1,training.evaluate_on=validation,seed=3,"
         "partition.samples_per_device=40"

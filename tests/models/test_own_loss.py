@@ -103,7 +103,7 @@ def test_every_model_takes_one_and_claims_nothing_of_it(name):
     model = build("focal", name)
     plain = build_model(ModelConfig(name=name), (1, 8, 8), 3, seed=0)
     assert model.loss == losses.OneByOne(focal)
-    assert (model.linear, model.loss_gradient, model.class_curvature) == (plain.linear, None, None)
+    assert (model.linear, model.loss_gradient, model.curvature) == (plain.linear, None, None)
     assert torch.equal(model.initial_vector(), plain.initial_vector())
 
 

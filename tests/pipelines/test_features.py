@@ -75,8 +75,6 @@ def test_the_ledger_needs_no_features(project, kedro_run):
                 "algorithm=hdp",
                 "control.enabled=true",
                 "control.enabled=true,control.gap=papers,control.step_size_factor=400",
-                "privacy.mechanism=upload,privacy.drift=non_expansive,model.name=logistic,"
-                "training.learning_rate=0.5",
             )
         ),
     ],

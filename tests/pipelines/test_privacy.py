@@ -118,12 +118,6 @@ def test_noise_on_the_way_down_protects_from_siblings_below_a_trusted_server(pro
     assert siblings["distrusted"].all() and (siblings["epsilon"] <= 4).all()
 
 
-def test_non_expansive_drift_where_it_is_certified(project, plan):
-    drift = f"{UPLOAD},privacy.drift=non_expansive"
-    plan(f"{drift},model.name=logistic,training.learning_rate=0.1")
-    assert ledger_of(project).query("distrusted")["epsilon"].max() <= 4
-
-
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
 def test_whole_devices_are_protected_by_either_mechanism(project, kedro_run, mechanism):
     kedro_run("--params", f"{SMALL},privacy.mechanism={mechanism},privacy.unit=device", code=0)

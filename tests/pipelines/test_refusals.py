@@ -14,11 +14,9 @@ ELECTED = (
 )
 SUMS = "algorithm=hfl_dp,secure_aggregation.noise=shared"
 FEATURES = "topology.fanouts=2|3,features.map=scattering,features.dimension=30"
-SMOOTH = "privacy.mechanism=upload,privacy.drift=smooth,privacy.smoothness=1.0"
 ONE_LAYER = "topology.fanouts=[12],topology.trust.ratios=null,training.local_aggregation=null"
 DEEP = "topology.fanouts=2|2|2,topology.trust.ratios=0.5|0.5,training.local_aggregation.2=1"
 MASKED = "secure_aggregation.layers=[1]"
-NON_EXPANSIVE = f"{UPLOAD},privacy.drift=non_expansive"
 
 # Found in the configuration alone: by pipeline, what is asked for and what the line says.
 BEFORE_A_RUN = {
@@ -27,15 +25,15 @@ BEFORE_A_RUN = {
         ("algorithm=fedprox", "algorithm = 'fedprox': is unknown; valid are hfl, "),
         ("model.name=transformer", "model.name = 'transformer': "),
         ("topology.edges=nowhere.csv", "topology.edges = 'nowhere.csv': no such file"),
-        (f"{CONTROL},algorithm=hfl_dp", "control.enabled = True: belongs to algorithm: m2fdp"),
+        (
+            f"{CONTROL},algorithm=hfl_dp",
+            "control.enabled = True: needs an algorithm",
+        ),
         (
             f"{CONTROL},training.participants=2",
-            "training.participants = 2: is what the controller chooses",
+            "training.participants = 2: the controller (control.enabled) needs",
         ),
-        (
-            f"{CONTROL},{SMOOTH}",
-            "privacy.drift = 'smooth': needs step sizes that are known before training",
-        ),
+        ("privacy.drift=smooth", "privacy.drift = 'smooth': was removed in 0.20: worst_case is"),
         (f"{CONTROL},{ONE_LAYER}", "control.enabled = True: needs edge servers"),
         (
             f"{CONTROL},{DEEP}",
@@ -57,19 +55,19 @@ BEFORE_A_RUN = {
         (f"{FEATURES},features.map=sift", "features.map"),
         (f"{FEATURES},features.ridge=-1", "features.ridge"),
     ],
-    "audit": [(CONTROL, "control.enabled = True: audit, bound and attack")],
-    "bound": [(CONTROL, "control.enabled = True: audit, bound and attack")],
+    "audit": [(CONTROL, "control.enabled = True: a pipeline of equal rounds")],
+    "bound": [(CONTROL, "control.enabled = True: a pipeline of equal rounds")],
     "privacy": [
         ("zones.cloud_noise=true", "zones.cloud_noise = True: belongs to algorithm: hdp_mixed"),
     ],
     "attack": [
-        (CONTROL, "control.enabled = True: audit, bound and attack"),
+        (CONTROL, "control.enabled = True: a pipeline of equal rounds"),
         ("attack.method=lira,attack.observer=cloud", "attack.observer = 'cloud': reads more"),
         ("attack.round=31", "attack.round = 31: is none of training.rounds = 30"),
         ("algorithm=cdp", "attack.observer = 'cloud': is trusted"),
-        (f"{MASKED},secure_aggregation.dropout=0.1", "dropout = 0.1: leaves"),
+        (f"{MASKED},secure_aggregation.dropout=0.1", "dropout = 0.1: a reconstruction"),
         (f"{MASKED},secure_aggregation.protocol=masks", "protocol = 'masks'"),
-        ("training.participants=2", "training.participants = 2: leaves open"),
+        ("training.participants=2", "training.participants = 2: a reconstruction"),
         ("attack.shadows=12", "attack.shadows = 12"),
     ],
     "clock": [
@@ -104,11 +102,6 @@ IN_NODES = {
             f"{UPLOAD},threat.distrusted=servers|cloud|siblings",
             "privacy.epsilon = 4.0: can't be met for devices of the same … "
             "privacy.downlink_noise: true",
-        ),
-        (NON_EXPANSIVE, "privacy.drift = 'non_expansive': is not certified for model.n"),
-        (
-            f"{NON_EXPANSIVE},model.name=logistic,training.learning_rate=0.2",
-            "training.learning_rate = 0.2: is too large",
         ),
     ],
     "audit": [(f"{SMALL},algorithm=hfl", "no bound to audit")],

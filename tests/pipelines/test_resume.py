@@ -16,7 +16,8 @@ from kedro.framework.session import KedroSession
 from tests.finished import all_runs, histories, only_run, report, results, run_of
 
 from m2fdp import load_config
-from m2fdp.config import essentials, parse_config
+from m2fdp.config import Config, essentials, parse_config
+from m2fdp.errors import InputError
 from m2fdp.formatting import promised_epsilon
 from m2fdp.pipelines.provenance import computed_by
 from m2fdp.pipelines.resuming import (
@@ -257,6 +258,14 @@ def test_a_run_that_mlflow_does_not_know_is_refused(project, kedro_run, unfinish
     progress = Progress(State(3, torch.zeros(640)))
     save(path, Checkpoint(progress, "0" * 32, essentials(config)))
     assert_refused(project, kedro_run, "does not know its run", "0" * 32)
+
+
+def test_a_checkpoint_with_a_value_that_was_removed_is_for_the_version_that_made_it(tmp_path):
+    of_0_19 = essentials(Config()) | {"privacy.drift": "smooth", "privacy.smoothness": 1.0}
+    progress = Progress(State(3, torch.zeros(640)))
+    save(tmp_path, Checkpoint(progress, "0" * 32, of_0_19))
+    with pytest.raises(InputError, match="privacy.drift was smooth .* with the version that made"):
+        find_unfinished(tmp_path, Config(), "")
 
 
 def test_a_run_does_not_go_on_with_other_records(project, kedro_run, unfinished):

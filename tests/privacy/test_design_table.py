@@ -7,7 +7,7 @@ from math import log, sqrt
 
 import pytest
 
-from m2fdp.privacy.accounting import epsilon, least_noise, subsampled
+from m2fdp.privacy.accounting import least_noise, subsampled
 from m2fdp.privacy.calibrated import CalibratedMechanism
 
 pytestmark = pytest.mark.full
@@ -86,17 +86,3 @@ def test_four_tiers(verified):
     assert verified([2, 4, 4, 4], [], local, 32)[0] == close(60)
     untrusted = edge_servers(2) + [f"server-2-{i}" for i in range(8)]
     assert verified([2, 4, 4, 4], untrusted, local, 32)[0] == close(2.35)
-
-
-@pytest.mark.parametrize(("untrusted", "longest", "spent"), [(10, 5, 0.13), (0, 20, 0.60)])
-def test_smoothness(verified, untrusted, longest, spent):
-    """eta beta = 1/K. DESIGN's value is an upper bound; each draw growing only for the steps
-    that are left is a smaller one."""
-    privacy = {"drift": "smooth", "smoothness": 0.5}
-    tight, _ = verified([10, 5], edge_servers(untrusted), EVERY_5, 32, **privacy)
-    assert 0.7 * spent < tight < spent
-    # Without growth at all.
-    q, share = 32 / 1200, 1.0 if untrusted else 0.2
-    sigma = q * K * sqrt(K * T * log(1 / DELTA)) * share
-    least = epsilon(((subsampled(q, share / sigma), T * K),), DELTA)
-    assert tight > least * 0.9

@@ -275,18 +275,6 @@ def test_rounds_of_changing_length_and_step_size(network_of):
     assert spent == sorted(spent)
 
 
-def test_smaller_steps_cost_less_where_smoothness_is_declared(network_of):
-    network = network_of([2, 2])
-    noise = [np.zeros(1), np.full(2, 5.0), np.zeros(4)]
-    spent = []
-    for eta in (0.5, 0.1, 0.001):
-        plans = (RoundPlan((None, None, 1, None, None, 0), eta),) * 3
-        ledger = ledger_of(network, noise, plans, drift="smooth", smoothness=2.0)
-        spent.append(ledger.verified(3))
-    worst = ledger_of(network, noise, plans).verified(3)
-    assert worst >= spent[0] > spent[1] > spent[2]
-
-
 def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s(network_of, plans_of, mechanism_of):
     ledger = mechanism_of(network_of([3, 2], ["server-1-0"]), plans_of(30, 2)).ledger
     table = epsilon_over_rounds(ledger, 30)

@@ -80,8 +80,6 @@ def test_paper_noise_takes_the_smallest_families(ragged, plans_of, mechanism_of)
     ("more", "units"),
     [
         (upload(), [2 * 0.5] * 4),  # two clipped minibatch gradients
-        (upload(drift="smooth", smoothness=1.0), [2 * 0.5] * 4),
-        (upload(drift="non_expansive"), [0.5 / d for d in RAGGED_SIZES]),  # C/B, with B = q D
         (upload(unit="device"), [0.5] * 4),
         (gradient(), [0.5 / 60 * 0.5, 0.5 / 300 * 0.25, 0.5 / 60 * 0.25, 0.5 / 100]),
         (gradient(unit="device"), [0.5 * w for w in (0.5, 0.25, 0.25, 1.0)]),
@@ -108,8 +106,6 @@ def test_clipping_follows_the_unit(ragged, plans_of, mechanism_of):
     assert (papers.batch_norm, papers.record_norm, papers.divide_by) == (1, None, "drawn")
     records = clipping(**gradient())
     assert (records.batch_norm, records.record_norm, records.divide_by) == (None, 0.5, "expected")
-    convex = clipping(**upload(drift="non_expansive"))
-    assert (convex.record_norm, convex.by_class, convex.divide_by) == (1, True, "expected")
     assert clipping(**upload(unit="device")).update_norm == 1
     assert clipping(**gradient(unit="device")).batch_norm == 0.5
 
@@ -150,8 +146,6 @@ CASES = {
     "upload, trusted": ([3, 2], [], upload()),
     "upload, mixed": ([3, 2], ["server-1-1"], upload(epsilon=4.0)),
     "upload, ragged": (RAGGED, ["B", "d"], upload()),
-    "upload, smooth": ([3, 2], [], upload(drift="smooth", smoothness=0.5)),
-    "upload, non-expansive": ([3, 2], ["server-1-1"], upload(drift="non_expansive")),
     "upload, device": ([3, 2], ["server-1-1"], upload(unit="device")),
     "gradient, mixed": ([3, 2], ["server-1-1"], gradient()),
     "gradient, ragged": (RAGGED, ["B", "d"], gradient(epsilon=0.5)),
@@ -262,14 +256,12 @@ def test_no_privacy_is_infinite_for_everybody(network_of, plans_of):
 
 
 def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of, mechanism_of):
-    privacy = PrivacyConfig(
-        **upload(drift="smooth", smoothness=0.5), mechanism="upload", delta=DELTA, clipping_norm=1.0
-    )
+    privacy = PrivacyConfig(**upload(), mechanism="upload", delta=DELTA, clipping_norm=1.0)
     mechanism = mechanism_of(
         network_of([2, 2]),
         plans_of(4, 4, {1: 2}),
         batch=1200,
-        **upload(drift="smooth", smoothness=0.5),
+        **upload(),
     )
     result = summary(mechanism, 4, privacy)
     assert result["epsilon_nominal"] == 1
@@ -277,7 +269,7 @@ def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of
     assert (result["unit"], result["adjacency"], result["drift"]) == (
         "record",
         "add_remove",
-        "smooth",
+        "worst_case",
     )
     assert result["epsilon_by_observer"]["siblings"] == "inf"
     assert result["accountant"].startswith("dp-accounting")
@@ -285,7 +277,6 @@ def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of
     assert "siblings (ε ∞)" in lines[0]
     # What nobody can change is no warning.
     assert not set(result["assumptions"]) & set(lines)
-    assert any("0.5-smooth, as declared" in line for line in result["assumptions"])
     open_mechanism = replace(mechanism, private=False)
     assert warnings(open_mechanism, 4, privacy) == []
 

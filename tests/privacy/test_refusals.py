@@ -14,10 +14,8 @@ UPLOAD = {"mechanism": "upload"}
     ("privacy", "words"),
     [
         ({"calibration": "paper"}, "not defined for mechanism: gradient; use accountant"),
-        ({"drift": "smooth"}, "drift belongs to mechanism: upload"),
         ({"adjacency": "replace_one", "unit": "device"}, "use add_remove"),
         (UPLOAD | {"adjacency": "replace_one"}, "use add_remove"),
-        (UPLOAD | {"unit": "device", "drift": "non_expansive"}, "needs no drift"),
         (UPLOAD | {"calibration": "paper", "unit": "device"}, "knows records"),
         (UPLOAD | {"calibration": "paper", "downlink_noise": True}, "knows records"),
     ],

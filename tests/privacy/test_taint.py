@@ -1,20 +1,15 @@
 """Shifts of releases: by hand, in closed form, and against simulations device by device."""
 
-from itertools import product
 from math import prod
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.privacy.ragged import (
     OWNERS,
     SYNCHRONISATIONS,
-    TREE,
     path_shares,
     simulated,
-    synchronised,
-    weights_below,
 )
 
 from m2fdp.privacy.accounting import ShiftLaw, epsilon
@@ -129,87 +124,11 @@ def test_device_unit_against_every_device(syncs, owner):
     assert law.probabilities == (1.0,)
 
 
-# --- smooth and non-expansive losses: all draw patterns ------------------------------------
-
-
-def enumerated(contributions, q):
-    """All (shift, probability) over which steps draw the record."""
-    return [
-        (
-            sum(c for c, d in zip(contributions, drawn, strict=True) if d),
-            prod(q if d else 1 - q for d in drawn),
-        )
-        for drawn in product([False, True], repeat=len(contributions))
-    ]
-
-
-def tail(pairs, x):
-    return sum(p for s, p in pairs if s > x + 1e-9)
+# --- coarsening ----------------------------------------------------------------------------
 
 
 def pairs_of(law):
     return list(zip(law.shifts, law.probabilities, strict=True))
-
-
-@pytest.mark.parametrize(("q", "n"), [(0.1, 1), (0.3, 6), (1.0, 4)])
-def test_non_expansive_draws_add_up(q, n):
-    window = Window((1,) * (n - 1) + (None,), 1)
-    law = record_law(window, 1, (0.25,), q, Steps("non_expansive"))
-    expected = {}
-    for shift, p in enumerated([0.25] * n, q):
-        if p > 0:
-            expected[shift] = expected.get(shift, 0.0) + p
-    assert_same_law(law, expected)
-
-
-@pytest.mark.parametrize("growth", [1.0, 1.02, 1.1])
-@pytest.mark.parametrize("syncs", [(None,) * 7, (None, 1, None, 1, None, None, None)])
-def test_smooth_draws_grow_and_rounding_is_upward(growth, syncs):
-    q, window = 0.2, Window(syncs, 1)
-    law = record_law(window, 1, (0.5,), q, Steps("smooth", growth))
-    exact = enumerated([0.5 * growth**later for later in range(7)], q)
-    cap = worst(window, 1, (0.5,), q).largest
-    exact = [(min(shift, cap), p) for shift, p in exact]
-    # Stochastic dominance, and no more than the grids cost.
-    for x in [s for s, _ in exact]:
-        assert tail(pairs_of(law), x - 2e-9) >= tail(exact, x - 2e-9) - 1e-12
-    assert law.mean <= 1.12 * sum(s * p for s, p in exact)
-
-
-def simulated_smooth(syncs, owner, drawn, growth):
-    """Every device's difference when a step spreads it by at most `growth`, and by 1 at most."""
-    difference = np.zeros(TREE.n_devices)
-    for step, sync in enumerate(syncs):
-        spread = np.minimum(difference * growth, difference + 1.0)
-        if drawn[step]:
-            spread[owner] = difference[owner] + 1.0
-        difference = spread if sync is None else synchronised(spread, sync)
-    return float(weights_below(1) @ difference)
-
-
-@pytest.mark.parametrize("growth", [1.05, 1.5, 4.0])
-@pytest.mark.parametrize("syncs", [(None, 2, 3, None, None), (1, None, 2, None, None)])
-def test_smooth_on_a_ragged_tree_covers_every_draw_pattern(growth, syncs):
-    q, owner = 0.4, 0
-    law = record_law(Window(syncs, 1), 1, path_shares(owner), q, Steps("smooth", growth))
-    exact = [
-        (simulated_smooth(syncs, owner, drawn, growth), prod(q if d else 1 - q for d in drawn))
-        for drawn in product([False, True], repeat=len(syncs))
-    ]
-    for x in [s for s, _ in exact]:
-        assert tail(pairs_of(law), x - 2e-9) >= tail(exact, x - 2e-9) - 1e-12
-
-
-@pytest.mark.parametrize("growth", [1.0, 1.3, 3.0, 1e3, 1e300])
-def test_smoothness_never_costs_more_than_none_and_stays_finite(growth):
-    window = Window((None, None, 1) * 6 + (None,), 1)
-    smooth = record_law(window, 1, (0.2,), 0.05, Steps("smooth", growth))
-    anything = worst(window, 1, (0.2,), 0.05)
-    assert smooth.largest <= anything.largest
-    assert smooth.mean <= anything.mean
-
-
-# --- coarsening ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n", "q"), [(60, 0.01), (200, 0.003), (100, 0.2)])

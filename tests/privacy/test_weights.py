@@ -449,7 +449,6 @@ def test_a_quieter_cloud_alone_needs_less():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"drift": "non_expansive"}, "drift belongs to mechanism: upload"),
         ({"calibration": "multiplier", "noise_multiplier": 1.0}, "multiplier is not defined"),
         ({"clip": "per_layer", "unit": "device"}, "per_layer is not defined"),
         ({"exposures": {"uplinks": 25}}, "privacy.exposures.uplinks = 25: .* 24"),

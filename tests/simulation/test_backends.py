@@ -153,8 +153,8 @@ def problem(name, counts, seed, consecutive=False):
     return model, weights, batches
 
 
-def sums(backend, weights, batches, norm, by_class=False):
-    result, clip = torch.zeros_like(weights), Clipping("drawn", norm, by_class=by_class)
+def sums(backend, weights, batches, norm):
+    result, clip = torch.zeros_like(weights), Clipping("drawn", norm)
     backend.add_gradients(result, 1.0, weights, batches, clip)
     return result
 
@@ -192,18 +192,6 @@ def test_an_lstm_which_torch_vectorises_in_float32_alone(clipping_norm):
     for backend in fast_backends(model, [3, 0, 9]):
         fast = sums(backend, weights, batches, clipping_norm)
         torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["logistic", "svm", "softmax"])
-@pytest.mark.parametrize("counts", [[4, 3], [2, 40], [300, 200]])
-def test_clipping_class_by_class(name, counts):
-    model, weights, batches = problem(name, counts, 3)
-    plain = sums(ReferenceBackend(model), weights, batches, 0.05, True)
-    for backend in fast_backends(model, counts):
-        fast = sums(backend, weights, batches, 0.05, True)
-        torch.testing.assert_close(fast, plain, rtol=1e-6, atol=1e-10)
-    free = sums(ReferenceBackend(model), weights, batches, 0.05)
-    assert not torch.allclose(plain, free)
 
 
 @pytest.mark.parametrize("name", ["softmax", "cnn12"])
@@ -327,17 +315,6 @@ def test_no_record_moves_a_sum_by_more_than_the_clipping_norm(name, value, by_do
         moved = (sums(backend, weights, batches, 0.5) - bounded).norm(dim=1)
         assert moved[1:].tolist() == [0, 0, 0]
         assert moved[0] <= (0.5 * (1 + 1e-5) if np.isfinite(value) else 0)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
-def test_class_by_class_no_record_moves_a_sum_by_more(value):
-    counts = [5, 30, 0, 4]
-    model, weights, batches, clean = spoiled("logistic", counts, value, by_double=False)
-    for backend in [ReferenceBackend(model), *fast_backends(model, counts)]:
-        expected = sums(backend, weights, clean, 0.5, True)
-        moved = (sums(backend, weights, batches, 0.5, True) - expected).norm(dim=1)
-        assert moved[1:].tolist() == [0, 0, 0]
-        assert moved[0] <= 0.5 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("counts", [[5, 30, 0, 4], [40, 200, 0, 1]])

@@ -13,7 +13,6 @@ from m2fdp.models.registry import build_model
 from m2fdp.privacy.calibration import no_privacy
 from m2fdp.schedule.rounds import RoundPlan
 from m2fdp.simulation import workers
-from m2fdp.simulation.local_rules import GradientStep, ProximalStep
 from m2fdp.simulation.minibatches import Shards
 from m2fdp.simulation.rules import Rules
 from m2fdp.streams import seeded
@@ -208,7 +207,6 @@ def test_a_rule_of_ones_own_is_pulled_too(privacy):
 
     class Half:
         anchored = False
-        drifts = frozenset({"worst_case"})
 
         def step(self, models, anchors, eta, descend):
             assert anchors is None
@@ -225,8 +223,6 @@ def test_a_rule_of_ones_own_is_pulled_too(privacy):
     # w -> w - (w - c)/4 - 0.2 w: c/4, then 0.55 c/4 + c/4.
     mean = float(np.dot([1 / 8, 1 / 8, 1 / 4, 1 / 4, 1 / 4], MIDDLES))
     assert weight == pytest.approx(1.55 * mean / 4, rel=1e-12)
-    assert ProximalStep(0.4, Half()).drifts == Half.drifts
-    assert ProximalStep(0.4).drifts == GradientStep().drifts
 
 
 def test_a_cnn_is_pulled_as_a_linear_model_is(schedule, make_shards, mechanism_for):

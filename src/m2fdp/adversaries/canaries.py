@@ -144,7 +144,7 @@ def plant(
     # Only between noised releases can others' steps follow a canary's.
     configured = get_mechanism(privacy.mechanism)
     active = not by_record and not configured.noises_every_step
-    marked = active and privacy.drift == "worst_case" and not mechanism.clipping.of_models
+    marked = active and not mechanism.clipping.of_models
     other = FILLER if active else ABSENT
     records = np.full((copies, 1 + fillers), other)
     replaced = OPPOSITE if privacy.adjacency == "replace_one" else ABSENT
@@ -188,7 +188,7 @@ def _randomness(privacy: PrivacyConfig, position: Position, seed: int, earlier: 
     if privacy.secure_rng:
         return from_entropy()
     # Keys that came later count where they are used, as everywhere.
-    said = less_later(privacy.model_dump(), privacy, PrivacyConfig())
+    said = less_later(privacy.model_dump(), privacy, PrivacyConfig(), "privacy.")
     configured = " ".join(f"{name}={value!r}" for name, value in said.items())
     text = f"audit of {_key(position)} under {configured}"
     if not earlier:

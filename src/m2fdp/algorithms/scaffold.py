@@ -15,7 +15,6 @@ from pydantic import Field
 
 from m2fdp.algorithms.base import Algorithm, Given, Plan
 from m2fdp.config import Block, Positive
-from m2fdp.privacy.taint import Drift
 from m2fdp.simulation.local_rules import Descend
 from m2fdp.simulation.process import Named
 from m2fdp.simulation.rules import Rules
@@ -45,7 +44,6 @@ class CorrectedStep:
     device: Named = field(default_factory=dict)
     correction: Tensor | float = 0.0
     anchored: bool = False
-    drifts: frozenset[Drift] = frozenset()
     reports: frozenset[str] = frozenset({"c"})
 
     def first(self, weights: Tensor) -> Named:

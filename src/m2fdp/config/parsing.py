@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from m2fdp.config.retired import RETIRED
 from m2fdp.config.root import Config
 from m2fdp.errors import BLOCK, InputError, among, did_you_mean
 
@@ -60,6 +61,8 @@ def refusal(
     keys += [str(last)] if last != "" and (unknown or _is_key(last)) else []
     key = ".".join([prefix, *keys] if prefix else keys) or "parameters"
     if unknown:
+        if key in RETIRED:
+            return InputError(key, first["input"], RETIRED[key].why)
         names = known_keys(first["loc"][:-1])
         homes = [dotted for dotted in everywhere if dotted.rpartition(".")[2] == keys[-1]]
         remedy = f"valid keys are {among(keys[-1], names)}" if names else "there are none"

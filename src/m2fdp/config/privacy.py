@@ -120,15 +120,6 @@ class PrivacyConfig(Block):
         default="record",
         description="Whose presence is hidden: a record's, or a device's as a whole.",
     )
-    drift: Literal["worst_case", "smooth", "non_expansive"] = Field(
-        default="worst_case",
-        description="How far two runs that differ may part (upload); docs/privacy/drift.md.",
-    )
-    smoothness: Positive | None = Field(
-        default=None,
-        description="beta of the loss, declared (drift: smooth).",
-        json_schema_extra={READ_BY: "privacy.drift: smooth"},
-    )
     downlink_noise: bool = Field(
         default=False,
         description="Trusted servers noise what they broadcast after a local aggregation (upload).",

@@ -14,6 +14,7 @@ from m2fdp.config.execution import DeploymentConfig, ExecutionConfig
 from m2fdp.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
 from m2fdp.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, ThreatConfig
 from m2fdp.config.readers import DEPLOYED, OWN_LOSSES, ZONED
+from m2fdp.config.retired import RETIRED
 from m2fdp.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.config.training import TrainingConfig
 from m2fdp.config.types import READ_BY, SINCE, Block, Count, Name, Number, spelled
@@ -163,7 +164,8 @@ def recorded(config: Config) -> dict[str, Any]:
 
     A key that came after version 0.1.0, or whose block did (`SINCE` marks its field), is left out
     where it has its default. So noise streams, hashes of cells and saved configurations stay what
-    they were when keys are added. It must then never change its default.
+    they were when keys are added. It must then never change its default. A key that was removed
+    since is there with what every run has now (`m2fdp.config.retired`).
     """
     return flatten(less_later(config.model_dump(mode="json"), config, Config()))
 
@@ -181,23 +183,25 @@ def completed(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def less_later(
-    dump: dict[str, Any], block: Block, default: Block, later: bool = False
+    dump: dict[str, Any], block: Block, default: Block, prefix: str = "", later: bool = False
 ) -> dict[str, Any]:
     """The dump of a block less what is later and equals its default, as `recorded` says.
 
     Args:
+        prefix: the block's own dotted key with a dot behind it, if it has one.
         later: whether the block as a whole came later.
     """
-    kept = {}
+    kept: dict[str, Any] = {}
     for name, field in type(block).model_fields.items():
         value, usual = getattr(block, name), getattr(default, name)
         extra = field.json_schema_extra
         is_later = later or (isinstance(extra, dict) and SINCE in extra)
-        if is_later and value == usual:
-            continue
-        kept[name] = dump[name]
-        if isinstance(value, Block) and type(value) is type(usual):
-            kept[name] = less_later(dump[name], value, usual, is_later)
+        if not is_later or value != usual:
+            kept[name] = dump[name]
+            if isinstance(value, Block) and type(value) is type(usual):
+                kept[name] = less_later(dump[name], value, usual, f"{prefix}{name}.", is_later)
+        behind = ((key, gone) for key, gone in RETIRED.items() if gone.after == f"{prefix}{name}")
+        kept |= {key.removeprefix(prefix): gone.default for key, gone in behind}
     return kept
 
 

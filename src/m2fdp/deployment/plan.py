@@ -23,6 +23,7 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.config import PIXELS, Config, DeploymentConfig, parse_config
+from m2fdp.config.retired import less_retired
 from m2fdp.data.dataset import Dataset
 from m2fdp.data.manifest import COLUMNS
 from m2fdp.data.overlap import refuse_records
@@ -278,7 +279,7 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
     Raises:
         InputError: it promises more, or has less noise, than is computed here.
     """
-    config = parse_config(dict(plan.content["configuration"]))
+    config = parse_config(less_retired(plan.content["configuration"]))
     with TemporaryDirectory() as folder:
         if plan.content["edges"] is not None:
             file = Path(folder) / "edges.csv"

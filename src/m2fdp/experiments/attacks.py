@@ -34,7 +34,7 @@ from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.config import Config, essentials
 from m2fdp.experiments.assembly import Assembly
 from m2fdp.experiments.checks import check_attack
-from m2fdp.experiments.pairs import SEES_MODELS
+from m2fdp.experiments.facts import SEES_MODELS
 from m2fdp.experiments.promise import conditions
 from m2fdp.experiments.results import Attacked
 from m2fdp.formatting import EPSILON_NAMES, for_json

@@ -9,16 +9,16 @@ from m2fdp import own_code
 from m2fdp.algorithms import Plan, build_plan
 from m2fdp.config import Config
 from m2fdp.errors import InputError
-from m2fdp.experiments.idle import refuse_idle
-from m2fdp.experiments.pairs import (
-    ATTACKS,
-    CONTROLLED,
+from m2fdp.experiments.facts import (
+    ATTACK,
+    BOUND,
     DEPLOYED,
     EQUAL_ROUNDS,
-    PAIRS,
-    PLAIN_STEPS,
-    refuse_clashes,
+    FEATURES,
+    PLANNED_ROUNDS,
+    refuse,
 )
+from m2fdp.experiments.idle import refuse_idle
 from m2fdp.experiments.request import DEPLOYMENT, OF_EXPERIMENTS, Request
 from m2fdp.models.names import check_model_name
 from m2fdp.privacy.mechanisms import get_mechanism
@@ -48,7 +48,7 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
     refuse_idle(request)
-    refuse_clashes(PAIRS, request)
+    refuse(FEATURES, request)
     if plan.schedule.proximal and not config.control.enabled:  # which checks as it chooses
         asked = plan.schedule.proximal == config.training.proximal
         key = "training.proximal" if asked else "Schedule.proximal"
@@ -72,7 +72,7 @@ def check_equal_rounds(config: Config, plan: Plan) -> None:
     Raises:
         InputError: it is one.
     """
-    refuse_clashes(EQUAL_ROUNDS, Request(config, plan))
+    refuse(EQUAL_ROUNDS, Request(config, plan))
 
 
 def check_audit(config: Config, plan: Plan) -> None:
@@ -82,7 +82,7 @@ def check_audit(config: Config, plan: Plan) -> None:
         InputError: naming the key.
     """
     by_neighbours = config.audit.method == "neighbours"
-    refuse_clashes((CONTROLLED,) if by_neighbours else EQUAL_ROUNDS, Request(config, plan))
+    refuse(PLANNED_ROUNDS if by_neighbours else EQUAL_ROUNDS, Request(config, plan))
     if not plan.private:
         remedy = "adds no noise, so there is no bound to audit"
         raise InputError("algorithm", config.algorithm, remedy)
@@ -94,7 +94,7 @@ def check_bound(config: Config, plan: Plan) -> None:
     Raises:
         InputError: naming the key.
     """
-    refuse_clashes((*EQUAL_ROUNDS, *PLAIN_STEPS), Request(config, plan))
+    refuse(BOUND, Request(config, plan))
 
 
 def check_attack(config: Config, plan: Plan) -> None:
@@ -103,7 +103,7 @@ def check_attack(config: Config, plan: Plan) -> None:
     Raises:
         InputError: naming the key.
     """
-    refuse_clashes((*EQUAL_ROUNDS, *ATTACKS), Request(config, plan))
+    refuse(ATTACK, Request(config, plan))
 
 
 def check_deployment(config: Config) -> Plan:
@@ -112,5 +112,5 @@ def check_deployment(config: Config) -> Plan:
     Raises:
         InputError: see `check_config`, or what no tree of processes can do.
     """
-    refuse_clashes(DEPLOYED, Request(config, build_plan(config)))
+    refuse(DEPLOYED, Request(config, build_plan(config)))
     return check_config(config, frozenset({DEPLOYMENT}))

@@ -13,11 +13,14 @@ from typing import Any
 from m2fdp.algorithms import Plan
 from m2fdp.config import Config
 from m2fdp.own_code import file_of, is_ours, is_own
+from m2fdp.privacy.mechanisms import get_mechanism
 from m2fdp.simulation.clipping import OneByOne
 from m2fdp.simulation.local_rules import OwnRule
 
 _PUBLIC = "holds nothing that was learnt from private records"
 _HANDED_ONLY = "touches records only through what it is handed, and keeps nothing for later"
+# Where noise comes after several steps, the ledger's shifts are those of plain ones.
+_NO_FURTHER = ", and parts two models no further than plain steps do"
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,6 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     """The user's own code in a run, which has a promise to keep; nothing where it has none."""
     if not plan.private:
         return ()
-    # What a loss's gradients are like at two models shows on no finite number of them.
-    declared = config.privacy.drift == "smooth"
-    smooth = f", and its loss is {config.privacy.smoothness}-smooth, as declared" * declared
     named = (
         (
             "privacy.mechanism",
@@ -66,8 +66,8 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
             "draws the noise that it counts on, and says no less of a record than is true",
             False,
         ),
-        ("model.name", config.model.name, "model", _PUBLIC + smooth, not declared),
-        ("model.loss", config.model.loss or "", "loss", _PUBLIC + smooth, not declared),
+        ("model.name", config.model.name, "model", _PUBLIC, True),
+        ("model.loss", config.model.loss or "", "loss", _PUBLIC, True),
         (
             "partition.scheme",
             config.partition.scheme,
@@ -105,7 +105,10 @@ def _of_the_plan(config: Config, plan: Plan) -> list[OwnPart]:
     if is_own(name):
         add("plan", plan, "plans nothing by private records", True)
     if isinstance(rules.local, OwnRule):
-        add("local rule", rules.local.rule, _HANDED_ONLY, False)
+        mechanism, privacy = get_mechanism(config.privacy.mechanism), config.privacy
+        by_steps = mechanism.clipping(privacy).batch_norm and not mechanism.noises_every_step
+        trusted = _HANDED_ONLY + (_NO_FURTHER if by_steps else "")
+        add("local rule", rules.local.rule, trusted, False)
     if not is_ours(rules.server):
         add("server rule", rules.server, _HANDED_ONLY, False)
     if isinstance(rules.clip_factor, OneByOne):

@@ -13,7 +13,6 @@ from m2fdp.config import PrivacyConfig
 from m2fdp.data.features.mapping import fitted_on
 from m2fdp.data.manifest import held_by_cloud, held_out
 from m2fdp.experiments.assembly import Assembly
-from m2fdp.experiments.smoothness import declared_drift
 from m2fdp.formatting import some_of
 from m2fdp.privacy.outside import outside_the_promise
 from m2fdp.privacy.rounding import ENFORCED, condition
@@ -42,9 +41,8 @@ _MOST_STEPS_COUNTED = 20_000
 def conditions(assembly: Assembly) -> list[str]:
     """What epsilon rests on and nothing enforces, each as a sentence."""
     own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
-    declared = declared_drift(assembly.config, assembly.model, assembly.input_shape)
     rests = [*conditions_of(assembly.config), *assembly.known]
-    every = rests + declared + own + _of_scale(assembly) + _of_rounding(assembly)
+    every = rests + own + _of_scale(assembly) + _of_rounding(assembly)
     return list(dict.fromkeys(every))
 
 

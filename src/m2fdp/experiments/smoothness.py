@@ -9,7 +9,6 @@ from m2fdp.data.features.projection import LONGEST_SQUARED
 from m2fdp.errors import InputError
 from m2fdp.models.checks import Shape
 from m2fdp.models.registry import Model
-from m2fdp.own_code import is_own
 
 
 def smoothness_of(config: Config, model: Model, shape: Shape) -> float | None:
@@ -34,23 +33,6 @@ def smoothness_of(config: Config, model: Model, shape: Shape) -> float | None:
             "declare a number, or use model.name: softmax or logistic",
         )
     return model.curvature * longest_squared(config, shape)
-
-
-def declared_drift(config: Config, model: Model, shape: Shape) -> list[str]:
-    """What epsilon rests on under `privacy.drift: smooth`: the declared beta, where it is not known
-    to hold of the loss. A loss of the user's own says so itself (`m2fdp.experiments.own_parts`).
-
-    Args:
-        shape: (C, H, W) of what the model takes.
-    """
-    declared, own = config.privacy.smoothness, (config.model.name, config.model.loss or "")
-    if config.privacy.drift != "smooth" or declared is None or any(map(is_own, own)):
-        return []
-    known = model.curvature and model.curvature * longest_squared(config, shape)
-    if known and declared >= known:
-        return []
-    least = f"{known:.4g} is known to hold" if known else "none is known to hold of this model"
-    return [f"the loss is {declared:g}-smooth, as privacy.smoothness declares; {least}"]
 
 
 def longest_squared(config: Config, shape: Shape) -> float:

@@ -45,9 +45,6 @@ class Model:
     linear: bool
     # The loss's derivative in the scores, where it is known in closed form.
     loss_gradient: Loss | None = None
-    # For linear models whose loss is a sum over the classes of convex functions of the class's
-    # score: a bound on their second derivatives. None for all others.
-    class_curvature: float | None = None
     # For linear models, of the loss's second derivative in the scores: a bound on its eigenvalues,
     # and on their sum.
     curvature: float | None = None
@@ -198,7 +195,6 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
             model,
             loss=losses.one_vs_rest_logistic,
             loss_gradient=losses.one_vs_rest_logistic_gradient,
-            class_curvature=0.25,
             curvature=0.25,
             curvature_sum=0.25 * n_classes,
         )

@@ -13,6 +13,7 @@ from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
 from m2fdp.config import Config, completed, essentials, own_names
+from m2fdp.config.retired import RETIRED
 from m2fdp.errors import InputError
 from m2fdp.own_code import sources
 from m2fdp.pipelines.mlflow_internals import is_unknown
@@ -46,11 +47,13 @@ def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinish
         raise _refusal(f"there is no {'whole ' if unreadable else ''}checkpoint in {folder}")
     changed = differences(completed(checkpoint.configuration), completed(essentials(config)))
     if changed:
+        gone = [key for key in changed if key in RETIRED]  # with a value that no run has any more
+        remedy = "go on with the version that made it" if gone else "give the former values"
         raise InputError(
             "resume",
             True,
-            f"the checkpoint is of another configuration: {_listed(changed)}; give the former "
-            "values, or leave resume out to start anew",
+            f"the checkpoint is of another configuration: {_listed(changed)}; {remedy}, or leave "
+            "resume out to start anew",
         )
     return Unfinished(_open_run(checkpoint.run, tracking_uri), checkpoint)
 

@@ -64,7 +64,7 @@ def rounding(mechanism: CalibratedMechanism, downlink_noise: bool) -> Rounding:
     if not mechanism.private:
         return Rounding(inf, in_steps=False)
     ledger, clipping = mechanism.ledger, mechanism.clipping
-    together = clipping.batch_norm or (clipping.record_norm if clipping.by_class else None)
+    together = clipping.batch_norm
     least, steps = inf, 1
     for line in one_line_each(ledger).values():
         for plan in {*ledger.plans}:

@@ -113,7 +113,7 @@ def _drift(privacy: PrivacyConfig) -> str:
     mechanism = get_mechanism(privacy.mechanism)
     if mechanism.noises_every_step:
         return "none, noise at every step"
-    return "none, models are clipped" if mechanism.clipping(privacy).of_models else privacy.drift
+    return "none, models are clipped" if mechanism.clipping(privacy).of_models else "worst_case"
 
 
 def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:

@@ -19,39 +19,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, fsum, prod
-from typing import Literal
 
 import numpy as np
 
 from m2fdp.privacy.accounting import ShiftLaw
 from m2fdp.schedule.rounds import RoundPlan
 
-Drift = Literal["worst_case", "smooth", "non_expansive"]
-
 # A law of more shifts than this is rounded up to so many; each shift costs time.
 _MOST_SHIFTS = 32
-# The grid of a sum of unequal contributions: points to the smallest of them, and in all.
-_FINENESS = 32
-_MOST_POINTS = 20_000
 # Shifts rarer than this are rounded up to the largest.
 _RARE = 1e-10
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What local steps make of the difference of two models.
+    """What a proximal term makes of the difference of two models in a local step.
 
     Attributes:
-        drift: what is known of the loss.
-        growth: 1 + eta·beta, how far a step of a beta-smooth loss spreads two models.
         part: a = eta mu, the part of the way to its centre that a proximal term takes; at most 1.
         received: whether the centre is the model that was last received; else it is what the
             round began with.
     """
 
-    drift: Drift = "worst_case"
-    growth: float = 1.0
     part: float = 0.0
     received: bool = True
 
@@ -99,48 +88,17 @@ def record_law(
         shares: rho of the nodes on the path from layer h+1 down to the device.
 
     Returns:
-        In units of what one step can move: 2·eta·G for a clipped minibatch gradient, and
-        eta·C/B for `non_expansive`.
+        In units of 2·eta·G, the most that one step with a clipped minibatch gradient can part two
+        models.
     """
     n = len(window.syncs)
-    share = prod(shares[window.release_layer - head_layer :])
-    if steps.drift == "non_expansive":
-        contributions = _carried(window, share, 1.0, steps)
-        return _sum_law(contributions, sampling_rate, cap=fsum(contributions))
     shifts = [
         _spread(window, head_layer, shares, [0.0] * first + [1.0] * (n - first), steps)
         for first in range(n)
     ]
     # First drawn at step k: q (1-q)^(k-1).
     chances = sampling_rate * (1 - sampling_rate) ** np.arange(n)
-    worst = _law([0.0, *shifts], [(1 - sampling_rate) ** n, *chances])
-    if steps.drift == "worst_case":
-        return worst
-    # The differences of several draws add up at most, each grown since, and none beyond what
-    # any model allows; of the two bounds the one with the smaller mean is kept.
-    grown = _carried(window, share, steps.growth, steps)
-    contributions = [min(pair) for pair in zip(grown, reversed(shifts), strict=True)]
-    smooth = _sum_law(contributions, sampling_rate, cap=min(sum(contributions), worst.largest))
-    return min(smooth, worst, key=lambda law: law.mean)
-
-
-def _carried(window: Window, share: float, growth: float, steps: Steps) -> list[float]:
-    """What a draw at step n, n-1, … 1 still moves the release by.
-
-    Averages keep the weighted sum D of differences, so each draw counts with j's share in it. With
-    C, the same sum of the centres' differences, a step makes (growth - a) D + a C of D, and an
-    un-noised synchronisation D of C. What D and C are worth at the release is carried back.
-    """
-    of_models, of_centers = share, 0.0
-    result = []
-    for sync in reversed(window.syncs):
-        if sync is not None and steps.part and steps.received:
-            of_models, of_centers = of_models + of_centers, 0.0
-        result.append(of_models)
-        if steps.part and steps.received:
-            of_centers += steps.part * of_models
-        of_models *= growth - steps.part
-    return result
+    return _law([0.0, *shifts], [(1 - sampling_rate) ** n, *chances])
 
 
 def device_law(window: Window, head_layer: int, shares: Sequence[float]) -> ShiftLaw:
@@ -187,28 +145,6 @@ def _average(differences: np.ndarray, shares: Sequence[float], top: int) -> floa
         total += weight * (1 - shares[i]) * differences[i]
         weight *= shares[i]
     return total + weight * differences[-1]
-
-
-def _sum_law(contributions: Sequence[float], probability: float, cap: float) -> ShiftLaw:
-    """The law of the sum of the contributions, each there independently with a probability.
-
-    Args:
-        cap: what the sum never passes.
-    """
-    # A grid on which equal contributions lie exactly and others are rounded up.
-    step = min(contributions)
-    if max(contributions) > step * (1 + 1e-9):
-        step = max(step / _FINENESS, cap / _MOST_POINTS)
-    points = ceil(cap / step - 1e-9) + 1
-    chances = np.zeros(points)
-    chances[0] = 1.0
-    for contribution in contributions:
-        jump = min(ceil(contribution / step - 1e-9), points - 1)
-        moved = np.zeros(points)
-        moved[jump:] = chances[: points - jump]
-        moved[-1] += chances[points - jump :].sum()
-        chances = probability * moved + (1 - probability) * chances
-    return _law(np.minimum(np.arange(points) * step, cap).tolist(), chances.tolist())
 
 
 def _law(shifts: Sequence[float], chances: Sequence[float]) -> ShiftLaw:

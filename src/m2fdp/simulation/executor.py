@@ -95,14 +95,8 @@ class Executor:
 
 
 def build_executor(simulation: Simulation, settings: ExecutionSettings) -> Executor:
-    """The means to run a simulation.
-
-    Raises:
-        ValueError: gradients are to be clipped class by class, of a model that is not linear.
-    """
-    shards, model, mechanism = simulation.shards, simulation.model, simulation.mechanisms[0]
-    if mechanism.clipping.by_class and not model.linear:
-        raise ValueError("gradients of models that are not linear have no part of a class")
+    """The means to run a simulation."""
+    shards, model = simulation.shards, simulation.model
     device, tree = shards.features.device, simulation.networks[0].tree
     whole = whole_of(simulation)
     means = build_means(whole, settings)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from m2fdp import own_code
 from m2fdp.errors import InputError
-from m2fdp.privacy.taint import Drift
 from m2fdp.simulation.process import Named
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 # Takes models (n, M) one clipped gradient step down, in place.
 Descend: TypeAlias = "Callable[[Tensor], None]"
 # What a rule has, in the order in which errors name them.
-RULE_MEMBERS = ("anchored", "drifts", "step")
+RULE_MEMBERS = ("anchored", "step")
 KEEPING_MEMBERS = ("reports", "first", "of", "report")
 
 
@@ -29,16 +28,12 @@ class LocalRule(Protocol):
     Records may enter through `descend` alone: what it adds is clipped, and, where noise comes at
     every step, noised. What else a rule does then follows from what is released anyway. Where
     noise comes later (`upload`), what two runs differ by must spread no further than by plain
-    steps: `drifts` names the assumptions of the ledger under which it does not.
+    steps.
     """
 
     @property
     def anchored(self) -> bool:
         """Whether it looks at `anchors`."""
-
-    @property
-    def drifts(self) -> frozenset[Drift]:
-        """The values of `privacy.drift` that hold for it."""
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
         """Take models (n, M) one step further, in place.
@@ -82,7 +77,6 @@ class GradientStep:
     """w <- w - eta g (J eq. 7)."""
 
     anchored: bool = False
-    drifts: frozenset[Drift] = frozenset({"worst_case", "smooth", "non_expansive"})
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
         descend(models)
@@ -103,11 +97,6 @@ class ProximalStep:
     mu: float
     local: LocalRule = GradientStep()
     anchored: bool = True
-
-    @property
-    def drifts(self) -> frozenset[Drift]:
-        """A pull to one point widens no difference; `m2fdp.privacy.taint` counts the points'."""
-        return self.local.drifts
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
         pull = models - cast("Tensor", anchors)
@@ -153,11 +142,6 @@ class OwnRule:
     def report(self, device: Named, steps: int, eta: float) -> tuple[Named, Named]:
         with self._guarded():
             return cast(KeepingRule, self.rule).report(device, steps, eta)
-
-    @property
-    def drifts(self) -> frozenset[Drift]:
-        """What it says of itself."""
-        return self.rule.drifts
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
         """The rule's step of one learner, models and anchors (1, M).

@@ -31,8 +31,6 @@ class Clipping:
         update_norm: the norm, in units of eta, that a device's whole update between two
             synchronisations is clipped to, or None.
         model_norm: the norm that a device's whole model is clipped to before it is sent, or None.
-        by_class: whether a record's gradient is clipped class by class, each class to
-            record_norm / sqrt(classes), which keeps one-vs-rest losses convex.
         by_layer: whether a device's gradient or update is clipped layer by layer, each of the
             model's n layers to its norm / sqrt(n).
         divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
@@ -44,7 +42,6 @@ class Clipping:
     batch_norm: float | None = None
     update_norm: float | None = None
     model_norm: float | None = None
-    by_class: bool = False
     by_layer: bool = False
 
     @property

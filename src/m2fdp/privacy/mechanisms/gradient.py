@@ -63,10 +63,6 @@ class Gradient:
         refuse_first(
             (privacy.calibration == "paper", _NO_PAPER),
             (
-                privacy.drift != "worst_case",
-                "drift belongs to mechanism: upload; with noise at every step there is none",
-            ),
-            (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
                 "use add_remove",

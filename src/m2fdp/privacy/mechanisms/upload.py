@@ -8,9 +8,9 @@ releases: see `m2fdp.privacy.taint`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, log, prod, sqrt
+from math import floor, log, prod, sqrt
 
 import numpy as np
 
@@ -49,8 +49,7 @@ _IN_CLEAR = {
     "below": "un-noised models on their way to the head",
     "local": "un-noised local aggregations",
 }
-# Beyond so many step sizes their growths are rounded up, and pulls down, to share laws, each of
-# which takes time.
+# Beyond so many step sizes their pulls are rounded down to share laws, each of which takes time.
 _MOST_STEP_SIZES = 8
 
 
@@ -69,21 +68,13 @@ class Upload:
     ) -> None:
         refuse_first(
             (
-                privacy.unit == "device" and privacy.drift != "worst_case",
-                "unit: device clips whole updates and needs no drift; use drift: worst_case",
-            ),
-            (
                 privacy.adjacency == "replace_one",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
                 "use add_remove",
             ),
             (
                 privacy.calibration == "paper"
-                and (
-                    privacy.unit == "device"
-                    or privacy.drift == "non_expansive"
-                    or privacy.downlink_noise
-                ),
+                and (privacy.unit == "device" or privacy.downlink_noise),
                 "calibration: paper knows records, clipped minibatches and uplinks only",
             ),
         )
@@ -97,8 +88,6 @@ class Upload:
 
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         norm = privacy.clipping_norm
-        if privacy.unit == "record" and privacy.drift == "non_expansive":
-            return Clipping("expected", record_norm=norm, by_class=True)
         if privacy.unit == "device":
             return Clipping("drawn", update_norm=norm, by_layer=privacy.clip == "per_layer")
         return Clipping("drawn", batch_norm=norm)
@@ -106,13 +95,8 @@ class Upload:
     def units(self, premises: Premises) -> np.ndarray:
         """The weights on the path to the head are part of the laws."""
         privacy = premises.privacy
-        factor: float | np.ndarray = 1.0
-        if self.clipping(privacy).record_norm is not None:
-            # The public divisor B_j = q_j D_j.
-            factor = 1.0 / (premises.rates * premises.sizes)
-        elif privacy.unit == "record":
-            # Two minibatch gradients of norm G are at most 2G apart.
-            factor = 2.0
+        # Two minibatch gradients of norm G are at most 2G apart.
+        factor = 2.0 if privacy.unit == "record" else 1.0
         return np.ones(len(premises.sizes)) * privacy.clipping_norm * factor
 
     def paper_noise(self, premises: Premises) -> list[np.ndarray]:
@@ -152,15 +136,13 @@ class Upload:
         return replace(silent, messages=tuple(deviations), broadcasts=tuple(broadcasts))
 
     def laws(self, premises: Premises) -> Laws:
-        """One release a window; many step sizes share laws, rounded up."""
+        """One release a window; many step sizes share laws."""
         plans, privacy = premises.plans, premises.privacy
         share_laws = len({plan.step_size for plan in plans}) > _MOST_STEP_SIZES
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
-            spread = plan.step_size * (privacy.smoothness or 0.0)
-            growth = 1.0 + (_rounded(spread, ceil) if share_laws else spread)
-            part = _rounded(plan.pull, floor) if share_laws else plan.pull
-            steps = Steps(privacy.drift, growth, part, received=plan.center == "received")
+            part = _rounded_down(plan.pull) if share_laws else plan.pull
+            steps = Steps(part, received=plan.center == "received")
             counts: Counter[ShiftLaw] = Counter()
             for window in windows(plan, position.head_layer, privacy.downlink_noise):
                 path = (window, position.head_layer, position.shares)
@@ -183,15 +165,12 @@ class Upload:
         return result
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
-        if privacy.unit == "record" and privacy.drift == "smooth":
-            return [f"the loss is {privacy.smoothness:g}-smooth, as declared"]
         return []
 
 
-def _rounded(value: float, way: Callable[[float], int]) -> float:
-    """To a power of 1.2, so that decaying step sizes share their laws: growths up, pulls down."""
-    slack = 1e-9 if way is floor else -1e-9
-    return 1.2 ** way(log(value, 1.2) + slack) if value > 0 else 0.0
+def _rounded_down(value: float) -> float:
+    """To a power of 1.2, so that decaying step sizes share their laws."""
+    return 1.2 ** floor(log(value, 1.2) + 1e-9) if value > 0 else 0.0
 
 
 @dataclass(frozen=True)

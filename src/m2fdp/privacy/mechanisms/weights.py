@@ -46,11 +46,6 @@ class Weights:
         plans: Sequence[RoundPlan] = (),
     ) -> None:
         refuse_first(
-            (
-                privacy.drift != "worst_case",
-                "drift belongs to mechanism: upload; a clipped model moves by 2C at most, however "
-                "far two runs part",
-            ),
             (privacy.clip != "flat", "clip: per_layer is not defined for mechanism: weights"),
             (
                 privacy.calibration == "multiplier" or privacy.noise_multiplier is not None,

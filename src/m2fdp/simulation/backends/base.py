@@ -31,7 +31,6 @@ class Backend(Protocol):
             models: (n, M), where the gradients are taken.
             batches: records of the same n learners.
             clip: its `record_norm`, unless None, is what each record's gradient is clipped to
-                before it is weighted; `by_class`, of linear models only, as `build_executor` sees
-                to. A gradient without a finite norm, of a record with infinite features, say,
-                counts as zero: else it would have no bound.
+                before it is weighted. A gradient without a finite norm, of a record with infinite
+                features, say, counts as zero: else it would have no bound.
         """

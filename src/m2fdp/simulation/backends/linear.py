@@ -7,7 +7,7 @@ product of their norms.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, sqrt
+from math import ceil
 
 import numpy as np
 import torch
@@ -68,12 +68,8 @@ class StackedLinearBackend:
             if norm is None:
                 return derivatives * weights, features
             lengths = self._lengths(batches.features)[rows]
-            if clip.by_class:
-                norm /= sqrt(derivatives.shape[-2])
-                norms = lengths[..., None, :] * derivatives.abs()
-            else:
-                # `norm` takes four times as long, and more, where it is not the last dimension.
-                norms = lengths[..., None, :] * derivatives.square().sum(-2, keepdim=True).sqrt()
+            # `norm` takes four times as long, and more, where it is not the last dimension.
+            norms = lengths[..., None, :] * derivatives.square().sum(-2, keepdim=True).sqrt()
             bounds, lost = clip_factors(norms, norm, self.clip_factor)
             if lost is not None:
                 derivatives = derivatives.masked_fill(lost, 0.0)

@@ -32,14 +32,12 @@ class ReferenceBackend:
                 loss = self.model.loss(scores, label[None]).sum()
                 (gradient,) = torch.autograd.grad(loss, parameters)
                 if clip.record_norm is not None:
-                    rows = gradient.view(scores.shape[-1] if clip.by_class else 1, -1)
-                    norm = clip.record_norm / len(rows) ** 0.5
-                    gradient = self._clipped(rows, norm).flatten()
+                    gradient = self._clipped(gradient, clip.record_norm)
                 sums[learner] += weight * gradient
         target.add_(sums, alpha=alpha)
 
     def _clipped(self, gradients: Tensor, clipping_norm: float) -> Tensor:
-        """Each row (n, M), or zero where nothing bounds it."""
+        """Each gradient (…, M), or zero where nothing bounds it."""
         norms = gradients.norm(dim=-1, keepdim=True)
         factors, lost = clip_factors(norms, clipping_norm, self.clip_factor)
         return (gradients if lost is None else gradients.masked_fill(lost, 0.0)) * factors

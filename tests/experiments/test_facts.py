@@ -1,4 +1,5 @@
-"""The table of what does not go together: every row has a case here, and the page has every row."""
+"""What features need: every fact that a feature needs has a case here that breaks it, and so has
+every wrong value; the page shows all of them."""
 
 from dataclasses import replace
 
@@ -12,26 +13,26 @@ from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.algorithms.m2fdp_tiers import M2FDP_TIERS
 from m2fdp.algorithms.scaffold import SCAFFOLD, CorrectedStep
 from m2fdp.config import load_config
-from m2fdp.errors import InputError
+from m2fdp.errors import BLOCK, InputError
 from m2fdp.experiments.checks import (
     check_attack,
+    check_audit,
     check_bound,
     check_config,
     check_deployment,
     check_equal_rounds,
 )
-from m2fdp.experiments.idle import idle_keys
-from m2fdp.experiments.pairs import (
-    ATTACKS,
+from m2fdp.experiments.facts import (
+    ATTACK,
+    BOUND,
     DEPLOYED,
     EQUAL_ROUNDS,
-    PAIRS,
-    PLAIN_STEPS,
-    TABLES,
-    TABLES_OF_TESTS,
-    first_clash,
+    FEATURES,
+    PLANNED_ROUNDS,
     page,
+    refusals,
 )
+from m2fdp.experiments.idle import idle_keys
 from m2fdp.experiments.request import Request
 from m2fdp.simulation.rules import Rules
 from m2fdp.topology.participation import Participation
@@ -46,7 +47,6 @@ BASE = {
 
 class Anchored:
     anchored = True
-    drifts = frozenset({"worst_case"})
 
     def step(self, models, anchors, eta, descend):
         descend(models)
@@ -77,13 +77,8 @@ def _keeping_and_split(given):
     return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
 
 
-def _halved(norms, clipping_norm):
-    return clipping_norm / norms.clamp_min(clipping_norm) / 2
-
-
 OWN = (
     own("own_anchored", rules=Rules(local=Anchored())),
-    own("own_clips", rules=Rules(clip_factor=_halved)),
     own("own_unheard", rules=Rules(local=CorrectedStep())),
     replace(DTFL_DP, name="own_unsplit", plan=_unsplit),
     replace(DTFL_DP, name="own_uncounted", plan=_uncounted),
@@ -114,10 +109,9 @@ CLOCK = {"clock.model": "trained"}
 LIRA = {"attack.method": "lira"}
 HOLDING = {"partition.held_out_by": "devices", "partition.validation_fraction": 0.1}
 SAMPLES = {"topology.weights": "samples"}
-SMOOTH = {**UPLOAD, "privacy.drift": "smooth", "privacy.smoothness": 0.1}
 MULTIPLIER = {"privacy.calibration": "multiplier"}
 
-# By the key and what it does not go with, in the words of the table.
+# By the key that is refused, and what it does not go with.
 BY_CHANCE = "devices that join by chance, or whose updates are weighed"
 KEEPS = "algorithms whose local rule keeps something of devices (scaffold)"
 EXPOSES = "activations that go to a server that nobody trusts (tiering.offload_to: anyone, dtfl_dp)"
@@ -169,20 +163,19 @@ CASES = {
         "algorithm": "own_anchored",
     },
     ("training.proximal_center", "secure_aggregation.protocol: masks"): {**CENTER, **MASKS},
+    ("secure_aggregation.protocol", "local rules of one's own"): {
+        **MASKS,
+        "algorithm": "own_anchored",
+    },
+    ("training.accumulated_noise", "a mechanism of one's own"): {
+        **SHORTENED,
+        "privacy.mechanism": "tests.privacy.correlated:CORRELATED",
+    },
+    ("training.estimator", EXPOSES): {**EXPOSED, **FIXED, "privacy.unit": "device"},
+    ("partition.held_out_by", "training.estimator"): {**HOLDING, **DEVICE, **FIXED},
     ("training.proximal_center", "privacy.unit: device, unless noise is at every step"): {
         **CENTER,
         **DEVICE,
-    },
-    (
-        "training.proximal_center",
-        "secure_aggregation.dropout above 0, unless noise is at every step or drift is worst_case",
-    ): {
-        **CENTER,
-        **UPLOAD,
-        **SUMS,
-        "secure_aggregation.dropout": 0.3,
-        "secure_aggregation.threshold": 2,
-        "privacy.drift": "non_expansive",
     },
     ("training.proximal", OWN_RULES): {
         **UPLOAD,
@@ -261,12 +254,6 @@ CASES = {
     ("topology.weights", IN_TIERS): {**TIERS, **SAMPLES},
     ("secure_aggregation.layers", IN_TIERS): {**TIERS, **SUMS},
     ("privacy.secure_rng", IN_TIERS): {**TIERS, "privacy.secure_rng": True},
-    ("privacy.drift", OWN_RULES): {**SMOOTH, "algorithm": "own_anchored"},
-    ("privacy.drift", "algorithms with a clip_factor of their own"): {
-        **SMOOTH,
-        "algorithm": "own_clips",
-    },
-    ("privacy", "privacy.smoothness: null"): {**UPLOAD, "privacy.drift": "smooth"},
     ("privacy", "privacy.noise_multiplier: null"): MULTIPLIER,
     ("privacy.mechanism", "algorithm: global_dp"): {"algorithm": "global_dp"},
     ("privacy.mechanism", "nodes that add noise below trusted ground's edge"): {
@@ -321,7 +308,6 @@ CASES = {
         **MULTIPLIER,
         "privacy.noise_multiplier": 1,
     },
-    ("privacy.drift", "control.enabled"): {**CONTROL, **SMOOTH},
     ("topology.weights", "control.enabled"): {**CONTROL, **SAMPLES},
     ("training.accumulated_noise", "control.enabled"): {**SHORTENED, **CONTROL},
     ("training.accumulated_noise", "algorithms that train in tiers or split models"): {
@@ -340,10 +326,6 @@ CASES = {
         **SHORTENED,
         **WEIGHTS,
     },
-    (
-        "training.accumulated_noise",
-        "privacy.drift: smooth, non_expansive, unless noise is at every step",
-    ): {**SHORTENED, **SMOOTH},
     (
         "training.accumulated_noise",
         "training.proximal above 0, unless noise is at every step",
@@ -392,14 +374,16 @@ CASES = {
     ): {**HOLDING, **CHANCE},
 }
 THREE = "pipelines audit (canaries), bound and attack"
+NEIGHBOURS = "an audit by neighbours"
 NODES = "the command m2fdp plan"
 NODES_OF_SUMS = f"{NODES}, secure_aggregation.layers"
 RECONSTRUCTS = "attack.method: all but lira"
 # Of what is done with a run that is none of these itself.
 TESTS = {
-    ("partition.held_out_by", "pipelines audit (canaries), bound and attack"): HOLDING,
+    ("partition.held_out_by", THREE): HOLDING,
     ("algorithm", THREE): TIERS,
-    ("control.enabled", "pipelines audit, bound and attack"): CONTROL,
+    ("control.enabled", THREE): CONTROL,
+    ("control.enabled", NEIGHBOURS): {**CONTROL, "audit.method": "neighbours"},
     ("training.participation", THREE): CHANCE,
     ("training.estimator", THREE): {**FIXED, "privacy.unit": "device"},
     ("algorithm", f"{THREE}, of whole models"): SPLIT,
@@ -441,12 +425,28 @@ TESTS = {
     ("partition.held_out_by", NODES): HOLDING,
     ("device", NODES): {"device": "cuda"},
 }
-CHECKS = (
-    (EQUAL_ROUNDS, check_equal_rounds),
-    (PLAIN_STEPS, check_bound),
-    (ATTACKS, check_attack),
-    (DEPLOYED, lambda config, plan: check_deployment(config)),
-)
+# What is done with a run, by the words of a case: its features, and the check.
+VERBS = {
+    THREE: (EQUAL_ROUNDS, check_equal_rounds),
+    NEIGHBOURS: (PLANNED_ROUNDS, check_audit),
+    "pipeline bound": (BOUND, check_bound),
+    NODES: (DEPLOYED, lambda config, plan: check_deployment(config)),
+    "": (ATTACK, check_attack),
+}
+# What is shown in place of the key's value.
+SHOWN = {
+    ("secure_aggregation.layers", "training.participation"): 2,
+    ("training.local_aggregation", BY_CHANCE): 1,
+    ("training.local_aggregation", "control.enabled"): 2,
+    ("threat.distrusted", CLEAR_ZONES): "siblings",
+    ("threat.distrusted", "topology.super_nodes.kind: fixed"): "super_nodes",
+    ("threat.distrusted", "a network that trusts them"): "cloud",
+    ("leakage", SPLITS): BLOCK,
+    ("attack.observer", "a network that trusts the cloud"): "cloud",
+    ("privacy", "privacy.noise_multiplier: null"): BLOCK,
+}
+# Lines that another fact's or value's of the same case comes before.
+LATER = {("training.estimator", EXPOSES), ("partition.held_out_by", "training.estimator")}
 
 
 @pytest.fixture(autouse=True)
@@ -455,33 +455,40 @@ def own_algorithms(monkeypatch):
         monkeypatch.setitem(ALGORITHMS, algorithm.name, algorithm)
 
 
-def refused_by(pairs, check, given):
-    """The row that refuses a configuration, which the check does in its words."""
-    config = load_config(BASE, given)
+def asked(row):
+    """The configuration of a case, its features, and the check that refuses it."""
+    config = load_config(BASE, {**CASES, **TESTS}[row])
     request = Request(config, build_plan(config))
+    if row in CASES:
+        return request, FEATURES, lambda config, plan: check_config(config)
+    return request, *next(verb for words, verb in VERBS.items() if row[1].startswith(words))
+
+
+@pytest.mark.parametrize("row", [*CASES, *TESTS], ids=" beside ".join)
+def test_what_a_feature_needs_is_refused_by_the_key_that_breaks_it(row):
+    request, features, check = asked(row)
     assert not list(idle_keys(request)), "every key of the case is read"
-    pair, line = first_clash(pairs, request)
+    lines = list(refusals(features, request))
     with pytest.raises(InputError) as caught:
-        check(config)
-    assert str(caught.value) == str(line)
-    assert "\n" not in str(line) and "{" not in str(line)
-    return pair.key, pair.beside
+        check(request.config, request.plan)
+    assert str(caught.value) == str(lines[0])
+    key, value = row[0], SHOWN.get(row, request.value(row[0]))
+    told = [line for line in lines if (line.key, line.value) == (key, value)]
+    assert told and (told[0] is lines[0] or row in LATER)
+    for line in lines:
+        assert "\n" not in str(line) and "{" not in str(line)
+        assert " needs " not in f" {line.remedy}" or "; use " in line.remedy
 
 
-@pytest.mark.parametrize("row", CASES, ids=" beside ".join)
-def test_what_does_not_go_together_is_refused_by_its_row(row):
-    assert refused_by(PAIRS, check_config, CASES[row]) == row
-
-
-@pytest.mark.parametrize("row", TESTS, ids=" beside ".join)
-def test_what_can_not_be_tested_is_refused_by_its_row(row):
-    for pairs, check in CHECKS:
-        if row in {(pair.key, pair.beside) for pair in pairs}:
-
-            def checked(config, check=check):
-                check(config, build_plan(config))
-
-            assert refused_by(pairs, checked, TESTS[row]) == row
+def test_every_need_has_a_case():
+    met = set()
+    for row in (*CASES, *TESTS):
+        request, features, _ = asked(row)
+        for feature in features:
+            if feature.there(request):
+                met |= {(feature, fact) for fact in feature.needs if not fact.holds(request)}
+    every = (*FEATURES, *BOUND, *ATTACK, *DEPLOYED)
+    assert met == {(feature, fact) for feature in every for fact in feature.needs}
 
 
 # What a plan of one's own may say of who takes part, in place of a key.
@@ -498,7 +505,7 @@ PLANNED = {
     ids=" beside ".join,
 )
 def test_who_takes_part_is_asked_of_the_plan(monkeypatch, row):
-    """A row refuses a plan that says itself what the row's key would, by the plan's name."""
+    """A plan that says itself what a key would is refused by the plan's name."""
     key, _ = row
     given = {**CASES, **TESTS}[row] | {key: None}
     if key == "training.estimator":
@@ -511,22 +518,13 @@ def test_who_takes_part_is_asked_of_the_plan(monkeypatch, row):
         return replace(planned, network=replace(planned.network, **PLANNED[key]))
 
     monkeypatch.setitem(ALGORITHMS, "own joining", replace(usual, name="own joining", plan=plan))
+    _, features, check = asked(row)
     config = load_config(BASE, given | {"algorithm": "own joining"})
     request = Request(config, build_plan(config))
-    every = (*PAIRS, *(pair for pairs in TABLES_OF_TESTS.values() for pair in pairs))
-    pair, line = first_clash([one for one in every if (one.key, one.beside) == row], request)
-    assert "(algorithm: own joining)" in str(line.value)
-    for pairs, check in CHECKS:
-        if pair in pairs:
-            with pytest.raises(InputError, match=key):
-                check(config, request.plan)
-
-
-def test_every_row_has_one_case():
-    of_tests = [pair for pairs in TABLES_OF_TESTS.values() for pair in pairs]
-    for pairs, cases in ((PAIRS, CASES), (of_tests, TESTS)):
-        rows = [(pair.key, pair.beside) for pair in pairs]
-        assert len(set(rows)) == len(rows) and set(rows) == set(cases)
+    lines = [line for line in refusals(features, request) if line.key == key]
+    assert any("(algorithm: own joining)" in str(line.value) for line in lines)
+    with pytest.raises(InputError):
+        check(config, request.plan)
 
 
 def test_the_base_is_refused_by_none():
@@ -536,7 +534,9 @@ def test_the_base_is_refused_by_none():
     check_deployment(config)
 
 
-def test_the_page_has_the_table():
+def test_the_page_has_the_matrix():
     written = (REPOSITORY / "docs/what-goes-together.md").read_text(encoding="utf-8")
-    assert written == page(), "run `python -m m2fdp.experiments.pairs` in the project's root"
-    assert all(f"## {title}" in written for title in (*TABLES, *TABLES_OF_TESTS))
+    assert written == page(), "run `python -m m2fdp.experiments.facts` in the project's root"
+    needs = {(feature, fact) for feature in (*FEATURES, *BOUND, *ATTACK, *DEPLOYED)
+             for fact in feature.needs}  # fmt: skip
+    assert written.count("●") == len(needs)

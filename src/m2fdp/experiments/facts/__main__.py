@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from m2fdp.experiments.pairs import page
+from m2fdp.experiments.facts import page
 
 if __name__ == "__main__":
     Path("docs/what-goes-together.md").write_text(page(), encoding="utf-8")

@@ -1,0 +1,40 @@
+"""Keys that were removed, and what stays of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+
+class Retired(NamedTuple):
+    """What every run has now, the key behind which that is recorded, and the line that says so.
+
+    Noise streams, hashes of cells and saved configurations so stay what they were. `after` is None
+    for a key that was recorded only where it had another value (`SINCE`).
+    """
+
+    default: Any
+    after: str | None
+    why: str
+
+
+_DRIFT = "was removed in 0.20: worst_case is what every run has; leave it out"
+RETIRED = {
+    "privacy.drift": Retired("worst_case", "privacy.unit", _DRIFT),
+    "privacy.smoothness": Retired(None, "privacy.unit", _DRIFT),
+}
+
+
+def less_retired(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested parameters that an earlier version saved, less the removed keys whose value there
+    is what every run has now."""
+    kept = deepcopy(dict(parameters))
+    for key, retired in RETIRED.items():
+        *blocks, name = key.split(".")
+        block: Any = kept
+        for part in blocks:
+            block = block.get(part, {})
+        if name in block and block[name] == retired.default:
+            del block[name]
+    return kept
