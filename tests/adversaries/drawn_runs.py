@@ -28,10 +28,13 @@ SPLIT = {
 }
 
 
+_MOST_ATTEMPTS = 300
+
+
 class Sized:
     """A rule of one's own: a noised step, as long as a fixed number."""
 
-    anchored, drifts = False, frozenset({"worst_case"})
+    anchored = False
 
     def step(self, models, anchors, eta, descend):
         before = models.clone()
@@ -59,19 +62,6 @@ FAMILIES = (
     {"algorithm": "m2fdp", "privacy.mechanism": "upload"},
     {"algorithm": "m2fdp", "privacy.mechanism": "upload", "privacy.unit": "device"},
     {"algorithm": "m2fdp", "privacy.mechanism": "upload", "privacy.downlink_noise": True},
-    {
-        "algorithm": "m2fdp",
-        "privacy.mechanism": "upload",
-        "privacy.drift": "smooth",
-        "privacy.smoothness": 0.5,
-    },
-    {
-        "algorithm": "m2fdp",
-        "privacy.mechanism": "upload",
-        "privacy.drift": "non_expansive",
-        "model.name": "logistic",
-        "training.learning_rate": 0.05,
-    },
     {"algorithm": "m2fdp", "privacy.unit": "device"},
     {"algorithm": "m2fdp", "privacy.adjacency": "replace_one"},
     {"algorithm": "m2fdp", "privacy.unit": "device", "training.participation": 0.6},
@@ -110,7 +100,7 @@ def wavy(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def drawn_run(number: int) -> Experiment:
-    """The first of endless attempts that is accepted; families come by turns."""
+    """The first of some attempts that is accepted; families come by turns."""
     for overrides, sizes in _attempts(number):
         records = records_of(sizes, n_classes=4)
         try:
@@ -119,15 +109,13 @@ def drawn_run(number: int) -> Experiment:
         except InputError:
             continue
         return experiment
-    raise AssertionError
+    raise AssertionError(f"no run of {FAMILIES[number % len(FAMILIES)]} is accepted")
 
 
 def _attempts(number: int) -> Iterator[tuple[dict[str, object], list[int]]]:
-    attempt = 0
-    while True:
+    for attempt in range(_MOST_ATTEMPTS):
         rng = np.random.default_rng([number, attempt])
         yield _draw(rng, FAMILIES[number % len(FAMILIES)])
-        attempt += 1
 
 
 def _draw(rng: np.random.Generator, family: dict[str, object]) -> tuple[dict[str, object], list]:

@@ -112,7 +112,7 @@ def deaf(patch, run):
 
 def reading_before_noise(patch, run):
     class Longer:
-        anchored, drifts = False, frozenset({"worst_case"})
+        anchored = False
 
         def step(self, models, anchors, eta, descend):
             before = models.clone()
@@ -127,7 +127,7 @@ def rounded_away(patch, run):
     """A model so long that noise is rounded away, with a number that compares with none."""
 
     class Far:
-        anchored, drifts = False, frozenset({"worst_case"})
+        anchored = False
 
         def step(self, models, anchors, eta, descend):
             far = torch.full_like(models, 2.0**24)

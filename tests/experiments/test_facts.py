@@ -487,7 +487,7 @@ def test_every_need_has_a_case():
         for feature in features:
             if feature.there(request):
                 met |= {(feature, fact) for fact in feature.needs if not fact.holds(request)}
-    every = (*FEATURES, *BOUND, *ATTACK, *DEPLOYED)
+    every = (*FEATURES, *PLANNED_ROUNDS, *BOUND, *ATTACK, *DEPLOYED)
     assert met == {(feature, fact) for feature in every for fact in feature.needs}
 
 

@@ -74,9 +74,9 @@ def test_one_run_leaves_everything_a_reader_needs(finished_run):
     assert f"accuracy  {summary['accuracy']:.4f}" in last
     assert "(verified), nominal 4, δ = 1e-05" in last
     assert "data/08_reporting/single; make ui shows the run." in " ".join(last.split())
-    # Warnings are for what the user can change: here who is trusted, and when to aggregate.
+    # Warnings are for what the user can change: here when to aggregate.
     assert "assumptions; privacy_summary.json lists them." in finished.said
-    assert finished.output.count("WARNING") == 2
+    assert finished.output.count("WARNING") == 1
     assert "held_out" not in run.data.tags
     assert (
         "label_distribution, manifest, model_configuration, privacy_card, privacy_card_page"

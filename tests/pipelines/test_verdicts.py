@@ -5,6 +5,7 @@ import signal
 
 import pandas as pd
 import pytest
+import yaml
 from tests.finished import SMALL, all_runs, only_run
 
 from m2fdp.expectations.pending import CHECKER
@@ -15,14 +16,17 @@ MANIFEST = "data/05_model_input/single/manifest.csv"
 
 @pytest.fixture
 def split(project, finished_run):
-    """A function that puts a split on the disk, as the user's own: sound, or with a test record
-    that a device holds, which nothing but its rules refuses."""
+    """A function that puts a split on the disk, as the user's own: sound, or with fewer records
+    a device than the user's own rule asks for, so that nothing but its rules refuses it."""
     finished_run("--pipelines=data", "--params", SMALL).copy_data(project)
 
     def make(broken):
-        table = pd.read_csv(project / MANIFEST)
         if broken:
-            table.loc[table.index[-1], "device"] = 3
+            catalog = yaml.safe_load((project / "conf/base/catalog.yml").read_text("utf-8"))
+            entry = {"manifest": catalog["manifest"], "_cell": "${runtime_params:cell,single}"}
+            entry["manifest"]["validator"]["options"]["min_samples"] = 10_000
+            (project / "conf/local/catalog.yml").write_text(yaml.safe_dump(entry), "utf-8")
+        table = pd.read_csv(project / MANIFEST)
         table.to_csv(project / MANIFEST, index=False)
         for record in project.rglob("*.passed"):
             record.unlink()
@@ -63,11 +67,11 @@ def test_a_broken_split_ends_the_training_that_is_under_way_and_leaves_nothing_o
     params = f"{SMALL},training.checkpoint_every={every}"
     result = kedro_run("--pipelines=training", "--params", params, code=2)
     last = result.output.splitlines()[-1]
-    assert last.startswith(f"Error: manifest: {MANIFEST} breaks its rules: validation and")
+    assert last.startswith(f"Error: manifest: {MANIFEST} breaks its rules: every device holds")
     assert rounds[0] == trained
     assert models(project) == set()
     run = only_run()
-    assert run.info.status == "FAILED" and "test records stay" in run.data.tags["ended"]
+    assert run.info.status == "FAILED" and "at least 10000" in run.data.tags["ended"]
     assert (project / "data/08_reporting/single/manifest_checks.html").is_file()
     assert not list(project.rglob("*.passed"))
 
