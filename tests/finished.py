@@ -180,6 +180,11 @@ RUNS = {
     ),
     "privacy": ("--pipelines=privacy", "--params", SMALL),
     "audit": ("--pipelines=audit", "--params", f"{SMALL},audit.repetitions=100"),
+    "neighbours": (
+        "--pipelines=audit",
+        "--params",
+        f"{SMALL},audit.method=neighbours,audit.neighbours=20",
+    ),
     "inversion": (
         "--pipelines=attack",
         "--params",

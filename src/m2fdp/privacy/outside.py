@@ -93,6 +93,13 @@ CLEAR = (
         "--pipelines=attack",
     ),
     Clear(
+        "how far the records that neighbours differ in move messages, without noise "
+        "(audit.method: neighbours); canaries are nobody's",
+        ("audit", "audit_bounds"),
+        ("metric audit_epsilon_*",),
+        "--pipelines=audit",
+    ),
+    Clear(
         "loss, gradients and curvature over all training records, and what is estimated from them",
         ("gradient_norms", "bound", "bound_figure", "bound_summary"),
         made_by="--pipelines=bound",
