@@ -82,7 +82,7 @@ def test_canaries_are_judged_by_nobody():
     ("changes", "line"),
     [
         ({"audit.repetitions": 200}, "audit.repetitions = 200: belongs to audit.method: canaries"),
-        ({"control.enabled": True}, "control.enabled = True: audit, bound and attack are made for"),
+        ({"control.enabled": True}, "control.enabled = True: an audit by neighbours needs rounds"),
         ({"algorithm": "hfl"}, "algorithm = 'hfl': adds no noise"),
     ],
 )

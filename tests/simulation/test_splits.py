@@ -326,5 +326,5 @@ def test_noise_of_clients_is_on_their_part_alone():
 def test_audit_and_bound_are_refused():
     experiment = tiered()
     for refused in (experiment.audit, experiment.bound):
-        with pytest.raises(InputError, match="splits its model"):
+        with pytest.raises(InputError, match="needs whole models in local steps"):
             refused()
