@@ -111,17 +111,17 @@ def test_a_split_that_a_clone_pulls_can_be_trained_on(tmp_path):
         "PYTHONPATH": str(clone / "src"),
     }
     for folder, command in (
-        (tmp_path, f"git clone -q --depth=1 file://{REPOSITORY} clone"),
-        (clone, f"dvc pull -q {split}"),
+        (tmp_path, ["git", "clone", "-q", "--depth=1", f"file://{REPOSITORY}", "clone"]),
+        (clone, ["dvc", "pull", "-q", split]),
         (
             clone,
-            "kedro run --pipelines=training --params="
-            "partition.scheme=iid,seed=0,cell=splits/iid-0,training.rounds=1",
+            [
+                *("kedro", "run", "--pipelines=training"),
+                "--params=partition.scheme=iid,seed=0,cell=splits/iid-0,training.rounds=1",
+            ],
         ),
     ):
-        ended = subprocess.run(
-            command.split(), cwd=folder, env=environment, capture_output=True, text=True
-        )
+        ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stdout + ended.stderr
     recorded = (clone / "dvc.lock").read_text()
     assert hashlib.md5((clone / split).read_bytes()).hexdigest() in recorded

@@ -148,6 +148,10 @@ load_dataset(DatasetConfig())
     assert loaded(code, "sklearn", "scipy.stats", "m2fdp.data") == {"m2fdp.data"}
 
 
+@pytest.mark.skipif(
+    not str(REPOSITORY).isascii(),
+    reason="Python reads where an editable package lies in the locale's encoding, before all else",
+)
 @pytest.mark.parametrize(
     ("folder", "locale"),
     [

@@ -35,7 +35,7 @@ def test_the_description_of_a_run_has_its_numbers_and_links_its_files(finished):
     note = run.data.tags[NOTE]
     card = (reporting / "privacy_card.md").read_text()
     summary = report(finished.project, "run_summary.json")
-    for text in (note, card, (reporting / "privacy_card.html").read_text()):
+    for text in (note, card):
         assert f"{summary['accuracy']:.4f}" in text
         assert "4.00 (verified)" in text
         assert run.data.tags["split_sha256"] in text

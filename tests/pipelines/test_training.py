@@ -56,7 +56,6 @@ def test_one_run_leaves_everything_a_reader_needs(finished_run):
         "model.pt",
         "network.csv",
         "network.png",
-        "privacy_card.html",
         "privacy_card.md",
         "privacy_ledger.csv",
         "privacy_ledger.png",
@@ -79,7 +78,7 @@ def test_one_run_leaves_everything_a_reader_needs(finished_run):
     assert finished.output.count("WARNING") == 1
     assert "held_out" not in run.data.tags
     assert (
-        "label_distribution, manifest, model_configuration, privacy_card, privacy_card_page"
+        "label_distribution, manifest, model_configuration, privacy_card"
         in run.data.tags["diagnostic"]
     )
     state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)

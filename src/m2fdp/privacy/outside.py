@@ -54,7 +54,7 @@ CLEAR = (
     ),
     Clear(
         "accuracy, the digest of the split and the seed",
-        ("privacy_card", "privacy_card_page"),
+        ("privacy_card",),
         ("tag mlflow.note.content",),
     ),
     Clear(

@@ -1,11 +1,10 @@
 """The privacy card of a run: one page for whoever must judge it, a reviewer or a data protection
-officer. In Markdown, and as a page that is rendered from it."""
+officer, in Markdown."""
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,14 +52,6 @@ EXPENDABLE = (
     "What is outside the promise",
     "What was trained",
     "What this rests on",
-)
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;"
-    "color:#222}h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2rem}"
-    "table{border-collapse:collapse;width:100%}th,td{border-bottom:1px solid #ddd;"
-    "padding:.3rem .6rem;text-align:left;vertical-align:top}"
-    "code{background:#f3f3f3;padding:.1rem .3rem;overflow-wrap:anywhere}pre{white-space:pre-wrap}"
-    "@media print{body{margin:0}}"
 )
 
 
@@ -119,23 +110,6 @@ class Card:
             if len(text) <= longest:
                 break
         return text[:longest]
-
-    def page(self, figures: Iterable[str] = ()) -> str:
-        """The card as an HTML page that needs no other file; figures that lie beside it are linked.
-
-        Args:
-            figures: names of files.
-        """
-        from markdown_it import MarkdownIt  # here, as only a page needs it
-
-        links = "".join(f"- [{FIGURES.get(name, name)}]({name})\n" for name in figures)
-        text = self.markdown() + (f"\n## Figures\n\n{links}" if links else "")
-        body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-        return (
-            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            f"<title>{html.escape(self.title)}</title><style>{_STYLE}</style></head>\n"
-            f"<body>\n{body}</body></html>\n"
-        )
 
 
 def subject_of(experiment: Experiment) -> dict[str, Any]:

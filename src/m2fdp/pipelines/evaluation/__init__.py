@@ -28,11 +28,7 @@ def create_pipeline() -> Pipeline:
             node(nodes.draw_accuracy, _RUN, "accuracy_curve"),
             node(nodes.summarise, _SUMMARY, "run_summary"),
             node(nodes.fill_card, _CARD, "card"),
-            node(
-                nodes.write_card,
-                ["card", "params:figures"],
-                ["privacy_card", "privacy_card_page"],
-            ),
+            node(nodes.write_card, ["card", "params:figures"], "privacy_card"),
             node(print_result, "run_summary", None),
         ]
     )

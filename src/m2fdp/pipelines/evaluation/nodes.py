@@ -186,8 +186,8 @@ def fill_card(
     )
 
 
-def write_card(card: Card, drawn: bool) -> tuple[str, str]:
-    """The card in Markdown and as a page; the figures lie beside them, if they are drawn."""
+def write_card(card: Card, drawn: bool) -> str:
+    """The card in Markdown; the figures lie beside it, if they are drawn."""
     files = FIGURES if drawn else {}
     links = ", ".join(f"[{shows}]({name})" for name, shows in files.items())
-    return card.markdown([f"Figures: {links}."] if links else []), card.page(files)
+    return card.markdown([f"Figures: {links}."] if links else [])
