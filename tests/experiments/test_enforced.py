@@ -16,6 +16,7 @@ from m2fdp.algorithms.cdp import CDP
 from m2fdp.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.algorithms.m2fdp import M2FDP
 from m2fdp.errors import InputError
+from m2fdp.schedule.schedule import Schedule
 from m2fdp.simulation.local_rules import GradientStep, ProximalStep
 from m2fdp.simulation.rules import Rules
 from m2fdp.simulation.server_rules import Momentum
@@ -137,6 +138,20 @@ def test_the_schedule_of_an_own_plan_is_checked_as_the_configured_one(
 def test_a_plan_of_other_parts_is_one_line(planned, part):
     with pytest.raises(InputError, match=f"algorithm = 'own': plans {part} of type str; valid: "):
         planned(M2FDP, lambda plan: replace(plan, **{part: "yes"}))
+
+
+class Twice(Schedule):
+    """A schedule whose models travel up to the cloud after the first step, too."""
+
+    def aggregation_layer(self, step):
+        return 0 if step in (1, self.local_steps) else None
+
+
+def test_a_schedule_that_says_one_thing_and_does_another_is_refused(planned):
+    """With CDP's network devices would go on from a global model that nobody has noised."""
+    change = lambda plan: replace(plan, schedule=Twice(**vars(plan.schedule)))  # noqa: E731
+    with pytest.raises(InputError, match="plans schedule of type Twice; valid: Schedule"):
+        planned(CDP, change, UPLOAD)
 
 
 class Own(GradientStep):

@@ -1,8 +1,8 @@
 """How much noise the nodes of a run really draw.
 
-A round is repeated under other noise. What is heard of it is overwritten, place by place, with what
-was heard the first time, so that of each message no more is left than what its sender adds itself.
-The two differ by sqrt(2) times its deviation.
+A round is repeated under other noise. Each message of the repetition is overwritten with that of
+the first time, once it is heard. So two messages of one place differ by their senders' own noises
+alone, which is sqrt(2) times the deviation.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class DrawnNoise:
         return self.run.behind(total)
 
     def _of_heads(self) -> list[np.ndarray]:
-        """What heads add to steps: their part of the noise of their lock-step group, which is drawn
-        as one; or of what a device adds to the parts of a split model."""
+        """The noise that heads add to steps: their part of the one draw of their group. A device
+        that splits its model adds noise to the model's parts instead."""
         protection, tree = self.run.protection, self.run.network.tree
         result = [of_layer.copy() for of_layer in protection.noise.heads]
         lock_step = protection.lock_step

@@ -58,8 +58,8 @@ class Evidence:
 
 
 def largest_bound(copies: int, delta: float, alpha: float) -> float:
-    """The bound that no scores of so many copies of each world can pass: no fair bet pays more than
-    ((1 + exp(epsilon)) / (exp(epsilon) + delta))^2 on a copy of each."""
+    """The bound that no scores of so many copies of each world can pass. No fair bet pays more than
+    ((1 + e^epsilon) / (e^epsilon + delta))^2 on a copy of each."""
     if copies < 1:
         return 0.0
     root = alpha ** (-0.5 / copies)

@@ -32,13 +32,13 @@ def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
         The plan, whose schedule tells the pull of every proximal term.
 
     Raises:
-        InputError: the plan is none, its schedule or network can't be run, its noise leaves a
-            device in clear, nobody would draw its noise, or its clip factor can't be called.
+        InputError: a part can't be run, or noise leaves a device in clear or is not drawn.
     """
-    if not isinstance(plan, Plan):
+    if type(plan) is not Plan:
         raise InputError("algorithm", name, f"must plan a Plan, not {type(plan).__name__}")
     for part, kind in _PARTS.items():
-        if not isinstance(value := getattr(plan, part), kind):
+        # No subclass either: what it overrides is code, and checks read the attributes.
+        if type(value := getattr(plan, part)) is not kind:
             problem = f"plans {part} of type {type(value).__name__}; valid: {kind.__name__}"
             raise InputError("algorithm", name, problem)
     plan = _with_its_pull(name, plan)

@@ -126,10 +126,10 @@ def _by_own_code(
 ) -> np.ndarray:
     """The devices (n,) that the user's function `partition.scheme` deals the records to.
 
-    It takes labels (n,), the number of classes, the edge server above each device (n_devices,), a
-    NumPy generator and, if it takes a fifth argument, the block `partition`; by name alone, if it
-    does, `devices` and `servers`, the names of the devices and of the server above each. It returns
-    the device of each record, by number or by name, -1 for one that is left out.
+    It takes labels (n,), the number of classes, the edge server above each device (n_devices,) and
+    a NumPy generator. A fifth argument gets the block `partition`. Keywords `devices` and `servers`
+    get the names of devices and of the server above each. It returns the device of each record, by
+    number or by name, -1 for one that is left out.
     """
     key, name = "partition.scheme", config.scheme
     refuse = partial(InputError, key, name)

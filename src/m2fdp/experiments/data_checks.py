@@ -29,9 +29,9 @@ def check_data(
         shard_sizes: int64 (N_L,), D_j.
 
     Raises:
-        InputError: public images that are records, a model that does not fit the images, a delta
-            too large for the shards, a loss of which a controller can't know beta, or a local rule
-            of one's own that does not descend once.
+        InputError: public images are records, the model does not fit the images, or delta is too
+            large for the shards. A controller can't know beta of the loss, or an own local rule
+            does not descend once.
     """
     training, privacy = config.training, config.privacy
     if config.features.map != PIXELS:

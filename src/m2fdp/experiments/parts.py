@@ -124,9 +124,8 @@ class Parts:
         an edge server.
 
         Raises:
-            InputError: records that can't be dealt as asked, a given manifest that is not one of
-                this data set for these devices, test records that are all trained on, or what model
-                and privacy refuse of the data.
+            InputError: records can't be dealt as asked, or a given manifest is none of this data
+                set for these devices. All test records are trained on, or `check_data` refuses.
         """
         return self._split[0]
 

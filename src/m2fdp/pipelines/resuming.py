@@ -97,9 +97,8 @@ def check_own_code(unfinished: Unfinished, config: Config) -> None:
 
 
 def computed_otherwise(unfinished: Unfinished, config: Config) -> str:
-    """What may compute the rounds that are trained again otherwise than before, in words; empty
-    where nothing may: the same machine repeats its sums to the byte, with the same code.
-    """
+    """Differences in machine or code that could round repeated rounds otherwise, in words; empty
+    if there are none."""
     here = computed_by(config)
     before = unfinished.checkpoint.computed_by
     without_file = [name for name, digest in unfinished.checkpoint.own_code.items() if not digest]

@@ -255,8 +255,8 @@ def _needed_where_nobody_joins(
     need if these joined the first round.
 
     Who joins is drawn before noise is, so that such devices release nothing, which costs nothing.
-    They have noise all the same: a device would draw it if it did join, and a server adds it to
-    messages that no record has moved, so that a silent one does not show that its zone is empty.
+    They have noise all the same. A device would draw it if it did join. A server adds it to
+    messages that no record has moved: silence would show that its zone is empty.
 
     Args:
         heads: int64 (N_L, 2), the (layer, index) of each device's.

@@ -147,8 +147,8 @@ def summarise(
     counts: pd.DataFrame,
     experiment: Experiment,
 ) -> dict[str, Any]:
-    """The last evaluated round, the score, if devices give one, and the privacy that was paid with,
-    ready for JSON; of the cloud's records also, if so, that the model answers one class only."""
+    """The last evaluated round, epsilon, the devices' score if they give one, and the one class
+    that a model answers, if the cloud holds the records; for JSON."""
     last, config = round_metrics.iloc[-1], experiment.config
     of_cloud = config.partition.held_out_by == "cloud"
     answers = one_class_only(counts.to_numpy()) if of_cloud else None
